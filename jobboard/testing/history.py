@@ -258,7 +258,10 @@ def disorder(
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)
-    posts = {entry.uuid: entry for entry in _happened(entries, Verb.POST)}
+    posts: dict[str, HistoryEntry] = {}
+    for entry in _happened(entries, Verb.POST):
+        # A post that finds its key taken returns a job that has its place already.
+        posts.setdefault(entry.uuid, entry)
     waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
     ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
@@ -308,6 +311,7 @@ def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
                 part
                 for since, until in found
                 for part in ((since, min(until, act.began)), (max(since, act.ended), until))
+                if part[0] < part[1]
             ]
     return found
 

@@ -138,6 +138,9 @@ class Crowds:
     def __init__(self, entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> None:
         self._limits = limits
         self._claims = Claims(entries) if limits else None
+        # Many jobs of a scope wait during one claim, and all find it as full.
+        self._known: dict[tuple[Limiting, str, float, float], bool] = {}
+        self._inside: dict[tuple[Limiting, str], list[tuple[HistoryEntry, float]]] = {}
 
     def perhaps_full(self, uuid: str, began: float, ended: float) -> bool:
         """Whether this job perhaps had to at some moment in between."""
@@ -147,14 +150,23 @@ class Crowds:
         claims = self._claims
         if claims is None or (scope := claims.scope(limit, uuid)) is None:
             return False
-        inside = [claim for claim in claims.told if claims.scope(limit, claim.uuid) == scope and claim.began < ended]
+        asked = (limit, scope, began, ended)
+        if asked not in self._known:
+            self._known[asked] = self._found_full(claims, *asked)
+        return self._known[asked]
+
+    def _found_full(self, claims: Claims, limit: Limiting, scope: str, began: float, ended: float) -> bool:
+        if (limit, scope) not in self._inside:
+            told = (claim for claim in claims.told if claims.scope(limit, claim.uuid) == scope)
+            self._inside[limit, scope] = [(claim, claims.perhaps_until(claim)) for claim in told]
+        inside = [(claim, until) for claim, until in self._inside[limit, scope] if claim.began < ended]
         # Whatever a killed process has claimed without being told may be there, too.
         more = sum(claim.began < ended for claim in claims.nameless)
         if limit.concurrency is not None:
-            living = sum(claims.perhaps_until(claim) > began for claim in inside)
+            living = sum(until > began for _, until in inside)
             if living + more >= limit.concurrency:
                 return True
         if limit.rate is None:
             return False
         most, seconds = limit.rate
-        return sum(claim.ended > began - seconds for claim in inside) + more >= most
+        return sum(claim.ended > began - seconds for claim, _ in inside) + more >= most

@@ -96,7 +96,8 @@ class Recorder:
             among = None if names is None else tuple(names)
             occasion = None if job.schedule is None else f"{job.schedule[0]} at {job.schedule[1].isoformat()}"
             claim = HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until)
-            self._put(claim._replace(chosen=True, among=among, occasion=occasion))
+            # Nothing here knows which jobs meet a condition.
+            self._put(claim._replace(chosen="where" not in arguments, among=among, occasion=occasion))
         return jobs
 
     def claim_next(self, who: str, **arguments: Any) -> Job | None:

@@ -1,13 +1,16 @@
 """A long run of a board whose workers, servers and connections are harmed all the time.
 
     python tests/stress/soak.py redis --minutes 10                   # also: sentinel, zookeeper, etcd
+    python tests/stress/soak.py postgresql --limits                  # also: mariadb, sqlite
     python tests/stress/soak.py zookeeper --members 3 --limits       # an ensemble, under limits that change
     python tests/stress/soak.py redis --clock-steps --seed 7         # the server's clock jumps; the harms of seed 7
+    python tests/stress/soak.py mariadb --limits --calm              # harm nothing, and judge the order of claims, too
 
 Several processes post, claim, extend, abandon, trash, restore, cancel, release and consume, and write down each act.
 Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
-leaders change, connections break and requests come late. The seed draws all of it, so that the same harms can be done
-again in the same order. The machine decides what they meet.
+leaders change, connections break and requests come late. On databases, the workers also end claims in transactions of
+their own and hold these open; snapshots are pinned, and other processes hold SQLite's file. The seed draws all of it,
+so that the same harms can be done again in the same order. The machine decides what they meet.
 
 In the end the workers drain the board, waiting for jobs as they come. Its trash is purged, two days pass on the
 server's clock, and the board is tidied. One line of figures follows. The status is 1 if anything is wrong:
@@ -18,15 +21,13 @@ server's clock, and the board is tidied. One line of figures follows. The status
 - jobs that nobody takes, and waiters that are not woken;
 - damage that ``examine()`` shows, or entries that are left in the server.
 
-Every server is told the time by ``clock.c``, which needs a C compiler. etcd uses the time of its clients, so that no
-step can be forced on its server.
+Every server is told the time by ``clock.c``, which needs a C compiler. etcd and SQLite use the time of their clients,
+so that no step can be forced on their server.
 """
 
 from __future__ import annotations
 
-import abc
 import argparse
-import base64
 import contextlib
 import faulthandler
 import json
@@ -43,29 +44,24 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
+
+from targets import TARGETS, TTL, DatabaseTarget
+from transactions import LEDGER, Caller, engine_of, settled
 
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobBoardError
-from jobboard.job import Job, Posting, boottime
+from jobboard.job import Act, Job, Posting, boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.etcd_servers import Etcd, EtcdCluster
-from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.history import HistoryEntry, judge
 from jobboard.testing.limited import Limiting
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
-from jobboard.testing.redis_servers import Redis, RedisSentinel
-from jobboard.testing.server import HOST, ServerError
-from jobboard.testing.servers import ZooKeeper
-from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
-
-TTL = 4
-"""Seconds of a kept claim's lease."""
+from jobboard.testing.server import ServerError
 
 PATIENCE = 60
 """Seconds for which a call is repeated: longer than any outage, so that it fails only where something is wrong."""
@@ -74,14 +70,15 @@ KEYS = 40
 FULL = 300
 """From so many jobs on nobody posts, so that all that is posted is worked on."""
 
-LIMITS: dict[str, list[dict[str, Any]]] = {
-    "job 0": [{"concurrency": 2}, {"concurrency": 5}],
-    "job 1": [{"rate": (5, 0.5)}, {"rate": (20, 3.0)}],
-    "job 2": [{"concurrency": 1, "per": "group"}, {"concurrency": 2, "per": "group"}],
-    "keyed": [{"concurrency": 4, "rate": (10, 1.0)}, {"concurrency": 8, "rate": (30, 2.0)}],
-}
-"""With ``--limits``: the limits of each name, one of which is set at a time. All of a name are of one kind, as claims
-from before the first limit of that kind need not count."""
+LIMITS: list[tuple[str, list[dict[str, Any]]]] = [
+    ("job 0", [{"concurrency": 2}, {"concurrency": 5}]),
+    ("job 1", [{"rate": (5, 0.5)}, {"rate": (20, 3.0)}]),
+    ("job 2", [{"concurrency": 1, "per": "group"}, {"concurrency": 2, "per": "group"}]),
+    ("job 2", [{"concurrency": 3}, {"concurrency": 6}]),
+    ("keyed", [{"concurrency": 4, "rate": (10, 1.0)}, {"concurrency": 8, "rate": (30, 2.0)}]),
+]
+"""With ``--limits``: the limits of names, one of each list at a time. All of a list are of one kind, as claims from
+before the first limit of that kind need not count."""
 
 WAKES = 10
 """How many jobs are posted one by one in the end, while all workers wait for one."""
@@ -92,11 +89,14 @@ SLEPT = 3
 SLACK = 30
 """How many entries a board that was drained and tidied may have that a new one has not: gates, counters."""
 
-FOLDERS = 1500
-"""How many folders a board on ZooKeeper may have beside its entries."""
-
 SKEWS = (0, 3600, -3600, 0)
 """By how many seconds the clocks of the workers are wrong where the server has one."""
+
+HOLDS = (0, 0.3, 1, 1.5 * TTL)
+"""For how many seconds a worker may hold a transaction open."""
+
+HOLDS_OF_A_FILE = (0, 0.05, 0.3)
+"""The same on SQLite, where nobody else writes meanwhile."""
 
 TWO_DAYS = 2 * 86400
 
@@ -104,19 +104,24 @@ TWO_DAYS = 2 * 86400
 class Worker:
     """One process: it does something at random, again and again, until it is told to end."""
 
-    def __init__(self, board: Any, recorder: Recorder, who: str, dice: random.Random) -> None:
-        self.board, self.recorder, self.who, self.dice = board, recorder, who, dice
+    def __init__(self, recorder: Recorder, caller: Caller | None, who: str, dice: random.Random) -> None:
+        self.board: Any = recorder.board
+        self.recorder, self.caller, self.who, self.dice = recorder, caller, who, dice
         self.held: list[Job] = []
         self.failures: Counter[str] = Counter()
 
     def run(self, drains: threading.Event, over: threading.Event) -> None:
-        acts = (self.post, self.claim, self.claim, self.end, self.end, self.end, self.extend, self.look, self.operate)
+        acts = [self.post, self.claim, self.claim, self.end, self.end, self.end, self.extend, self.look, self.operate]
+        if self.caller is not None:
+            acts.append(self.transact)
         while not drains.is_set():
             try:
                 self.dice.choice(acts)()
             except JobBoardError as error:
                 self.failures[type(error).__name__] += 1
             time.sleep(0.005)
+        if self.caller is not None:
+            self.held += self.caller.ended(wait=True)
         # Nobody would write down what close() gives back.
         self.recorder.consume_many(self.held, self.who)
         while not over.is_set():
@@ -156,6 +161,8 @@ class Worker:
             arguments["expiry"] = self.dice.choice([0.3, 5.0])
         if self.dice.random() < 0.2:
             arguments["names"] = ["keyed", "job 1"]
+        if self.caller is not None and self.dice.random() < 0.1:
+            arguments["where"] = self.board.table.c.name != "job 0"
         self.held += self.recorder.claim_many(self.who, self.dice.choice([1, 1, 4]), **arguments)
 
     def extend(self) -> None:
@@ -167,7 +174,10 @@ class Worker:
             return
         job = self.held.pop(self.dice.randrange(len(self.held)))
         kind = self.dice.random()
-        if kind < 0.15:
+        if kind < 0.05:
+            act = Act(job, Verb.ABANDON, delay=0.1, error="again", retry=True)
+            self.recorder._act(Verb.ABANDON, [job], lambda: self.board.finish_many([act], self.who))
+        elif kind < 0.15:
             self.recorder.abandon(job, delay=self.dice.choice([None, 0.1]), error="not yet")
         elif kind < 0.25:
             self.recorder.trash(job, reason="bad")
@@ -176,6 +186,14 @@ class Worker:
             self.recorder.consume_many(jobs, self.who)
         else:
             self.recorder.consume(job)
+
+    def transact(self) -> None:
+        assert self.caller is not None
+        self.held += self.caller.ended()
+        if self.held and not self.caller.busy:
+            self.dice.shuffle(self.held)
+            jobs, self.held = self.held[:2], self.held[2:]
+            self.caller.begin(jobs, self.who, self.dice)
 
     def look(self) -> None:
         kind = self.dice.randrange(3)
@@ -222,7 +240,10 @@ def work(given: dict[str, Any]) -> None:
     board = jobboard.fetch("board", given["conf"])
     connect(board)
     recorder = Recorder(board, given["process"], to_file(Path(given["file"])))
-    worker = Worker(board, recorder, given["process"], random.Random(given["seed"]))
+    caller = None
+    if (database := given["database"]) is not None:
+        caller = Caller(recorder, database, HOLDS_OF_A_FILE if database.startswith("sqlite:") else HOLDS)
+    worker = Worker(recorder, caller, given["process"], random.Random(given["seed"]))
     threading.Thread(target=listen, daemon=True).start()
     worker.run(drains, over)
     board.close()
@@ -240,7 +261,7 @@ def connect(board: Any) -> None:
 
 
 class Clock:
-    """The time of day that all servers are told which are started while it is set: see ``clock.c``."""
+    """The time of day that all processes are told which are started with its ``environment``: see ``clock.c``."""
 
     def __init__(self, folder: Path) -> None:
         if (compiler := shutil.which("cc")) is None:
@@ -256,289 +277,11 @@ class Clock:
             file.write(struct.pack("q", ahead))
 
 
-class Target(abc.ABC):
-    """The servers of a board, each behind a proxy, and the harms that can be done to them: the methods of ``harms``.
-    Each of these returns when all is well again."""
-
-    harms: tuple[str, ...] = ("crash", "hang", "cut", "lose_replies", "lose_requests", "silence", "come_late")
-    has_clock = True
-
-    def __init__(self, servers: Any, members: Sequence[Any]) -> None:
-        self.servers, self.members = servers, members
-        self.proxies: list[FaultyProxy] = []
-        self._stack = contextlib.ExitStack()
-
-    @property
-    @abc.abstractmethod
-    def conf(self) -> dict[str, Any]:
-        """Where a worker finds the board."""
-
-    @abc.abstractmethod
-    def contents(self) -> list[str]:
-        """What is in the server, as itself tells it: keys, members of containers, nodes."""
-
-    def __enter__(self) -> Self:
-        with self._stack as stack:
-            stack.enter_context(self.servers)
-            for member in self._proxied():
-                self.proxies.append(stack.enter_context(FaultyProxy(HOST, member.port)))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def _proxied(self) -> Sequence[Any]:
-        return self.members
-
-    def _addresses(self) -> str:
-        return ",".join(f"{HOST}:{proxy.port}" for proxy in self.proxies)
-
-    def _leader(self) -> Any:
-        def found() -> Any:
-            with contextlib.suppress(ServerError):
-                return self.servers.leader
-
-        return self.members[0] if len(self.members) == 1 else eventually(found, 60)
-
-    def _victim(self, dice: random.Random) -> Any:
-        return self._leader() if dice.random() < 0.5 else dice.choice(self.members)
-
-    def crash(self, dice: random.Random) -> None:
-        victim = self._victim(dice)
-        victim.kill()
-        time.sleep(dice.choice([0, 0.5, 3]))
-        victim.start()
-
-    def crash_most(self, dice: random.Random) -> None:
-        """The others can't go on until one is back."""
-        victims = dice.sample(self.members, len(self.members) // 2 + 1)
-        for victim in victims:
-            victim.kill()
-        time.sleep(dice.choice([0, 2]))
-        with ThreadPoolExecutor(len(victims)) as pool:
-            list(pool.map(lambda victim: victim.start(), victims))
-
-    def hang(self, dice: random.Random) -> None:
-        victim = self._victim(dice)
-        victim.pause()
-        time.sleep(dice.choice([0.5, 1.5 * TTL]))
-        victim.resume()
-
-    def cut(self, dice: random.Random) -> None:
-        for proxy in self.proxies:
-            proxy.cut()
-
-    def lose_replies(self, dice: random.Random) -> None:
-        self._lose("reply", dice)
-
-    def lose_requests(self, dice: random.Random) -> None:
-        self._lose("request", dice)
-
-    def _lose(self, what: Any, dice: random.Random) -> None:
-        faults = [proxy.lose(what, nth=dice.randrange(1, 60)) for proxy in self.proxies for _ in range(5)]
-        with contextlib.suppress(AssertionError):
-            eventually(lambda: all(fault.happened for fault in faults), 3)
-        self._forget_faults()
-
-    def silence(self, dice: random.Random) -> None:
-        dice.choice(self.proxies).silence_all()
-
-    def come_late(self, dice: random.Random) -> None:
-        """The server gets a request long after its client has repeated it."""
-        kept = dice.choice(self.proxies).keep(nth=dice.randrange(1, 30))
-        # Perhaps nobody is connected to this member.
-        if kept.wait(3):
-            time.sleep(dice.choice([0.05, 1, 3]))
-            with contextlib.suppress(TimeoutError):
-                kept.let_go()
-        self._forget_faults()
-
-    def _forget_faults(self) -> None:
-        for proxy in self.proxies:
-            proxy.restore()
-
-
-class RedisTarget(Target):
-    harms = (*Target.harms, "flush_scripts")
-
-    def __init__(self, members: int) -> None:
-        server = Redis()
-        super().__init__(server, [server])
-
-    @property
-    def conf(self) -> dict[str, Any]:
-        return {"board": f"redis://{self._addresses()}/0"}
-
-    def flush_scripts(self, dice: random.Random) -> None:
-        self._primary().call("SCRIPT", "FLUSH")
-
-    def contents(self) -> list[str]:
-        import redis
-
-        with redis.Redis(port=self._primary().port, decode_responses=True, encoding_errors="replace") as client:
-            readers: dict[str, Callable[[str], Any]] = {
-                "hash": client.hkeys,
-                "zset": lambda key: client.zrange(key, 0, -1),
-                "set": client.smembers,
-                "list": lambda key: client.lrange(key, 0, -1),
-            }
-            found: list[str] = []
-            for key in client.scan_iter():
-                read = readers.get(str(client.type(key)), lambda _: [""])
-                found += (f"{key} {each}" for each in read(key))
-            return found
-
-    def _primary(self) -> Any:
-        return self.members[0]
-
-
-class SentinelTarget(RedisTarget):
-    """A primary and its replica, which Sentinel makes the primary. ``min_replicas=1``: an acknowledged call is on both,
-    so that the whole judgement stands. No proxy would do: it is Sentinel who says where the primary is."""
-
-    harms = ("crash", "crash_replica", "change", "hang", "cut", "flush_scripts")
-
-    def __init__(self, members: int) -> None:
-        Target.__init__(self, RedisSentinel(), [])
-
-    def _proxied(self) -> Sequence[Any]:
-        return []
-
-    @property
-    def conf(self) -> dict[str, Any]:
-        first, *others = (f"{host}:{port}" for host, port in self.servers.sentinels)
-        return {
-            "board": f"redis://{first}",
-            "sentinel": self.servers.service,
-            "sentinel_fallbacks": others,
-            "min_replicas": 1,
-            "socket_timeout": 1,
-        }
-
-    def _primary(self) -> Any:
-        return self.servers.node(self.servers.wait_for_primary())
-
-    def _replica(self) -> Any:
-        primary = self._primary()
-        return next(node for node in map(self.servers.node, self.servers.nodes) if node.port != primary.port)
-
-    def crash(self, dice: random.Random) -> None:
-        self._primary().kill()
-        self.servers.wait_for_primary()
-        time.sleep(dice.choice([0, 1]))
-        self.servers.restart_node()
-
-    def crash_replica(self, dice: random.Random) -> None:
-        """Nothing is acknowledged while there is no replica."""
-        self._replica().kill()
-        time.sleep(dice.choice([0, 3]))
-        self.servers.restart_node()
-
-    def change(self, dice: random.Random) -> None:
-        self.servers.failover()
-        self.servers.restart_node()
-
-    def hang(self, dice: random.Random) -> None:
-        """Two primaries for a moment, once the old one goes on."""
-        primary = self._primary()
-        primary.pause()
-        time.sleep(dice.choice([0.5, 1.5 * TTL]))
-        primary.resume()
-        self.servers.restart_node()
-
-    def cut(self, dice: random.Random) -> None:
-        for _ in range(dice.choice([1, 20])):
-            for kind in ("normal", "pubsub"):
-                self._primary().call("CLIENT", "KILL", "TYPE", kind)
-            time.sleep(0.05)
-
-
-class ZooKeeperTarget(Target):
-    def __init__(self, members: int) -> None:
-        if members == 1:
-            server = ZooKeeper()
-            super().__init__(server, [server])
-        else:
-            ensemble = ZooKeeperEnsemble(members)
-            super().__init__(ensemble, ensemble.members)
-            self.harms = (*self.harms, "crash_most")
-
-    @property
-    def conf(self) -> dict[str, Any]:
-        return {"board": f"zookeeper://{self._addresses()}"}
-
-    def contents(self) -> list[str]:
-        from kazoo.client import KazooClient
-
-        things: list[str] = []
-        folders: list[str] = []
-
-        def walk(path: str) -> None:
-            for name in client.get_children(path):
-                child = f"{path.rstrip('/')}/{name}"
-                if child == "/zookeeper":
-                    continue
-                data, stat = client.get(child)
-                (folders if not data and stat.cversion else things).append(child)
-                walk(child)
-
-        client = KazooClient(f"{HOST}:{self._leader().port}")
-        client.start(30)
-        try:
-            walk("/")
-        finally:
-            client.stop()
-            client.close()
-        return things + folders[FOLDERS:]
-
-
-class EtcdTarget(Target):
-    harms = (*Target.harms, "compact")
-    has_clock = False
-
-    def __init__(self, members: int) -> None:
-        if members == 1:
-            server = Etcd()
-            super().__init__(server, [server])
-        else:
-            cluster = EtcdCluster(members)
-            super().__init__(cluster, cluster.members)
-            self.harms = (*self.harms, "crash_most", "change")
-
-    @property
-    def conf(self) -> dict[str, Any]:
-        return {"board": f"etcd://{self._addresses()}"}
-
-    def compact(self, dice: random.Random) -> None:
-        """Watches that begin before it are refused."""
-        leader = self._leader()
-        revision = leader.call("/v3/kv/range", key=_base64("x"))["header"]["revision"]
-        leader.call("/v3/kv/compaction", revision=revision, physical=True)
-        if dice.random() < 0.5:
-            leader.call("/v3/maintenance/defragment")
-
-    def change(self, dice: random.Random) -> None:
-        leader = self._leader()
-        found = leader.call("/v3/cluster/member/list")["members"]
-        others = sorted(each["ID"] for each in found if each["name"] != leader.name)
-        leader.call("/v3/maintenance/transfer-leadership", targetID=dice.choice(others))
-
-    def contents(self) -> list[str]:
-        every = _base64("\0")
-        found = self._leader().call("/v3/kv/range", key=every, range_end=every, keys_only=True)
-        return [base64.b64decode(each["key"]).decode(errors="replace") for each in found.get("kvs", ())]
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
 class Crew:
     """The processes of the workers. One that was killed has a successor with a file of its own."""
 
-    def __init__(self, conf: dict[str, Any], folder: Path, seed: int, skewed: bool) -> None:
-        self._conf, self._folder, self._seed, self._skewed = conf, folder, seed, skewed
+    def __init__(self, conf: dict[str, Any], database: str | None, folder: Path, seed: int, skewed: bool) -> None:
+        self._conf, self._database, self._folder, self._seed, self._skewed = conf, database, folder, seed, skewed
         self._current: dict[int, tuple[str, subprocess.Popen[str]]] = {}
         self._started = 0
         self.failures: Counter[str] = Counter()
@@ -551,6 +294,7 @@ class Crew:
             "process": name,
             # One of two leaves outcomes, which are there when the history is judged.
             "conf": {**self._conf, "keep_done": 86400 if number % 2 else 0},
+            "database": self._database,
             "file": str(self._folder / f"{name}.jsonl"),
             "seed": f"{self._seed} {name}",
             "skew": SKEWS[number % len(SKEWS)] if self._skewed else 0,
@@ -588,12 +332,18 @@ class Crew:
 
     def check_progress(self) -> None:
         """All is well again, and so all of them must be doing something."""
-        sizes = {name: self._size(name) for name, _ in self._current.values()}
+        for name, process in self._current.values():
+            if process.poll() is not None:
+                self.faults.append(f"{name} has ended with {process.returncode}: {self._last_line(name)}")
+        sizes = {name: self._size(name) for name, process in self._current.values() if process.poll() is None}
         for name, size in sizes.items():
             try:
                 eventually(lambda name=name, size=size: self._size(name) > size, PATIENCE)  # type: ignore[misc]
             except AssertionError:
                 self.faults.append(f"{name} does nothing though all is well")
+
+    def _last_line(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text(errors="replace").rstrip().rpartition("\n")[2]
 
     def _size(self, name: str) -> int:
         file = self._folder / f"{name}.jsonl"
@@ -653,33 +403,32 @@ class Ruler:
         self.recorder = Recorder(board, "ruler", lambda number, entry: None)
 
     def begin(self, dice: random.Random) -> None:
-        for name in LIMITS:
-            self._set(name, dice)
+        for name, limits in LIMITS:
+            self._set(name, dice.choice(limits))
 
     def change(self, dice: random.Random) -> str:
-        name, kind, seconds = dice.choice(list(LIMITS)), dice.random(), dice.choice([0.2, 2])
+        (name, limits), kind, seconds = dice.choice(LIMITS), dice.random(), dice.choice([0.2, 2])
         if kind < 0.6:
-            return self._set(name, dice)
+            return self._set(name, dice.choice(limits))
         self.recorder.pause([name])
         time.sleep(seconds)
         self._resume()
         return f"{name} was paused for {seconds} s"
 
     def _resume(self) -> None:
-        names = list(LIMITS)
+        names = [name for name, _ in LIMITS]
         while True:
             self.recorder.resume(names)
             if self.recorder.pauses[-1].resumed and self.recorder.pauses[-1].outcome == "ok":
                 return
 
-    def _set(self, name: str, dice: random.Random) -> str:
-        limit = dice.choice(LIMITS[name])
+    def _set(self, name: str, limit: dict[str, Any]) -> str:
         self._until_done(name, limit, lambda: self._board.set_limit(name, **limit))
         return f"{name} was limited: {limit}"
 
     def end(self) -> None:
         self._resume()
-        for name, (limit, *_) in LIMITS.items():
+        for name, (limit, *_) in LIMITS:
             per = limit.get("per", "name")
             self._until_done(name, {"per": per}, lambda name=name, per=per: self._board.remove_limit(name, per))
 
@@ -694,19 +443,12 @@ class Ruler:
 
 
 class Soak:
-    """One run. ``TARGETS`` has the kinds of servers."""
-
-    TARGETS: ClassVar[dict[str, Callable[[int], Target]]] = {
-        "redis": RedisTarget,
-        "sentinel": SentinelTarget,
-        "zookeeper": ZooKeeperTarget,
-        "etcd": EtcdTarget,
-    }
+    """One run."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._given, self._folder = arguments, folder
-        self._target = self.TARGETS[arguments.kind](arguments.members)
-        self._clock = Clock(folder) if self._target.has_clock else None
+        self._target = TARGETS[arguments.kind](arguments.members)
+        self._clock = Clock(folder)
         self._over = threading.Event()
         self._harms: Counter[str] = Counter()
         self._faults: list[str] = []
@@ -715,7 +457,7 @@ class Soak:
         self._left = 0
 
     def run(self) -> int:
-        if self._clock is not None:
+        if self._target.has_clock:
             # For the servers, which inherit it whenever they start.
             os.environ.update(self._clock.environment)
         with self._target:
@@ -738,7 +480,9 @@ class Soak:
         conf = {"claim_ttl": TTL, "retry_for": PATIENCE, **self._target.conf}
         with jobboard.backend("board", conf) as board:
             new = set(self._target.contents())
-            crew = Crew(conf, self._folder, self._given.seed, self._target.has_clock)
+            if (database := self._target.database) is not None:
+                LEDGER.create(engine_of(database))
+            crew = Crew(conf, database, self._folder, self._given.seed, self._target.has_clock)
             ruler = Ruler(board)
             try:
                 self._harmed(crew, ruler)
@@ -755,6 +499,9 @@ class Soak:
                 self._faults.append(f"{broken} calls found no server within {PATIENCE} s, and no outage was as long")
             self._faults += damage(board)
             entries = from_files(sorted(self._folder.glob("*.jsonl")))
+            if database is not None:
+                entries, faults = settled(entries, database)
+                self._faults += faults
             self._faults += self._judged(entries, board, ruler.recorder)
             if self._given.limits:
                 ruler.end()
@@ -762,24 +509,28 @@ class Soak:
         return entries
 
     def _harmed(self, crew: Crew, ruler: Ruler) -> None:
-        """Three or four kinds of harm at the same time, each with dice of its own."""
+        """Several kinds of harm at the same time, each with dice of its own."""
         if self._given.limits:
             ruler.begin(random.Random(self._given.seed))
         for number in range(self._given.processes):
             crew.start(number)
-        loops = {"servers": self._harm_servers, "workers": crew.harm}
+        loops: dict[str, Callable[[random.Random], str]] = {}
+        if not self._given.calm:
+            loops = {"servers": self._harm_servers, "workers": crew.harm}
         if self._given.limits:
             loops["limits"] = ruler.change
         if self._given.clock_steps:
             loops["clock"] = self._step
-        with ThreadPoolExecutor(len(loops)) as pool:
+        if isinstance(self._target, DatabaseTarget):
+            loops["snapshots"] = self._target.pin
+        with ThreadPoolExecutor(1 + len(loops)) as pool:
             runs = [pool.submit(self._repeat, name, harm) for name, harm in loops.items()]
+            runs.append(pool.submit(self._over.wait, 60 * self._given.minutes))
             wait(runs, 60 * self._given.minutes, FIRST_EXCEPTION)
             self._over.set()
         for run in runs:
             run.result()
-        if self._clock is not None:
-            self._clock.set(0)
+        self._clock.set(0)
 
     def _repeat(self, name: str, harm: Callable[[random.Random], str]) -> None:
         dice = random.Random(f"{self._given.seed} {name}")
@@ -796,7 +547,6 @@ class Soak:
         return harm
 
     def _step(self, dice: random.Random) -> str:
-        assert self._clock is not None
         ahead = dice.choice([-10, -3, 0, 3, 10])
         self._clock.set(ahead)
         return f"{ahead} s ahead"
@@ -823,10 +573,11 @@ class Soak:
         return max(self._waits) <= SLEPT
 
     def _judged(self, entries: list[HistoryEntry], board: Any, ruler: Recorder) -> list[str]:
-        """Order is left out: a call that nobody was answered may have touched any job, and jobs are delayed and given
-        back. So is the end of leases where the clock that they go by has been set forward."""
-        unordered = [entry._replace(chosen=False) for entry in entries]
-        faults = judge(unordered, left_on(board), pauses=ruler.pauses, limits=ruler.limits)
+        """Order is left out after harms, as a call that was never answered may have touched any job. So is the end of
+        leases where the clock that they go by has been set forward."""
+        if not self._given.calm:
+            entries = [entry._replace(chosen=False) for entry in entries]
+        faults = judge(entries, left_on(board), contended=True, pauses=ruler.pauses, limits=ruler.limits)
         if self._given.clock_steps:
             faults = [fault for fault in faults if not fault.startswith("taken too early")]
         return faults
@@ -834,16 +585,13 @@ class Soak:
     def _tidy(self, board: Any, new: set[str]) -> None:
         """Two days later there is neither an outcome nor the answer of a call left, nor a mark of a purged job."""
         board.purge_trash(0)
-        if self._clock is not None:
-            self._clock.set(TWO_DAYS)
-        else:
-            set_clock(TWO_DAYS)
-
+        self._clock.set(TWO_DAYS)
+        command = [sys.executable, __file__, "--tidy", json.dumps(self._target.conf)]
         left: list[str] = []
 
         def tidied() -> bool:
-            while board.engine.tidy(5):
-                continue
+            # In a process of its own, as its clock counts where the server has none.
+            subprocess.run(command, check=True, env={**os.environ, **self._clock.environment})
             left[:] = (entry for entry in self._target.contents() if entry not in new)
             self._left = len(left)
             return self._left <= SLACK
@@ -860,28 +608,42 @@ def damage(board: Any) -> list[str]:
     return [f"{odd.place}: {odd.reason}" for odd in board.examine() if not odd.place.startswith("characteristic ")]
 
 
+def tidy(conf: dict[str, Any]) -> None:
+    with jobboard.backend("board", conf) as board:
+        while board.engine.tidy(5):
+            continue
+
+
 def main() -> int:
     if sys.argv[1:2] == ["--work"]:
         work(json.loads(sys.argv[2]))
         return 0
+    if sys.argv[1:2] == ["--tidy"]:
+        tidy(json.loads(sys.argv[2]))
+        return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=Soak.TARGETS)
+    parser.add_argument("kind", choices=TARGETS)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--members", type=int, default=1, help="how many servers of ZooKeeper or etcd")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--every", type=float, default=6, help="seconds between two harms of a kind, on the average")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--limits", action="store_true", help="set limits and pauses, and change them")
+    parser.add_argument("--calm", action="store_true", help="harm neither servers nor workers, and judge order, too")
     parser.add_argument("--clock-steps", action="store_true", help="set the servers' clock, both ways")
     parser.add_argument("--keep", type=Path, help="where to leave the histories and the logs, faults or none")
     given = parser.parse_args()
     if given.members > 1 and given.kind not in ("zookeeper", "etcd"):
         parser.error(f"--members={given.members}: {given.kind} has servers of its own number")
-    if given.clock_steps and (given.limits or given.kind == "etcd"):
-        parser.error("--clock-steps: etcd has no clock, and no history tells whether a limit by a wrong one was obeyed")
+    if given.clock_steps and (given.limits or given.kind in ("etcd", "sqlite")):
+        parser.error(
+            "--clock-steps: needs a server with a clock, and no limits, which a history judges by its own time"
+        )
     print(f"seed {given.seed}", flush=True)
     folder = given.keep or Path(tempfile.mkdtemp(prefix="jobboard-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
+    # Servers that run as other users read the clock there.
+    folder.chmod(0o711)
     logging.basicConfig(filename=folder / "soak.log", format="%(asctime)s %(name)s %(message)s")
     status = Soak(given, folder).run()
     if status:

@@ -50,6 +50,15 @@ FINE = {
     "a post of which nobody knows": ([entry(0, POST, "", outcome="unknown")], {"a": LeftJob(State.UNCLAIMED, 0)}),
     "a post that was refused": ([entry(0, POST, outcome="refused")], {}),
     "refused acts": ([*WELL, entry(6, CONSUME, token=1, outcome="refused"), entry(7, CONSUME, outcome="refused")], {}),
+    "a job of a key that was posted again has its first place": (
+        [
+            entry(0, POST, "a"),
+            entry(1, POST, "b"),
+            entry(2, POST, "a"),
+            *(entry(n, CLAIM, uuid, token=1, chosen=True) for n, uuid in ((3, "a"), (4, "b"))),
+        ],
+        {uuid: LeftJob(State.CLAIMED, 1) for uuid in "ab"},
+    ),
     "a claim after the lease": (
         [
             entry(0, POST),

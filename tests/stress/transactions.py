@@ -1,0 +1,143 @@
+"""Verbs in transactions of a worker's own, and a ledger that shows which of these were committed.
+
+Each transaction ends claims, perhaps posts a job, and writes one row into the table ``ledger``. So the ledger says in
+the end what became of a commit that was never answered: the acts of a transaction happened exactly if its row is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import sqlalchemy as sa
+
+from jobboard.exceptions import JobBoardError
+from jobboard.job import Act, Job, Posting, boottime
+from jobboard.priorities import rank_of
+from jobboard.states import UNCLAIMED, Verb
+from jobboard.testing.history import HistoryEntry, Outcome
+from jobboard.testing.recording import Recorder
+
+LEDGER = sa.Table(
+    "ledger",
+    sa.MetaData(),
+    sa.Column("process", sa.String(60), primary_key=True),
+    sa.Column("began", sa.String(40), primary_key=True),
+)
+
+MARK = " in a transaction"
+"""Ends the process of such an entry."""
+
+
+def engine_of(database: str) -> sa.Engine:
+    sqlite = database.startswith("sqlite:")
+    options = {"connect_args": {"timeout": 60}} if sqlite else {"isolation_level": "READ COMMITTED"}
+    return sa.create_engine(database, poolclass=sa.NullPool, **options)
+
+
+class Caller:
+    """One transaction after the other, each on a thread, so that the worker goes on meanwhile.
+
+    :param holds: for how many seconds a transaction may be held open.
+    """
+
+    def __init__(self, recorder: Recorder, database: str, holds: Sequence[float]) -> None:
+        self._recorder, self._holds = recorder, holds
+        self._engine = engine_of(database)
+        self._pool = ThreadPoolExecutor(1)
+        self._running: Future[list[Job]] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None
+
+    def begin(self, jobs: Sequence[Job], who: str, dice: random.Random) -> None:
+        """End the claims of these jobs in a transaction, and then commit or roll back."""
+        verb = dice.choice([Verb.CONSUME, Verb.CONSUME, Verb.ABANDON, Verb.TRASH])
+        posting = Posting(f"job {dice.randrange(3)}", group="group 0", key=dice.choice([None, "key 0"]))
+        posting = posting if dice.random() < 0.5 else None
+        commits, seconds = dice.random() < 0.6, dice.choice(self._holds)
+        self._running = self._pool.submit(self._run, jobs, who, verb, posting, commits, seconds)
+
+    def ended(self, wait: bool = False) -> list[Job]:
+        """Return the jobs whose claims are held again, as their transaction has been rolled back."""
+        if self._running is None or not (wait or self._running.done()):
+            return []
+        running, self._running = self._running, None
+        return running.result()
+
+    def _run(
+        self, jobs: Sequence[Job], who: str, verb: Verb, posting: Posting | None, commits: bool, seconds: float
+    ) -> list[Job]:
+        recorder = self._recorder
+        began = boottime()
+        entry = HistoryEntry(began, math.inf, recorder.process + MARK, verb, "", "unknown")
+        keeps = verb == Verb.CONSUME and recorder.board._keep is not None
+        ends = [entry._replace(uuid=job.uuid, token=job.claim.token, keeps=keeps) for job in jobs if job.claim]
+        written = [(recorder._put(end), end) for end in ends]
+        post = entry._replace(verb=Verb.POST)
+        if posting is not None:
+            written.append((recorder._put(post), post))
+        outcome, posted = self._transact(entry, jobs, who, posting, commits, seconds)
+        ended = boottime()
+        for number, asked in written:
+            # A job that comes back by this waits, or lies in the trash.
+            told = asked._replace(ended=ended, outcome=outcome, ready=False)
+            if asked is post:
+                if posted is None:
+                    told = told._replace(outcome="refused")
+                else:
+                    ready = posted.seen_state == UNCLAIMED
+                    told = told._replace(uuid=posted.uuid, rank=rank_of(posted.priority), ready=ready)
+                    told = told._replace(name=posted.name, group=posted.group)
+            recorder._write(number, told)
+        return list(jobs) if outcome == "refused" else []
+
+    def _transact(
+        self, entry: HistoryEntry, jobs: Sequence[Job], who: str, posting: Posting | None, commits: bool, seconds: float
+    ) -> tuple[Outcome, Job | None]:
+        board, posted = self._recorder.board, None
+        try:
+            connection = self._engine.connect()
+        except sa.exc.SQLAlchemyError:
+            return "refused", None
+        # What breaks with its connection is rolled back.
+        with contextlib.suppress(sa.exc.SQLAlchemyError), connection:
+            try:
+                board.finish_many([Act(job, entry.verb) for job in jobs], who, connection=connection)
+                if posting is not None:
+                    [posted] = board.post_many([posting], connection=connection)
+                row = {"process": entry.process, "began": repr(entry.began)}
+                connection.execute(LEDGER.insert().values(row))
+                time.sleep(seconds)
+            except (JobBoardError, sa.exc.SQLAlchemyError):
+                commits = False
+            if not commits:
+                connection.rollback()
+                return "refused", posted
+            try:
+                connection.commit()
+            except sa.exc.SQLAlchemyError:
+                return "unknown", posted
+            return "ok", posted
+        return "refused", posted
+
+
+def settled(entries: Iterable[HistoryEntry], database: str) -> tuple[list[HistoryEntry], list[str]]:
+    """Return the entries, where a commit was not answered with the outcome that the ledger shows, and the faults."""
+    with engine_of(database).connect() as connection:
+        committed = {(row.process, row.began) for row in connection.execute(LEDGER.select())}
+    found, faults = [], []
+    for entry in entries:
+        if entry.process.endswith(MARK) and entry.uuid:
+            outcome: Outcome = "ok" if (entry.process, repr(entry.began)) in committed else "refused"
+            if entry.outcome not in ("unknown", outcome):
+                faults.append(f"{entry.verb} of {entry.uuid} was {entry.outcome} to {entry.process}, and is {outcome}")
+            found.append(entry._replace(outcome=outcome))
+        else:
+            found.append(entry)
+    return found, faults
