@@ -5,12 +5,13 @@
     python benchmarks/ageing steady --minutes 30 --workers 4 --only mariadb --json m.json --chart m.svg
     python benchmarks/ageing steady --minutes 30 --around 3 --batch 10 --only postgresql --pin read
 
-*drain* posts all the jobs, then claims and consumes them. *steady* posts ``--rate`` jobs a second and works on them as
-they come: of a hundred, five are given back with a delay (retries) and one is kept for seconds and extended (as a
-heartbeat does). The workers are processes. ``--pin read`` holds a snapshot open that began before the first job;
-``--pin write`` a transaction that has posted one, which SQLite can't have beside other writers. ``--around`` has a
-steady run go on without its pin for so many minutes before it, and after it: so one run shows how a board is meanwhile,
-and how soon it is as before.
+*drain* posts all the jobs, then claims and consumes them. *mixed* is a drain of which a fifth of the jobs are
+delayed, by up to ``--spread`` seconds. *steady* posts ``--rate`` jobs a second and works on them as they come. In
+*mixed* and *steady*, of a hundred jobs, five are given back with a delay (retries) and one is kept for seconds and
+extended (as a heartbeat does). The workers are processes. ``--pin read`` holds a snapshot open that began before the
+first claim; ``--pin write`` a transaction that has also written, which SQLite can't have beside other writers.
+``--around`` has a steady run go on without its pin for so many minutes before it, and after it: so one run shows how
+a board is meanwhile, and how soon it is as before.
 
 A line stands for 10,000 finished jobs (``--every``): the median and the 99th percentile of each verb in milliseconds,
 then what the server did for each job: pages read (from memory or disk), bytes of log, and how many dead rows (on
@@ -24,6 +25,7 @@ import argparse
 import json
 import multiprocessing
 import queue
+import random
 import sys
 import tempfile
 import time
@@ -75,9 +77,16 @@ def pinned(board: Any, engine: sa.Engine, pin: str) -> Iterator[None]:
             connection.exec_driver_sql("BEGIN")
         connection.execute(sa.select(sa.func.count()).select_from(board.table))
         if pin == "write":
-            board.post("late", details=DETAILS, connection=connection)
+            connection.execute(sa.insert(answers_of(board)).values(handle="pin", slot=0, call=0, answer="", stamp=0))
         yield
         transaction.rollback()
+
+
+def answers_of(board: Any) -> sa.Table:
+    """Return another table of the board's, where the row of a pin is in nobody's way."""
+    columns = [sa.Column(name, sa.String) for name in ("handle", "answer")]
+    columns += [sa.Column(name, sa.BigInteger) for name in ("slot", "call", "stamp")]
+    return sa.Table(f"{board.table.name}_answers", sa.MetaData(), *columns)
 
 
 class Pin:
@@ -178,24 +187,30 @@ def measure(database: str, pin: str, given: argparse.Namespace) -> Run:
     with uri_of(database) as uri, jobboard.backend("ageing", {"board": uri}) as board:
         engine = engine_of(uri)
         if not steady:
-            _post_all(board, given.jobs)
+            _post_all(board, given)
         gauge = Gauge(database, uri)
         held = Pin(pin, lambda: pinned(board, engine, pin), around, given.minutes * 60)
         try:
             held.begin()
             # What it cost to fill the table is not counted.
             gauge.lap(1)
-            _work(run, gauge, held, Work(uri, given.batch, given.rate if steady else 0), given)
+            work = Work(uri, given.batch, given.rate if steady else 0, given.what != "drain", given.lease)
+            _work(run, gauge, held, work, given)
         finally:
             held.release()
             gauge.close()
     return run
 
 
-def _post_all(board: Any, jobs: int) -> None:
-    for start in range(0, jobs, 10_000):
-        board.post_many([{"name": "resize", "details": DETAILS}] * min(10_000, jobs - start))
-        _progress(f"posted {min(jobs, start + 10_000)} of {jobs}")
+def _post_all(board: Any, given: argparse.Namespace) -> None:
+    dice = random.Random(given.jobs)
+    for start in range(0, given.jobs, 10_000):
+        postings = [{"name": "resize", "details": DETAILS} for _ in range(min(10_000, given.jobs - start))]
+        if given.what == "mixed":
+            for posting in dice.sample(postings, len(postings) // 5):
+                posting["delay"] = dice.random() * given.spread
+        board.post_many(postings)
+        _progress(f"posted {start + len(postings)} of {given.jobs}")
 
 
 def _work(run: Run, gauge: Gauge, pin: Pin, work: Work, given: argparse.Namespace) -> None:
@@ -272,8 +287,10 @@ def _progress(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("drain", "steady"), default="drain")
+    parser.add_argument("what", nargs="?", choices=("drain", "mixed", "steady"), default="drain")
     parser.add_argument("--jobs", type=int, default=300_000, help="how many to drain (default 300,000)")
+    parser.add_argument("--spread", type=float, default=60, help="longest delay of a mixed drain (default 60 s)")
+    parser.add_argument("--lease", type=float, default=30, help="seconds of each claim's lease (default 30)")
     parser.add_argument("--rate", type=int, default=800, help="jobs a second of a steady run (default 800)")
     parser.add_argument("--minutes", type=float, default=30, help="how long a steady run lasts (default 30)")
     parser.add_argument(

@@ -17,8 +17,6 @@ TICK = 0.05
 """How often a poster posts, in seconds."""
 RETRIED, KEPT = 0.05, 0.01
 KEPT_FOR = 10.0
-SHORT_LEASE = 6
-"""A heartbeat then comes every two seconds."""
 
 
 class Reporter:
@@ -50,11 +48,14 @@ class Reporter:
 
 @dataclass(frozen=True)
 class Work:
-    """What the processes are to do. ``rate`` 0: drain what is there."""
+    """What the processes are to do. ``rate`` 0: drain what is there. mixed: with retries and long jobs. lease: of each
+    claim, in seconds; a heartbeat comes every third of that."""
 
     uri: str
     batch: int
     rate: int
+    mixed: bool
+    lease: float
 
 
 def post_steadily(work: Work, told: Any, stop: Any) -> None:
@@ -73,19 +74,20 @@ def post_steadily(work: Work, told: Any, stop: Any) -> None:
 
 def work_on(work: Work, who: str, told: Any, stop: Any) -> None:
     reporter, dice, kept = Reporter(told), random.Random(who), []
-    with jobboard.backend("ageing", {"board": work.uri, "claim_ttl": SHORT_LEASE}) as board:
+    with jobboard.backend("ageing", {"board": work.uri, "claim_ttl": work.lease}) as board:
         while not stop.is_set():
             with reporter.timed("claim"):
                 jobs = board.claim_many(who, work.batch)
             if not jobs:
                 reporter.forget()
-                if not work.rate:
+                # Retried jobs may be yet to come.
+                if not (work.rate or kept or board.job_count):
                     break
                 # Not a synchronisation: an idle worker would look again after about as long.
                 stop.wait(TICK)
             done = []
             for job in jobs:
-                fate = dice.random() if work.rate else 1.0
+                fate = dice.random() if work.mixed else 1.0
                 if fate < RETRIED and job.attempts == 1:
                     with reporter.timed("abandon"):
                         board.abandon(job, who, delay=dice.random() * 2)

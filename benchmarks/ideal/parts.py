@@ -11,7 +11,7 @@ from typing import Any
 
 # The innermost frame that one of these fits tells the part; what is written in C counts for its caller.
 PARTS = (
-    ("/jobboard/sql/links.py", "driver"),
+    ("/jobboard/sql/connections.py", "driver"),
     ("/jobboard/sql/dialects.py", "driver"),
     ("/jobboard/backends/", "store"),
     ("/jobboard/sql/", "store"),
