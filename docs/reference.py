@@ -8,19 +8,17 @@ from __future__ import annotations
 import enum
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import Any
 
 import jobboard
-from jobboard.backends.sql import SQLEngine
-from jobboard.backends.sql.store import SQLStore
 from jobboard.conf import COMMON, Option
 from jobboard.job import Act, Claim, Entity, Job, Posting
 from jobboard.outcomes import Reject, Retry, RetryPolicy
 
 BACKENDS = {"SQL": "sqlite", "Redis": "redis", "ZooKeeper": "zookeeper", "etcd": "etcd", "Memory": "memory"}
-"""A title for each board class, and an entry point that loads it."""
+"""A title for each store, and an entry point that loads it."""
 
 TYPES = {
     "text": "text",
@@ -55,15 +53,9 @@ def reference() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def engine_classes() -> dict[str, Any]:
+def store_classes() -> dict[str, Any]:
     points = {point.name: point for point in metadata.entry_points(group="jobboard.backends")}
     return {title: points[name].load() for title, name in BACKENDS.items()}
-
-
-def extras_of(backend: Any) -> Mapping[str, frozenset[str]]:
-    """The arguments that a backend adds. SQL's entry points name an engine, and the others name a store."""
-    found: Mapping[str, frozenset[str]] = (SQLStore if backend is SQLEngine else backend).extras
-    return found
 
 
 def _options() -> Iterable[str]:
@@ -72,9 +64,9 @@ def _options() -> Iterable[str]:
     columns = ("option", "type", "default", "what it is")
     yield _title("Of every board", "^")
     yield _table(columns, map(_option, COMMON.items()))
-    for title, engine in engine_classes().items():
+    for title, store in store_classes().items():
         yield _title(title, "^")
-        yield _table(columns, map(_option, engine.options.items()))
+        yield _table(columns, map(_option, store.options.items()))
 
 
 def _option(item: tuple[str, Option]) -> tuple[str, ...]:
@@ -106,10 +98,9 @@ def _verbs() -> Iterable[str]:
     yield _title("Verbs", "-")
     yield _title("The board", "^")
     yield _members(jobboard.JobBoard)
-    for title, engine in engine_classes().items():
+    for title, store in store_classes().items():
         added = [
-            f"``{verb}({', '.join(f'{name}=' for name in sorted(names))})``"
-            for verb, names in extras_of(engine).items()
+            f"``{verb}({', '.join(f'{name}=' for name in sorted(names))})``" for verb, names in store.extras.items()
         ]
         if added:
             yield f"The {title} board adds {', '.join(added)}.\n"

@@ -216,7 +216,7 @@ def test_top_asks_twice_a_second_at_most(
 @contextmanager
 def statements(server: None) -> Iterator[Callable[[], int]]:
     """The statements that all boards read by; in SQLite, nothing is sent to a server."""
-    from jobboard.sql.links import Link
+    from jobboard.sql.connections import Link
 
     seen: list[str] = []
     rows = Link.rows

@@ -10,7 +10,7 @@ import redis
 import sqlalchemy as sa
 
 from jobboard.cli import main
-from jobboard.sql.refusals import refusal
+from jobboard.sql.dialects import database
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
@@ -131,4 +131,4 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         with pytest.raises(sqlite3.OperationalError) as caught:
             connection.execute("CREATE TABLE jobs (id INTEGER)")
-    assert refusal(caught.value, url) == "database or disk is full"
+    assert database(url.get_dialect()()).refusal(caught.value, url) == "database or disk is full"

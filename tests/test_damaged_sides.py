@@ -31,7 +31,8 @@ def odd(board: Any) -> list[Any]:
 
 
 def test_what_a_limit_counts_goes_where_no_claim_comes(board: Any, make_board: Any) -> None:
-    board.set_limit("mail", concurrency=1, per="group")
+    # What a rate counts is stored on every board, and the claims of a limit on some.
+    board.set_limit("mail", concurrency=1, per="group", rate=(9, 60))
     board.post("mail", group="g")
     board.claim_next("anna")
     damage(board, "scope", "mail\ng")

@@ -16,7 +16,7 @@ IMPORT_LIMIT = 0.150
 CONTRIB = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}
 """What a module of ``jobboard.contrib`` needs; the extra of its name brings it."""
 DRIVERS = ("sqlalchemy", "redis", "kazoo", "psycopg", "pymysql", "taskflow", *CONTRIB.values())
-SQL_BOARD = "jobboard.backends.sql:SQLEngine"
+SQL_BOARD = "jobboard.backends.sql:SQLStore"
 REDIS_BOARD = "jobboard.backends.redis:RedisStore [redis]"
 ETCD_BOARD = "jobboard.backends.etcd:EtcdStore [etcd]"
 ZOOKEEPER_BOARD = "jobboard.backends.zookeeper:ZooKeeperStore [zookeeper]"

@@ -12,7 +12,6 @@ from jobboard.engine.rules import Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     GATE,
-    HELD,
     KINDS,
     LAPSING,
     Change,
@@ -23,6 +22,8 @@ from jobboard.engine.store import (
     Lane,
     Look,
     Mark,
+    Occupied,
+    ScopePlace,
     Seat,
     Side,
     Stale,
@@ -34,7 +35,6 @@ from jobboard.engine.store import (
 
 __all__ = [
     "GATE",
-    "HELD",
     "KINDS",
     "LAPSING",
     "SCOPE",
@@ -58,11 +58,13 @@ __all__ = [
     "Look",
     "Make",
     "Mark",
+    "Occupied",
     "Plan",
     "Recent",
     "Remembered",
     "Result",
     "Rules",
+    "ScopePlace",
     "Seat",
     "Side",
     "Stale",

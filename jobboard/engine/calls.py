@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, overload
 
 from jobboard import notifier, retry
 from jobboard.engine.answers import KEPT, Answer, Deed, slot_of
@@ -23,6 +24,8 @@ HASTY = 1
 
 AT_ONCE = 100
 """How many jobs one commit changes at most, beside new ones."""
+
+NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 PAGE = 500
 """How many side records one request lists."""
@@ -147,50 +150,71 @@ class Committer:
         plan: Callable[[], Plan],
         again: Callable[[Answer], Plan | None] | None = None,
         beaten: Callable[[Stale], None] | None = None,
+        extra: Mapping[str, Any] = NO_EXTRA,
     ) -> Result:
         """Do what ``plan`` returns, unless this call has done so already.
 
         :param nonce: None in a transaction of the caller's, where the store has such.
         :param again: returns what a stored answer leaves to be done; None: nothing.
         :param beaten: told of each try at which others were quicker.
+        :param extra: for :meth:`Store.transaction`.
         """
-        assert nonce is not None
+        if nonce is None:
+            return self._joined(plan, beaten, extra)
         self.before_call(nonce)
         began = boottime()
         slot, stored = self._remembered(nonce), None
         for number in self.tries():
-            if slot is None:
-                slot = self.slot(nonce)
-                stored = Answer.of(slot)
-            if stored is not None and stored.call > nonce.call:
-                raise JobFailure("this call comes after a later one: its caller has long gone on")
-            if stored is None or stored.call < nonce.call:
-                made: Plan | None = plan()
-            else:
-                made = again(stored) if again is not None else None
-            if made is None:
-                assert stored is not None
-                self.commit([])
-                return Result(stored.done, [], True)
-            if not (made.changes or made.marks) and nonce.attempt == 1:
-                # A repetition stores its answer whatever that is, or a first try that was held up would act after it.
-                self._slots[slot_of(nonce)] = slot
-                self.commit([])
-                return Result(made.done, [], False)
-            answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), KEPT)
-            sent = boottime()
-            if made.timely is not None and sent > made.timely.end(number):
-                continue
             try:
-                committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks)
+                with self.store.transaction(**extra):
+                    if slot is None:
+                        slot = self.slot(nonce)
+                        stored = Answer.of(slot)
+                    if stored is not None and stored.call > nonce.call:
+                        raise JobFailure("this call comes after a later one: its caller has long gone on")
+                    if stored is None or stored.call < nonce.call:
+                        made: Plan | None = plan()
+                    else:
+                        made = again(stored) if again is not None else None
+                    if made is None:
+                        assert stored is not None
+                        self.commit([])
+                        return Result(stored.done, [], True)
+                    if not (made.changes or made.marks) and nonce.attempt == 1:
+                        # A repetition stores its answer whatever that is, or a first try that was held up would act
+                        # after it.
+                        self._slots[slot_of(nonce)] = slot
+                        self.commit([])
+                        return Result(made.done, [], False)
+                    answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), KEPT)
+                    sent = boottime()
+                    by = None if made.timely is None else made.timely.end(number)
+                    if by is not None and sent > by:
+                        continue
+                    committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, by=by)
             except Stale as stale:
                 if beaten is not None:
                     beaten(stale)
-                if not (stale.uuids or stale.sides) or (slot.kind, slot.key) in stale.sides:
+                if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
             self._slots[slot_of(nonce)] = committed.sides[0]
             return Result(made.done, committed.jobs, False, int((sent - began) * 1e6))
+        raise AssertionError("unreachable")
+
+    def _joined(
+        self, plan: Callable[[], Plan], beaten: Callable[[Stale], None] | None, extra: Mapping[str, Any]
+    ) -> Result:
+        """Do so in a transaction of the caller's, which nobody repeats: it needs no answer."""
+        for _ in self.tries():
+            try:
+                with self.store.transaction(**extra):
+                    made = plan()
+                    committed = self.commit(made.changes, made.marks, made.sides, made.checks)
+                    return Result(made.done, committed.jobs, False)
+            except Stale as stale:
+                if beaten is not None:
+                    beaten(stale)
         raise AssertionError("unreachable")
 
     def _remembered(self, nonce: Nonce) -> Side | None:
@@ -233,13 +257,15 @@ class Committer:
         marks: Sequence[Mark] = (),
         sides: Sequence[Side] = (),
         checks: Sequence[Side] = (),
+        waits: bool = True,
+        by: float | None = None,
     ) -> Committed:
         """Store these with the keys that they take and set free. With nothing to store, as where an earlier try has
         done it all, the store makes that as safe as if it were stored now.
 
         :raises Stale: somebody was quicker.
         """
-        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks)
+        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks, waits=waits, by=by)
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
         freed: dict[str, Record] = {}
@@ -276,20 +302,28 @@ class Committer:
     def alone(self, change: Change, marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> bool:
         """Store this change by itself; return whether nobody was quicker."""
         try:
-            self.commit([change], marks, checks=checks)
+            self.commit([change], marks, checks=checks, waits=False)
         except Stale:
             return False
         return True
 
     def apart(self, changes: Sequence[Change], checks: Sequence[Side] = ()) -> list[Change]:
-        """Store changes that are independent of each other; return those at which nobody was quicker."""
+        """Store changes that are independent of each other; return those at which nobody was quicker. A job that
+        another transaction holds is not waited for."""
         stored: list[Change] = []
         for chunk in batches(changes, _weight, AT_ONCE, self.store.most_bytes or sys.maxsize):
-            try:
-                self.commit(chunk, checks=checks)
-                stored += chunk
-            except Stale:
-                stored += [change for change in chunk if self.alone(change, checks=checks)]
+            left = list(chunk)
+            while left:
+                try:
+                    self.commit(left, checks=checks, waits=False)
+                except Stale as stale:
+                    tried, left = left, [each for each in left if _uuid(each) not in stale.uuids]
+                    if len(left) == len(tried):
+                        stored += [change for change in left if self.alone(change, checks=checks)]
+                        break
+                else:
+                    stored += left
+                    break
         return stored
 
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
@@ -298,7 +332,8 @@ class Committer:
         for before, after, _ in self.apart([sweeping(each, now) for each in overdue]):
             if isinstance(after, Record):
                 swept.append(after)
-                if before is not None and before.record.state == CLAIMED:
+                # A store may only have noted anew when the lease ends.
+                if before is not None and before.record.state == CLAIMED != after.state:
                     tell_of_lapse(after)
         return swept
 
@@ -317,6 +352,11 @@ def sweeping(stored: Stored, now: int) -> Change:
     """Return what writes down that a lease or a delay has ended."""
     record = standing(stored, now)
     return Change(stored, record, notifier.TRASHED if record.state == TRASHED else None)
+
+
+def _uuid(change: Change) -> str | None:
+    job = change.after if change.before is None else change.before.record
+    return None if job is None else job.uuid
 
 
 def _weight(change: Change) -> int:

@@ -5,10 +5,9 @@ It reads, asks :mod:`jobboard.states`, and commits what changes if nobody was qu
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeGuard, TypeVar
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
 from jobboard import codec, states
 from jobboard import notifier as events
@@ -97,13 +96,6 @@ class Engine(Hears):
     life: Life | None = None
     """The connected life of the board: from when it is open until it is closed, and a new one in a forked child."""
 
-    slot_calls: float = math.inf
-    """After how many calls a slot is better replaced by a new one, where what is written again and again gets slow."""
-
-    _relied_on: ClassVar[Sequence[tuple[str, str]]] = [GATE]
-    """What the end of a claim reads beside its job, and its commit compares, so that it is known whose slots come free.
-    Nothing: the gate is read once the claim has ended."""
-
     def __init__(self, seat: Seat, make: Callable[[Seat], Store]) -> None:
         self._seat = seat
         self._make = make
@@ -143,6 +135,11 @@ class Engine(Hears):
         return self._store.poll_cap
 
     @property
+    def slot_calls(self) -> float:
+        """After how many calls a slot is better replaced by a new one."""
+        return self._store.slot_calls
+
+    @property
     def has_replicas(self) -> bool:
         """Return whether a replica may take the place of the server, as far as the board knows."""
         return self._store.has_replicas
@@ -160,7 +157,9 @@ class Engine(Hears):
     @property
     def table(self) -> Any:
         """The jobs' table, where they lie in one."""
-        raise AttributeError(f"the jobs of {self} lie in no table")
+        if self._store.table is None:
+            raise AttributeError(f"the jobs of {self} lie in no table")
+        return self._store.table
 
     # Life
 
@@ -302,7 +301,7 @@ class Engine(Hears):
             done = iter(anew.done)
             return anew._replace(done=[next(done) if i in gone else each for i, each in enumerate(answer.done)])
 
-        result = self._committer.do(nonce, plan, again)
+        result = self._committer.do(nonce, plan, again, extra=extra)
         for before, after, _ in made.changes:
             if before is not None and before.record.state == CLAIMED and isinstance(after, Record):
                 # A job that another posting replaces begins anew.
@@ -312,7 +311,8 @@ class Engine(Hears):
         records = {stored.record.uuid: stored.record for stored in result.stored}
         unknown = [done.uuid for done in deeds if done.uuid not in records and done.uuid not in holders]
         if unknown:
-            found = store.read(unknown)
+            with store.transaction(**extra):
+                found = store.read(unknown)
             records |= {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
         # A holder was there when the key was refused, whatever has become of it since.
         return [Posted(status, uuid, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
@@ -355,6 +355,12 @@ class Engine(Hears):
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
         """Claim one job, if it is UNCLAIMED now. ``expiry`` None: keep the claim for this handle."""
+        if self._is_plain(nonce) and self._finder.ruled.gate.value is None:
+            stored = self.store.claim(uuid, ClaimTerms(who, *self._lease(expiry, nonce, 0)), nonce)
+            if stored is not None:
+                self._committer.forget(nonce)
+                self._recent.learn([stored])
+                return Claimed(OK, stored.record, self._margin(expiry))
         lapsed: list[Record] = []
 
         def plan() -> Plan:
@@ -362,7 +368,7 @@ class Engine(Hears):
             found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             rules = Rules.of(found.sides[0])
-            rooms = Rooms(self._committer, Limits(rules.limits), found.now, [])
+            rooms = Rooms(self._committer, Limits(rules.limits), found.now, [], stored)
             if status == OK and after is not None:
                 rooms.learn([after])
                 if after.name in rules.paused:
@@ -371,6 +377,7 @@ class Engine(Hears):
                     status = Status.LIMITED
             if status != OK or after is None or stored is None or record is None:
                 return Plan([], [Deed(status, uuid)])
+            rooms.hold(stored, after)
             rooms.enter(after)
             lapsed = [record] if stored.record.state == CLAIMED else []
             change = change_by(Verb.CLAIM, stored, after)
@@ -401,7 +408,7 @@ class Engine(Hears):
         first, at most 100 of them, again while that leaves nothing to take. Each claim is atomic; no job goes to two
         callers. A first try that finds nothing writes nothing that wakes anybody."""
         store = self.store
-        if self._is_plain(nonce) and self._finder.ruled.gate.value is None:
+        if self._is_plain(nonce) and self._finder.ruled.gate.value is None and not extra:
             lease = ClaimTerms(who, *self._lease(expiry, nonce, 0))
             taken = store.take(lease, limit, names, readable, nonce)
             if taken is not None:
@@ -411,7 +418,7 @@ class Engine(Hears):
                     self._recent.learn(jobs)
                 return Taken([stored.record for stored in jobs], self._margin(expiry), [], event, True)
         trashed: list[Record] = []
-        choice = Choice(self._finder, limit, names, readable, trashed)
+        choice = Choice(self._finder, limit, names, readable, trashed, **extra)
         look: Look | None = None
 
         def plan() -> Plan:
@@ -430,6 +437,8 @@ class Engine(Hears):
 
         result = self._committer.do(nonce, plan, beaten=choice.beaten)
         records, margin = self._claims(result, expiry)
+        # A try that is made anew meets what it has met before.
+        trashed = list({record.uuid: record for record in trashed}.values())
         return Taken(records, margin, trashed, look and look.next_event, True, result.replayed)
 
     def _is_plain(self, nonce: Nonce | None) -> TypeGuard[Nonce]:
@@ -444,9 +453,9 @@ class Engine(Hears):
 
     def _margin(self, expiry: int | None) -> int | None:
         """Return for how long a claim that was just made, or renewed, stands for sure."""
-        if expiry is not None:
-            return expiry
-        return self._ttl if self._store.keeps == "lease" else self._store.margin
+        if self._store.keeps == "lease":
+            return (self._ttl if expiry is None else expiry) - self._store.precision
+        return self._store.margin if expiry is None else expiry
 
     def _claims(self, result: Result, expiry: int | None) -> tuple[list[Record], int | None]:
         """Return the claims of a call that stand, and for how long surely: of those just made, all and in full."""
@@ -490,7 +499,7 @@ class Engine(Hears):
             change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
             if record.state == CLAIMED:
                 return made._replace(changes=[change])
-            revival = reviving(self._committer, after)
+            revival = reviving(self._committer, stored, after)
             if revival is None:
                 return made._replace(done=[Deed(Status.LOST, uuid, 0)])
             return made._replace(changes=[change], marks=revival.marks, checks=revival.checks)
@@ -542,7 +551,7 @@ class Engine(Hears):
         if plain and self._is_plain(nonce) and store.consume(acts, nonce):
             self._committer.forget(nonce)
             return [OK] * len(acts)
-        recent = self._recent.pop(acts)
+        recent = None if nonce is None else self._recent.pop(acts)
         made = Plan([], [])
 
         def plan() -> Plan:
@@ -553,13 +562,18 @@ class Engine(Hears):
                 if all(deed.status == OK for deed in made.done):
                     return made
             purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
-            sides = [*purged, *outcomes_of(acts), *self._relied_on]
+            # The gate, so that it is known whose slots come free. A transaction of the caller's would lock it for long.
+            relied_on = [] if nonce is None else [GATE]
+            sides = [*purged, *outcomes_of(acts), *relied_on]
             made = ending(acts, store.read([act.uuid for act in acts], sides))
             return made
 
-        result = self._committer.do(nonce, plan)
+        result = self._committer.do(nonce, plan, extra=extra)
         ended = [act for act, deed in zip(acts, result.done, strict=True) if deed.status == OK and act.name]
-        self._freed(ended, made.checks)
+        if nonce is not None:
+            self._freed(ended, made.checks)
+        elif ended:
+            store.after_commit(extra, lambda: self._freed(ended, ()), lambda: None)
         return [deed.status for deed in result.done]
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
@@ -571,7 +585,7 @@ class Engine(Hears):
         def plan() -> Plan:
             nonlocal released, gate
             purged = [("purged", uuid)] if verb == Verb.PURGE else []
-            found, stored, before = self._committer.one(uuid, [*purged, *self._relied_on])
+            found, stored, before = self._committer.one(uuid, [*purged, GATE])
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
@@ -691,6 +705,7 @@ class Engine(Hears):
         """Give no more claims of jobs of these names, or (None) of any job. A claim that stands goes on, and so does
         what extends, revives or ends it. No call that begins after this one has returned makes a claim against it."""
         self._rule(lambda rules: rules.pause(names), nonce)
+        self._store.commit((), settle=True)
 
     def resume(self, names: Sequence[str] | None, nonce: Nonce) -> None:
         """Take that back for these names, or (None) all of it, and wake the waiters."""
@@ -862,15 +877,15 @@ class Engine(Hears):
     def joins(self, extra: dict[str, Any]) -> bool:
         """Return whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is
         never repeated, as only the caller can repeat the whole."""
-        return False
+        return "connection" in extra
 
     def after_commit(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
         """Call ``done`` when a mutation stands (now, or at the caller's commit), ``undone`` if it never will."""
-        done()
+        self._store.after_commit(extra, done, undone)
 
 
 def _is_plain_end(act: Finish) -> bool:
-    return act.verb in FINISHES and act.holder.token is not None and not act.keep
+    return act.verb in FINISHES and act.holder.token is not None
 
 
 def _seen(stored: Stored, now: int) -> Seen:

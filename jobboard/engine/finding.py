@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from jobboard.engine.calls import AT_ONCE, Committer, standing
 from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
@@ -12,8 +13,24 @@ from jobboard.engine.store import GATE, Lane, Look, Side, Stale, Stored, weight
 from jobboard.primitives import Peeked, batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
+SWEEPING = 0.25
+"""For how many seconds a call waits for the sweep of another process."""
+
 _AGAIN = 5
 """After how many tries at which others were quicker a claim looks again, though it has seen more jobs."""
+
+SOON = 50_000
+"""µs until the next look at jobs that other transactions hold. Nobody wakes a waiter when these are rolled back."""
+
+AHEAD = 8
+"""How many jobs more than it claims a call locks the scopes of. Others may claim the first ones while it waits."""
+
+Version = tuple[str, object]
+"""The uuid of a job, and its tag."""
+
+
+def version(stored: Stored) -> Version:
+    return stored.record.uuid, stored.tag
 
 
 class Allowed(NamedTuple):
@@ -61,6 +78,8 @@ class Finder:
         self.patience = patience
         self.ruled = Ruled(Side(*GATE, None, None, None))
         """The rules that were seen last, perhaps by another thread. A decision reads this once."""
+        # Since when a sweep has been refused for a job as it is.
+        self._refused: dict[Version, float] = {}
 
     def ruled_by(self, gate: Side) -> Ruled:
         """Return the rules of this gate, whatever has been seen since."""
@@ -76,13 +95,22 @@ class Finder:
         """Read the gate, and return whether it is another than this."""
         return self.newest().gate.tag != since.tag
 
-    def look(self, limit: int, names: Sequence[str] | None, readable: int, *, full: Sequence[LimitScope] = ()) -> Look:
+    def look(
+        self,
+        limit: int,
+        names: Sequence[str] | None,
+        readable: int,
+        *,
+        full: Sequence[LimitScope] = (),
+        where: Any = None,
+    ) -> Look:
         """Find the first jobs that may be claimed, without those of full scopes."""
         store = self.committer.store
         for _ in self.committer.tries():
             asked = self.ruled.allowed(names, full)
             gate, allowed, without, shut, lanes = asked
-            look = store.look(0, [], readable) if shut else store.look(limit, allowed, readable, without, lanes)
+            wanted = (0, [], readable) if shut else (limit, allowed, readable, without, lanes, where)
+            look = store.look(*wanted)
             if look.gate.tag != gate.tag:
                 self.ruled = ruled = Ruled(look.gate)
                 if ruled.allowed(names, full) != asked._replace(gate=look.gate):
@@ -99,18 +127,30 @@ class Finder:
         trashed: list[Record],
         *,
         full: Sequence[LimitScope] = (),
+        where: Any = None,
     ) -> Look:
         """Do the same after bringing what has ended back to its place. ``trashed`` takes in the jobs that went to the
-        trash by that."""
-        look = self.look(limit, names, readable, full=full)
+        trash by that. A job that another transaction holds stays where it is."""
+        look = self.look(limit, names, readable, full=full, where=where)
         settled, tries = False, self.committer.tries()
         while look.overdue and not (settled and look.ready):
             met = self.committer.sweep(look.overdue, look.now)
+            trashed.extend(record for record in met if record.state == TRASHED)
+            waits = self._refused_lately(look.overdue, met)
+            if not met and not waits:
+                break
             if not met:
                 next(tries)
-            trashed.extend(record for record in met if record.state == TRASHED)
-            look, settled = self.look(limit, names, readable, full=full), True
+            look, settled = self.look(limit, names, readable, full=full, where=where), not waits
         return look
+
+    def _refused_lately(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
+        """Return whether one of these jobs may be in the hands of another sweep, so that its place is known in a
+        moment. A job that stays as it is for longer is held by a transaction of a caller's."""
+        now, done = time.monotonic(), {record.uuid for record in swept}
+        refused = {version(stored) for stored in overdue if stored.record.uuid not in done}
+        self._refused = {each: self._refused.get(each, now) for each in refused}
+        return any(now - since < SWEEPING for since in self._refused.values())
 
     def foreseen(
         self, limit: int, names: Sequence[str] | None, readable: int, *, full: Sequence[LimitScope] = ()
@@ -151,6 +191,7 @@ class Choice:
 
     :param limit: how many jobs the call may claim together.
     :param trashed: takes in the jobs that went to the trash meanwhile; None: nothing is written.
+    :param where: a condition of the store's, see :meth:`Store.look <jobboard.engine.Store.look>`.
     """
 
     rooms: Rooms | None = None
@@ -163,25 +204,77 @@ class Choice:
         names: Sequence[str] | None,
         readable: int,
         trashed: list[Record] | None = None,
+        where: Any = None,
     ) -> None:
         self._finder = finder
         self._limit = limit
         self._names = names
         self._readable = readable
         self._trashed = trashed
+        self._where = where
         self._looks = self._beaten = 0
         self._look: Look | None = None
         self._goes_on = False
         # The jobs that were seen and not lost; and the scopes that had no room, behind which it has looked.
         self._met: dict[str, Stored] = {}
+        # Jobs at which others were quicker. One that a look shows unchanged is held by another transaction.
+        self._lost: set[Version] = set()
+        # The jobs that this try has locked, and the room in the scopes that it has locked.
+        self._locked: dict[str, Stored] = {}
+        self._held: Rooms | None = None
+        self._needed: dict[str, LimitScope] = {}
         self._full: dict[str, LimitScope] = {}
 
     def next(self) -> Look:
-        """Return what to claim in the next try: no more than one commit may change."""
-        look, most = self._next(), self._finder.committer.store.most_bytes
-        if most is None or not look.ready:
+        """Return what to claim in the next try: no more than one commit may change, and all of it locked.
+
+        :raises Stale: the try has to begin again.
+        """
+        store = self._finder.committer.store
+        self._locked, self._held = {}, None
+        for _ in self._finder.committer.tries():
+            look = self._next()
+            if self._trashed is not None and self.rooms is not None:
+                look = self._under_locks(look, self.rooms)
+            if store.most_bytes is not None and look.ready:
+                look = look._replace(ready=next(batches(look.ready, weight, len(look.ready), store.most_bytes)))
+            wanted = [stored for stored in look.ready if stored.record.uuid not in self._locked]
+            if not wanted or self._trashed is None:
+                return look
+            found = [stored for stored in store.lock(wanted) if stored.record.state == UNCLAIMED]
+            self._locked |= {stored.record.uuid: stored for stored in found}
+            lost = {stored.record.uuid for stored in wanted} - self._locked.keys()
+            if not lost:
+                return look._replace(ready=[self._locked[stored.record.uuid] for stored in look.ready])
+            # Others hold them, and take them.
+            self._lose(lost)
+            self._goes_on = True
+        raise AssertionError("unreachable")
+
+    def _under_locks(self, look: Look, rooms: Rooms) -> Look:
+        """Lock the scopes of the first jobs that have room, and look again: others may have claimed these jobs while
+        this call has waited. A scope is locked before any job, as others pass over a job that is locked.
+
+        :raises Stale: another scope turns out to be needed, or the rules have changed.
+        """
+        if not rooms.locks(stored.record for stored in look.ready):
             return look
-        return look._replace(ready=next(batches(look.ready, weight, len(look.ready), most)))
+        if self._held is None and not self._locked:
+            ahead, _ = self._fitting(self._limit + AHEAD)
+            rooms.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed})
+            self._held = rooms
+            fresh = self._look_again()
+            if fresh is None or fresh.gate.tag != look.gate.tag:
+                raise Stale(sides=[GATE])
+            look = fresh
+        held = [rooms.holds(rooms.scopes([stored.record])) for stored in look.ready]
+        if all(held):
+            return look
+        if not self._locked:
+            self._needed = rooms.scopes(stored.record for stored in look.ready)
+            raise Stale(sides=[(SCOPE, key) for key in self._needed])
+        # Jobs that are locked are taken: behind them comes what needs another scope.
+        return look._replace(ready=look.ready[: held.index(False)])
 
     def beaten(self, stale: Stale) -> None:
         """The last try was refused."""
@@ -189,15 +282,22 @@ class Choice:
         scopes = {key for kind, key in stale.sides if kind == SCOPE}
         told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
         self._goes_on = told and not scopes & self._full.keys() and self._beaten % _AGAIN != 0
-        for uuid in stale.uuids:
-            self._met.pop(uuid, None)
-        if self.rooms is not None:
+        self._lose(stale.uuids)
+        if self._finder.committer.store.locks_scopes and self.rooms is not None:
+            # The locks under which the claims were counted are gone.
+            self._goes_on = False
+        elif self.rooms is not None:
             self.rooms.forget(scopes)
+
+    def _lose(self, uuids: Collection[str]) -> None:
+        for uuid in uuids:
+            if (stored := self._met.pop(uuid, None)) is not None:
+                self._lost.add(version(stored))
 
     def _next(self) -> Look:
         if self._look is not None and self._goes_on:
             self._goes_on = False
-            chosen, enough = self._fitting()
+            chosen, enough = self._fitting(self._limit)
             if enough:
                 return self._look._replace(ready=chosen)
         for _ in self._finder.committer.tries():
@@ -214,12 +314,12 @@ class Choice:
         self._looks += 1
         ruled = finder.ruled_by(look.gate)
         self._look, self._full, self.rooms = look, {}, None
-        self._met = {stored.record.uuid: stored for stored in look.ready}
+        self._met = {stored.record.uuid: stored for stored in look.ready} | self._locked
         if not ruled.limited(names):
-            return look._replace(ready=look.ready[: self._limit])
-        self.rooms = rooms = Rooms(finder.committer, ruled.limits, look.now, self._trashed)
-        event, known = look.next_event, 0
-        chosen, enough = self._fitting()
+            return look._replace(ready=self._fitting(self._limit)[0])
+        self.rooms = rooms = self._held or Rooms(finder.committer, ruled.limits, look.now, self._trashed)
+        first, known = look, 0
+        chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
             # There may be others behind those that have to wait; and where more have to, many may.
             if known:
@@ -228,10 +328,11 @@ class Choice:
             look = self._looked(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
                 return None
-            self._met |= {stored.record.uuid: stored for stored in look.ready}
-            chosen, enough = self._fitting()
+            self._met |= {stored.record.uuid: stored for stored in look.ready} | self._locked
+            chosen, enough = self._fitting(self._limit)
         if rooms.brought_back:
             return None
+        event = first.next_event
         if self._full:
             waits = (event, rooms.opens_in, finder.patience)
             event = min(wait for wait in waits if wait is not None)
@@ -242,22 +343,39 @@ class Choice:
         finder, names, readable = self._finder, self._names, self._readable
         if self._trashed is None:
             return finder.foreseen(wanted, names, readable, full=full)
-        return finder.settled(wanted, names, readable, self._trashed, full=full)
+        asked = wanted
+        while True:
+            if self._held is None:
+                look = finder.settled(asked, names, readable, self._trashed, full=full, where=self._where)
+            else:
+                # What has ended by itself is written down before scopes are locked.
+                look = finder.look(asked, names, readable, full=full, where=self._where)
+            left = [stored for stored in look.ready if version(stored) not in self._lost]
+            if len(left) < len(look.ready):
+                look = look._replace(next_event=SOON if look.next_event is None else min(look.next_event, SOON))
+            if len(left) >= wanted or len(look.ready) < asked:
+                return look._replace(ready=left[:wanted])
+            # Some of the first ones are held by others.
+            asked *= 2
 
-    def _fitting(self) -> tuple[list[Stored], bool]:
+    def _fitting(self, limit: int) -> tuple[list[Stored], bool]:
         """Return the first of the jobs that can be claimed together, and whether one commit may claim no more."""
-        met, rooms = sorted(self._met.values(), key=_order), self.rooms
+        # What is locked is taken: others have passed it over.
+        met = sorted(self._met.values(), key=lambda stored: (stored.record.uuid not in self._locked, _order(stored)))
+        rooms = self.rooms
         if rooms is None:
-            return met[: self._limit], len(met) >= self._limit
+            return met[:limit], len(met) >= limit
         rooms.learn(stored.record for stored in met)
         while True:
-            chosen, full, enough = self._entering(rooms, met)
+            chosen, full, enough = self._entering(rooms, met, limit)
             # A list that was shorter than its limit may have no room for a second one, and claims that have ended.
             if not rooms.clear(full):
                 self._full |= full
                 return chosen, enough
 
-    def _entering(self, rooms: Rooms, met: Sequence[Stored]) -> tuple[list[Stored], dict[str, LimitScope], bool]:
+    def _entering(
+        self, rooms: Rooms, met: Sequence[Stored], limit: int
+    ) -> tuple[list[Stored], dict[str, LimitScope], bool]:
         """Do so by what is known of the scopes; return also the scopes that have kept others out."""
         rooms.leave()
         chosen: list[Stored] = []
@@ -269,7 +387,7 @@ class Choice:
                 continue
             rooms.enter(stored.record)
             chosen.append(stored)
-            if enough := len(chosen) == self._limit or rooms.heavy:
+            if enough := len(chosen) == limit or rooms.heavy:
                 break
         rooms.leave()
         return chosen, full, enough

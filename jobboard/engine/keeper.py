@@ -34,10 +34,12 @@ class ClaimKeeper:
         leased = store.keeps == "lease"
         lost: list[ClaimKey] = []
         unkept: list[tuple[str, int, int | None]] = []
+        missed: list[ClaimKey] = []
+        tried: dict[ClaimKey, object] = {}
         asked = list(store.renew(handle, held, ttl))
         for _ in self._committer.tries():
             if not asked:
-                return Renewed(lost, ttl if leased else store.margin, unkept=unkept)
+                return Renewed(lost, ttl - store.precision if leased else store.margin, tuple(missed), unkept)
             found = store.read([uuid for uuid, _ in asked])
             changes: dict[ClaimKey, Change] = {}
             revived: dict[ClaimKey, Change] = {}
@@ -45,6 +47,9 @@ class ClaimKeeper:
                 record = standing(stored, found.now)
                 if stored is None or record is None or record.token != claim[1] or record.state == TRASHED:
                     lost.append(claim)
+                elif claim in tried and tried[claim] == stored.tag:
+                    # It was refused, and has not changed: another transaction holds it.
+                    missed.append(claim)
                 elif record.keeper != handle or record.who is None:
                     # A clock that lags shows more than there is.
                     unkept.append((*claim, Seen.at(found.now + store.precision, record).stands))
@@ -53,6 +58,7 @@ class ClaimKeeper:
                     # A lapse that no sweep has written down is not to show.
                     after = record._replace(state=CLAIMED, lock_until=until, errors=stored.record.errors)
                     if after != stored.record or not stored.alive or stored.passing:
+                        tried[claim] = stored.tag
                         stands = record.state == CLAIMED
                         (changes if stands else revived)[claim] = Change(stored, after)
             done = {id(change) for change in self._committer.apart(list(changes.values()))}

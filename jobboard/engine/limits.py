@@ -1,18 +1,25 @@
 """Limits: how many claims may live at once, and how many may begin within a time.
 
 A *scope* is the set of jobs that a limit counts together: those of one name, or those of one name and group. A scope
-has a side record. The record lists claims in the scope by uuid and token, and when the last ones began. A claim changes
-the records of its scopes in its own commit, so that two claims cannot both take the last slot.
+has a side record, with the instants at which the last claims of a rate began. Two kinds of stores know which claims of
+a scope live:
 
-The record lists at least every claim that lives and that began under the limit. It may list claims that have ended, as
-the end of a claim does not change it. So a scope with a short list has room for sure. Where the list is as long as the
-limit, the jobs themselves show which of these claims live. A claim that has lapsed is written down as lapsed before it
-is taken from the list: a holder that revives the claim then meets a changed job, and has to enter the scope again.
+- A store that *counts* locks a scope, and then counts its jobs that are stored as claimed. Until the end of its
+  transaction no other call begins a claim there, or revives one. The end of a claim changes nothing but its job.
+- On other stores the side record *lists* claims by uuid and token. A claim changes the records of its scopes in its own
+  commit, so that two claims cannot both take the last slot. The record lists at least every claim that lives and that
+  began under the limit. It may list claims that have ended, as the end of a claim does not change it. So a scope with a
+  short list has room for sure. Where the list is as long as the limit, the jobs themselves show which claims live.
+
+On both, a lapsed claim takes its slot until it is written down as lapsed: a holder that revives the claim then meets a
+changed job, and has to enter the scope again.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +28,7 @@ import msgpack
 from jobboard.engine.answers import HOUR
 from jobboard.engine.calls import AT_ONCE, Committer, Timely, standing
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, HELD, Change, Found, Lane, Mark, Side, Stale, Stored, turns
+from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
@@ -47,6 +54,9 @@ from a clock that has been set back since, and does not count: nobody waits unti
 
 REMEMBERED = HOUR
 """For how many µs a start is remembered that no rate counts: a rate that is set within that time counts the start."""
+
+LAPSED = 100
+"""How many lapsed claims of a scope a store lists that counts."""
 
 MOST_IDLE = 2000
 """How many records of scopes that stay one tidying meets at most."""
@@ -142,13 +152,19 @@ class Listed(NamedTuple):
 
 
 class _Room:
-    """A scope as it was read, and the claims that have entered it since."""
+    """A scope as it was read, and the claims that have entered it since.
 
-    def __init__(self, scope: LimitScope, side: Side) -> None:
+    :param counted: how many claims the store has counted. None: the side record lists the claims.
+    """
+
+    def __init__(self, scope: LimitScope, side: Side, counted: int | None = None) -> None:
         self.scope = scope
         self.side = side
+        listed = Listed.of(side)
+        self._counts = counted is not None
+        self._counted = counted or 0
         # With only those of its claims that live, where it mattered; and with those that have entered.
-        self.cleared = self.listed = Listed.of(side)
+        self.cleared = self.listed = listed._replace(claims=()) if self._counts else listed
         self._was_crowded = self.crowded
         self.sure = not self.listed.claims
         """Whether all of the claims that were read live."""
@@ -166,11 +182,9 @@ class _Room:
 
     def open_to(self, uuid: str, now: int, begins: bool) -> bool:
         """Return whether a claim of this job can begin, or be revived. Earlier claims of the job count for nothing."""
-        if self.side.tag is HELD:
-            return False
         limit = self.scope.limit
         if limit.concurrency is not None:
-            others = sum(claim[0] != uuid for claim in self.listed.claims)
+            others = self._counted + sum(claim[0] != uuid for claim in self.listed.claims)
             if others >= limit.concurrency:
                 return False
         return not (begins and limit.rate) or self.opens_in(now) == 0
@@ -192,13 +206,22 @@ class _Room:
         if limit.concurrency is not None:
             claims = (*(each for each in claims if each[0] != claim[0]), claim)
         if begins and limit.rate:
-            # Who has waited for another's transaction may have read the time before.
+            # A call that has waited for another's transaction may have read the time before.
             starts = tuple(sorted((*self._starts(now, limit.rate[1]), now)))[-limit.rate[0] :]
         elif not self.listed.remembers(limit, now):
             starts = ()
         self.listed = Listed(claims, starts)
 
-    def mark(self) -> Mark:
+    @property
+    def weight(self) -> int:
+        """Return how many claims and starts a commit stores because of what has entered."""
+        return len(self.listed.starts) if self._counts else len(self.listed.claims) + len(self.listed.starts)
+
+    def mark(self) -> Mark | None:
+        """Return what has entered, as a change of the side record; None: it stays as it is."""
+        if self._counts:
+            kept = self.listed._replace(claims=())
+            return None if kept == self.cleared else Mark(self.side, kept.packed())
         # Where the list was full and has room left, others may wait for that.
         return Mark(self.side, self.listed.packed(), wakes=self._was_crowded and not self.crowded)
 
@@ -208,28 +231,111 @@ class Rooms:
 
     :param now: the time by which the room is judged, until a later time is read with the scopes.
     :param trashed: takes in the jobs whose last lapse is written down; None: nothing is, as nobody is going to enter.
+    :param own: the job that the call is about. An earlier claim of it takes no room.
     """
 
-    def __init__(self, committer: Committer, limits: Limits, now: int, trashed: list[Record] | None) -> None:
+    def __init__(
+        self,
+        committer: Committer,
+        limits: Limits,
+        now: int,
+        trashed: list[Record] | None,
+        own: Stored | None = None,
+    ) -> None:
         self._committer = committer
         self._limits = limits
         self._trashed = trashed
+        self._own = own
         self._rooms: dict[str, _Room] = {}
+        self._locked: frozenset[str] = frozenset()
         self._weights: dict[str, int] = {}
         self.now = now
         self._asked = boottime()
         self.brought_back = False
         """Whether a job can be claimed again because its claim has been found to have lapsed."""
 
+    def scopes(self, jobs: Iterable[Record]) -> dict[str, LimitScope]:
+        """Return the scopes of these jobs, by their keys."""
+        return {scope.key: scope for job in jobs for scope in self._limits.scopes(job)}
+
     def learn(self, jobs: Iterable[Record]) -> None:
-        """Read the scopes of these jobs that are not known yet."""
-        wanted = {scope.key: scope for job in jobs for scope in self._limits.scopes(job)}
-        wanted = {key: scope for key, scope in wanted.items() if key not in self._rooms}
+        """Read the scopes of these jobs that are not known yet, and write down lapsed claims where they matter."""
+        wanted = {key: scope for key, scope in self.scopes(jobs).items() if key not in self._rooms}
         if not wanted:
             return
+        if self._committer.store.locks_scopes:
+            self._count(wanted)
+        else:
+            self._list(wanted)
+
+    def locks(self, jobs: Iterable[Record]) -> bool:
+        """Return whether claims of these jobs have to be entered under locks."""
+        return self._committer.store.locks_scopes and any(map(self._limits.scopes, jobs))
+
+    def lock(self, scopes: Mapping[str, LimitScope]) -> None:
+        """Lock these scopes until the end of the transaction, and count again what has come meanwhile."""
+        self._read_counted(scopes, locks=True)
+        self._locked = frozenset(scopes)
+
+    def holds(self, scopes: Iterable[str]) -> bool:
+        """Return whether all of these scopes are locked."""
+        return self._locked.issuperset(scopes)
+
+    def hold(self, stored: Stored, claim: Record, begins: bool = True, waits: bool = True) -> None:
+        """Lock a job, and then its scopes, for a claim that there was room for. Do nothing where scopes have lists.
+
+        :param waits: as for :meth:`Store.commit`.
+        :raises Stale: others were quicker.
+        """
+        if self.locks([claim]):
+            if [each.tag for each in self._committer.store.lock([stored], waits)] != [stored.tag]:
+                raise Stale([claim.uuid])
+            self.lock(self.scopes([claim]))
+            if full := self.full(claim, begins):
+                raise Stale(sides=[(SCOPE, scope.key) for scope in full])
+
+    def _count(self, scopes: Mapping[str, LimitScope]) -> None:
+        """Have the store count the claims in these scopes, once the lapsed ones among them are written down."""
+        tried: dict[str, object] = {}
+        for _ in self._committer.tries():
+            lapsed, now = self._read_counted(scopes), self.now
+            # What could not be written down, as another holds the job, takes its slot for now.
+            left = [each for each in lapsed if tried.get(each.record.uuid) != each]
+            # Under locks it is written down in the next try, as this one may come to nothing.
+            if self._trashed is None or self._locked or not left:
+                return
+            tried |= {each.record.uuid: each for each in left}
+            self._sweep(left, now)
+        raise AssertionError("unreachable")
+
+    def _read_counted(self, scopes: Mapping[str, LimitScope], locks: bool = False) -> list[Stored]:
+        """Return lapsed claims in these scopes. They take room if they can be written down."""
+        store, asked = self._committer.store, boottime()
+        now, found = store.occupied([_place(scope) for scope in scopes.values()], locks)
+        self._tell(now, asked)
+        rated = [(SCOPE, key) for key, scope in scopes.items() if scope.limit.rate is not None]
+        sides = {side.key: side for side in (store.read([], rated).sides if rated else ())}
+        own = self._own and self._own.record
+        lapsed: dict[str, Stored] = {}
+        for (key, scope), occupied in zip(scopes.items(), found, strict=True):
+            others = [each for each in occupied.lapsed if own is None or each.record.uuid != own.uuid]
+            counted = occupied.claims
+            if own is not None and own.state == CLAIMED and key in self.scopes([own]):
+                counted -= 1
+            if self._trashed is None:
+                counted -= occupied.ended
+            elif not locks and occupied.ended < LAPSED:
+                # Others have written some down meanwhile. Those that they have prolonged the locked count shows.
+                counted -= occupied.ended - len(occupied.lapsed)
+            self._rooms[key] = _Room(scope, sides.get(key) or Side(SCOPE, key, None, None, None), counted)
+            lapsed |= {each.record.uuid: each for each in others}
+        return list(lapsed.values())
+
+    def _list(self, scopes: Mapping[str, LimitScope]) -> None:
+        """Read the claims that the side records of these scopes list."""
         asked = boottime()
-        found = self._committer.store.read([], [(SCOPE, key) for key in wanted])
-        rooms = [_Room(scope, side) for side, scope in zip(found.sides, wanted.values(), strict=True)]
+        found = self._committer.store.read([], [(SCOPE, key) for key in scopes])
+        rooms = [_Room(scope, side) for side, scope in zip(found.sides, scopes.values(), strict=True)]
         self._rooms.update({room.scope.key: room for room in rooms})
         self._tell(found.now, asked)
         self._clear([room for room in rooms if room.crowded])
@@ -286,11 +392,15 @@ class Rooms:
             if not lapsed or self._trashed is None:
                 return
             tried |= {stored.record.uuid: stored.record for stored in lapsed}
-            swept = self._committer.sweep(lapsed, found.now)
-            gone = [record for record in swept if record.state == TRASHED]
-            self._trashed.extend(gone)
-            self.brought_back = self.brought_back or len(gone) < len(swept)
+            self._sweep(lapsed, found.now)
         raise AssertionError("unreachable")
+
+    def _sweep(self, lapsed: Sequence[Stored], now: int) -> None:
+        assert self._trashed is not None
+        swept = self._committer.sweep(lapsed, now)
+        gone = [record for record in swept if record.state == TRASHED]
+        self._trashed.extend(gone)
+        self.brought_back = self.brought_back or len(gone) < len(swept)
 
     def forget(self, scopes: Iterable[str]) -> None:
         """Others have changed these scopes: read them again where they matter."""
@@ -310,7 +420,7 @@ class Rooms:
         for scope in self._limits.scopes(claim):
             room = self._rooms[scope.key]
             room.enter((claim.uuid, claim.token), now, begins)
-            self._weights[scope.key] = len(room.listed.claims) + len(room.listed.starts)
+            self._weights[scope.key] = room.weight
 
     @property
     def heavy(self) -> bool:
@@ -325,7 +435,8 @@ class Rooms:
 
     def marks(self) -> list[Mark]:
         """Return what the claims that have entered change in their scopes."""
-        return [self._rooms[key].mark() for key in sorted(self._weights)]
+        marks = (self._rooms[key].mark() for key in sorted(self._weights))
+        return [mark for mark in marks if mark is not None]
 
     @property
     def opens_in(self) -> int | None:
@@ -334,11 +445,15 @@ class Rooms:
         return min((wait for wait in waits if wait), default=None)
 
 
+def _place(scope: LimitScope) -> ScopePlace:
+    _, _, group = scope.key.partition("\n")
+    return scope.key, scope.limit.name, None if scope.limit.per == "name" else group
+
+
 def lane(scope: LimitScope) -> Lane | None:
     """Return the name and the group of a scope; None for the scope of a name."""
-    if scope.limit.per == "name":
-        return None
-    return scope.limit.name, scope.key[len(scope.limit.name) + 1 :]
+    _, name, group = _place(scope)
+    return None if group is None else (name, group)
 
 
 class Revival(NamedTuple):
@@ -348,16 +463,22 @@ class Revival(NamedTuple):
     checks: list[Side]
 
 
-def reviving(committer: Committer, claim: Record, ruled: Found | None = None) -> Revival | None:
+def reviving(
+    committer: Committer, stored: Stored, claim: Record, ruled: Found | None = None, waits: bool = True
+) -> Revival | None:
     """Return what revives this lapsed claim; None: its slot is another claim's now.
 
+    :param stored: the job as it was read.
     :param ruled: the gate, if it was read already.
+    :param waits: as for :meth:`Store.commit`.
+    :raises Stale: others were quicker.
     """
     ruled = ruled or committer.store.read([], [GATE])
-    rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now, [])
+    rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now, [], stored)
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
         return None
+    rooms.hold(stored, claim, begins=False, waits=waits)
     rooms.enter(claim, begins=False)
     return Revival(rooms.marks(), ruled.sides)
 
@@ -382,21 +503,41 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
         assert isinstance(change.after, Record)
-        revival = reviving(committer, change.after, ruled)
-        if revival is None:
-            lost.append(claim)
-        elif not committer.alone(change, *revival):
+        assert change.before is not None
+        try:
+            with committer.store.transaction():
+                revival = reviving(committer, change.before, change.after, ruled, waits=False)
+                if revival is None:
+                    lost.append(claim)
+                else:
+                    committer.commit([change], revival.marks, checks=revival.checks, waits=False)
+        except Stale:
             again.append(claim)
     return lost, again
 
 
 def free(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
-    """Take claims that have ended from lists that were full, and wake the waiters.
+    """Claims of these jobs have ended. Wake the waiters if their scopes were full.
 
     A waiter that misses this, as it fails, looks by itself once a lease has passed.
 
     :param left: the scopes in which the ended claims had slots, by the uuids of their jobs.
     """
+    if not committer.store.locks_scopes:
+        _take_from_lists(committer, left)
+    elif committer.store.wakes:
+        scopes = [scope for scopes in left.values() for scope in scopes]
+        gone = Counter(scope.key for scope in scopes)
+        known = {scope.key: scope for scope in scopes}
+        _, found = committer.store.occupied([_place(scope) for scope in known.values()])
+        for scope, occupied in zip(known.values(), found, strict=True):
+            if occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
+                committer.store.wake()
+                return
+
+
+def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
+    """Take claims that have ended from lists that were full, and wake the waiters."""
     jobs_of: dict[str, set[str]] = {}
     for uuid, scopes in left.items():
         for scope in scopes:

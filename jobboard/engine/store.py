@@ -11,8 +11,10 @@ store remembers may make a call faster and never decides one: the commit compare
 from __future__ import annotations
 
 import abc
+import contextlib
+import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -76,9 +78,6 @@ LAPSING = ("entity", "answer", "key", "purged")
 GATE = ("gate", "rules")
 """The kind and the key of the gate."""
 
-HELD = object()
-"""The tag of a side record that another's transaction has locked, so that its value is unknown. SQL alone has such."""
-
 
 class Found(NamedTuple):
     """The answer to a reading, in the order asked for. Of jobs that are not stored: None."""
@@ -107,6 +106,23 @@ class Look(NamedTuple):
     overdue: list[Stored]
     next_event: int | None
     gate: Side
+
+
+ScopePlace = tuple[str, str, str | None]
+"""The key of a scope's side record, and the name and the group of its jobs. None: of any group."""
+
+
+class Occupied(NamedTuple):
+    """The jobs of a scope that are claimed.
+
+    claims: how many are stored as claimed, those of a mover left out.
+    ended: how many of these claims have lapsed, and nobody has written that down.
+    lapsed: at most 100 of the latter, read a little later: others may have written them down, or prolonged them.
+    """
+
+    claims: int
+    ended: int
+    lapsed: list[Stored]
 
 
 class Change(NamedTuple):
@@ -268,8 +284,21 @@ class Store(abc.ABC):
     gate_place: str = "the side record gate/rules"
     """Where an operator finds the gate, to delete a damaged one."""
 
+    slot_calls: float = math.inf
+    """After how many calls a slot is better replaced by a new one, where what is written again and again gets slow."""
+
     patience: float = 10.0
     """For how many seconds one request may take. The engine lowers it when the board is about to be closed."""
+
+    table: Any = None
+    """The table of the jobs, where they lie in one."""
+
+    locks_scopes: bool = False
+    """Whether the store counts the claims in the scope of a limit by itself, under a lock: see :meth:`occupied`. If
+    not, the side record of the scope lists the claims."""
+
+    wakes: bool = False
+    """Whether :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
 
     def __init__(self, seat: Seat) -> None:
         """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
@@ -325,6 +354,7 @@ class Store(abc.ABC):
         readable: int,
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
+        where: Any = None,
     ) -> Look:
         """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that were
         acknowledged before this call; fewer only where there are no more. With a limit of 0, or with no names: none.
@@ -333,6 +363,7 @@ class Store(abc.ABC):
         :param readable: only postings of this version or below.
         :param without: no jobs of these names.
         :param full: no jobs of these names and groups; they may be most of the board.
+        :param where: only jobs that meet this condition, which only a store with the extra argument ``where`` gets.
         """
 
     @abc.abstractmethod
@@ -374,6 +405,44 @@ class Store(abc.ABC):
 
     # Writing
 
+    def transaction(self, **extra: Any) -> contextlib.AbstractContextManager[None]:
+        """Return the block of one try of a call of this thread.
+
+        At first there is no transaction: a reading locks nothing, and a commit stands at once. But from :meth:`lock` or
+        :meth:`occupied` on, or with ``connection=``, everything that is read and committed in the block belongs
+        together. It stands once the block has been left without an exception, or once the caller has committed, and
+        never if the block commits nothing. A reading in a transaction of the caller's locks the jobs.
+
+        :param extra: ``connection``: the caller's own transaction, where the store has this extra argument.
+        :raises Stale: at the end of the block, or at any request in it: the transaction has lost against another.
+        """
+        return contextlib.nullcontext()
+
+    def lock(self, jobs: Sequence[Stored], waits: bool = False) -> list[Stored]:
+        """Return the jobs that no other transaction holds, as they are now. They stay so until the end of the block's
+        transaction. What the caller locks it has to claim, as others pass it over.
+
+        :param waits: wait for the other transactions, and return the jobs that they have left.
+        """
+        return list(jobs)
+
+    def occupied(self, scopes: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
+        """Count the claims in each of these scopes. Return the time too. Only for a store that ``locks_scopes``.
+
+        :param locks: first lock all of these scopes until the end of the transaction, in one order and waiting for
+            each. Then count, by a statement that begins under the locks. The side records of the scopes are made where
+            they are missing. Once in a transaction: where more scopes turn out to be needed, the try begins anew.
+        """
+        raise NotImplementedError
+
+    def wake(self) -> None:  # noqa: B027 - only where it ``wakes``
+        """Wake the waiters of all processes: a claim has left a full scope."""
+
+    def after_commit(self, extra: Mapping[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+        """Call ``done`` once a mutation stands, or ``undone`` if it never will: at once, or with ``connection`` among
+        the extra arguments at the end of the caller's transaction."""
+        done()
+
     @abc.abstractmethod
     def commit(
         self,
@@ -381,6 +450,8 @@ class Store(abc.ABC):
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
         settle: bool = False,
+        waits: bool = True,
+        by: float | None = None,
     ) -> Committed:
         """Store every change and every mark if all the jobs and side records are as they were read, those in ``checks``
         (the gate, today) included, and if what is new is not there. At most 500 drafts, or 100 changes of other jobs.
@@ -390,12 +461,16 @@ class Store(abc.ABC):
 
         :param settle: return only once no commit can be stored any more that relies on an older gate. A store whose
             commits compare the gate has nothing to do.
+        :param waits: false: a job that another transaction holds counts as changed. Otherwise the commit waits for the
+            end of that transaction.
+        :param by: until when the commit may be sent, on :func:`~jobboard.job.boottime`. A store that takes several
+            requests for a commit raises Stale if that has passed before the last one.
         :raises Stale: something is not as it was read; nothing was stored.
         """
 
-    # Fast paths: one request for the plain case, or None or False, and the engine does the call. The first three are
-    # asked for first tries only. They compare and store the slot's answer as the engine does, see
-    # jobboard.engine.answers. Where the gate has a value, take and consume leave the call to the engine.
+    # Fast paths: one request for the plain case, or None or False, and the engine does the call. All but the last
+    # are asked for first tries only. They compare and store the slot's answer as the engine does, see
+    # jobboard.engine.answers. Where the gate has a value, take, claim and consume leave the call to the engine.
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
         """Store all of these drafts, in their order. None has a key, and none is an arrival."""
@@ -409,8 +484,13 @@ class Store(abc.ABC):
         Leave the call to the engine where a job is overdue. Where nothing can be claimed, write nothing."""
         return None
 
+    def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
+        """Claim this job if it is UNCLAIMED now. A claim that has lapsed is left to the engine, which records that."""
+        return None
+
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        """End all of these claims, each by its verb, or none of them. Each names a token, and keeps no outcome.
+        """End all of these claims, each by its verb, or none of them. Each names a token. An act with ``keep`` leaves
+        an outcome.
 
         Leave the call to the engine where a job is not claimed by this token now, or has a key."""
         return False

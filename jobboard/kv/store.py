@@ -336,6 +336,7 @@ class KVStore(Store):
         readable: int,
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
+        where: Any = None,
     ) -> Look:
         wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), frozenset(full), readable)
         for number in range(1, TRIES + 1):
@@ -530,6 +531,8 @@ class KVStore(Store):
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
         settle: bool = False,
+        waits: bool = True,
+        by: float | None = None,
     ) -> Committed:
         if not (changes or marks):
             return Committed([], [])

@@ -11,11 +11,9 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.util import object_state
 
 from jobboard.exceptions import ClaimLost
-from jobboard.sql.claims import locking
+from jobboard.sql.claims import PRIMARY, by_index, by_key, locking
 from jobboard.sql.dialects import database
-from jobboard.sql.expressions import Now
-from jobboard.sql.hints import PRIMARY, by_index, by_key
-from jobboard.sql.prepared import chunks
+from jobboard.sql.expressions import Now, chunks
 from jobboard.sql.transactions import begin_writing
 
 Key = tuple[Any, ...]

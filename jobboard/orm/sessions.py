@@ -25,8 +25,8 @@ from sqlalchemy.util import await_only
 
 from jobboard.orm.rows import table_of
 from jobboard.sql.binds import PATIENCE
+from jobboard.sql.connections import repeated
 from jobboard.sql.dialects import Trouble, database
-from jobboard.sql.links import repeated
 from jobboard.sql.transactions import Transaction, begin_writing
 
 if TYPE_CHECKING:

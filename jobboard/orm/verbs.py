@@ -27,11 +27,10 @@ from jobboard.orm.rows import (
     table_of,
 )
 from jobboard.orm.undoing import on_rollback, reload_on_rollback, remember, show
-from jobboard.sql.claims import ClaimStatements, First
+from jobboard.sql.claims import PRIMARY, ClaimStatements, First, by_index
 from jobboard.sql.dialects import database
-from jobboard.sql.expressions import Exact, Now
-from jobboard.sql.hints import PRIMARY, by_index
-from jobboard.sql.prepared import CallersConnection, Row, chunks, param
+from jobboard.sql.expressions import Exact, Now, chunks, param
+from jobboard.sql.runners import CallersConnection, Row
 from jobboard.states import moment
 
 SECOND = 1_000_000

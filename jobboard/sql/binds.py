@@ -15,9 +15,18 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.clients import check_engine, is_async, is_in_memory
+from jobboard.sql.connections import (
+    UNSENDABLE,
+    ConstraintViolated,
+    Contended,
+    Link,
+    Links,
+    refused,
+    repeated,
+    sorted_out,
+)
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.links import UNSENDABLE, ConstraintViolated, Contended, Link, Links, refused, repeated, sorted_out
-from jobboard.sql.prepared import CallersConnection, Runner
+from jobboard.sql.runners import CallersConnection, Runner
 from jobboard.sql.transactions import Transaction, begin_writing
 
 T = TypeVar("T")
@@ -52,8 +61,7 @@ class Bind:
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
             check_engine(bind, name)
             # Nothing here trusts a count of matched rows, which connections of a caller's may not give.
-            options = {"looking": True, "counting": False}
-            self._links = Links(lambda: bind, own=False, patience=PATIENCE, name=name, remedy=remedy, **options)
+            self._links = Links(lambda: bind, False, PATIENCE, PATIENCE, name, remedy, counting=False, walks=True)
             _binds.add(self)
         elif isinstance(bind, Connection):
             self._give: Callable[[], object] = lambda: bind
@@ -106,11 +114,12 @@ class Bind:
     def forked(self) -> None:
         """In a forked child: the inherited connections are the parent's."""
         if self._links is not None:
-            self._links.leak()
             engine = self._links.engine
-            # What lies idle in the pool is the parent's as well, and would be taken for the next connection.
+            self._links.leak()
             forks.keep(engine.pool)
-            engine.dispose(close=False)
+            # SQLite believes that the locks of inherited connections are the child's, which they are not, until they
+            # are closed. That takes nothing from the parent.
+            engine.dispose(close=database(engine.dialect).exclusive)
 
     def _open_links(self) -> Links | None:
         if self._closed:

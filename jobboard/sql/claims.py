@@ -4,16 +4,16 @@
     take = First(claim, sa.select(table.c.id).where(...).order_by(...).limit(param("limit", sa.Integer())))
     rows = take(run, {"p_limit": 100, "p_who": "anna"})
 
-``run`` is a :class:`~jobboard.sql.prepared.Runner` within a transaction: a :class:`~jobboard.sql.links.Link` after its
-``begin()``, or :class:`~jobboard.sql.prepared.CallersConnection`. Statements name their parameters with
-:func:`~jobboard.sql.prepared.param`. Build both once and keep them: they hold the compiled statements.
+``run`` is a :class:`~jobboard.sql.runners.Runner` within a transaction: a :class:`~jobboard.sql.connections.Link`
+after its ``begin()``, or :class:`~jobboard.sql.runners.CallersConnection`. Statements name their parameters with
+:func:`~jobboard.sql.expressions.param`. Build both once and keep them.
 
 What each database needs:
 
 - PostgreSQL picks, changes and answers in one statement.
 - MySQL ≥ 8.0.1 and MariaDB ≥ 10.6 lock what they pick and skip what others have locked, then change it by its key. They
   lock all that they read and sort: so have :class:`FirstAlong` walk along an index in exactly the order of the select
-  (:func:`~jobboard.sql.dialects.by_index`), or name the rows by their key.
+  (:func:`~by_index`), or name the rows by their key.
 - SQLite has one writer at a time, from the ``BEGIN IMMEDIATE`` on that begins the transaction.
 - Any other compares each row with what was read, and the claim has only those that have not changed.
 """
@@ -28,14 +28,31 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from jobboard.sql.dialects import Database
-from jobboard.sql.expressions import Now
-from jobboard.sql.hints import PRIMARY, by_index, by_key
-from jobboard.sql.prepared import Prepared, Row, Runner, elements, param
+from jobboard.sql.expressions import Now, elements, param
+from jobboard.sql.runners import Row, Runner
 
 FAR = 1000
 """How far to look for rows that nobody else is at, before what is locked is found by trying to lock it."""
 
 Values = Callable[[sa.ColumnElement[int]], Mapping[Any, Any]]
+
+
+PRIMARY = "PRIMARY"
+"""What MySQL calls the index of the primary key."""
+
+
+def by_index(statement: sa.Select[Any], table: sa.FromClause, index: str) -> sa.Select[Any]:
+    """Have it walk along an index, where statistics could talk the optimiser out of it: a sort locks all that it reads,
+    and a walk along another index meets rows that do not belong."""
+    hint = f"FORCE INDEX ({index})"
+    return statement.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
+
+
+def by_key(change: sa.Update, table: sa.Table) -> sa.Update:
+    """Have an update find rows by the primary key: a small table is read as a whole, and stays locked as a whole until
+    a transaction at REPEATABLE READ ends."""
+    hint = f"FORCE INDEX ({PRIMARY})"
+    return change.with_hint(hint, table, "mysql").with_hint(hint, table, "mariadb")
 
 
 def locking(select: sa.Select[Any], product: Database) -> sa.Select[Any]:
@@ -85,8 +102,8 @@ class ClaimStatements:
         self.key = next(place for place, column in identity.items() if column is key[0])
         change = sa.update(table).values(values(param("now")))
         same = (column == param(f"was_{place}", column.type) for place, column in identity.items())
-        self._one = Prepared(change.where(*same, free))
-        self.batch = Prepared(by_key(change.where(key[0].in_(elements("ids", key[0].type))), table), "p_ids")
+        self._one = change.where(*same, free)
+        self.batch = by_key(change.where(key[0].in_(elements("ids", key[0].type))), table)
 
     def ending(self) -> tuple[sa.ColumnElement[int], ...]:
         """What rows that are picked have at their end."""
@@ -120,7 +137,7 @@ class First:
         dated = select.add_columns(*claim.ending())
         # Who can't pass over locked rows must wait for them, or would come away with nothing when others pick as well.
         locked = locking(dated, product) if product.skip_locked else dated.with_for_update()
-        self._statement = Prepared(self._at_once(locked) if product.returning else locked)
+        self._statement = self._at_once(locked) if product.returning else locked
 
     def __call__(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         """The rows as they were picked, in order; where the claim is dated, each with its time at the end, in µs."""
@@ -167,7 +184,7 @@ class FirstAlong(First):
         # A walk along an index that locks what it meets also locks the entries that its rows have left, of which a busy
         # table has many more. So there a walk that locks nothing tells which rows are locked, by their key.
         looks = product.skip_locked and not product.returning
-        self._part = Prepared(locking(self._looking(limited, order), product)) if looks else None
+        self._part = locking(self._looking(limited, order), product) if looks else None
 
     def _looking(self, select: sa.Select[Any], order: Sequence[sa.Column[int]]) -> sa.Select[Any]:
         """The rows behind the first few; a row that another has locked is all NULL."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+import re
 import select
 import socket
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, Dialect
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.expressions import XACT
@@ -48,8 +50,7 @@ class Database:
     returning = False
     """Whether one statement can pick, change, answer and return."""
     compound = False
-    """Whether a :class:`~jobboard.sql.prepared.Compound` is worth a try."""
-    dated = False  # Whether what comes back to a board is found by when it did.
+    """Whether several statements can be sent as one request."""
     wakes = False
     """Whether it can call those who listen when a statement asks it to."""
     exclusive = False
@@ -71,18 +72,22 @@ class Database:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
 
-    @property
-    def isolation(self) -> str:
-        return "READ COMMITTED"
+    isolation: Literal["READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"] = "READ COMMITTED"
+    isolation_of_walks = isolation
+    """The isolation at which a walk meets what others have just locked."""
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         """Set up a new connection of our own, once."""
+
+    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
+        """Set up a connection of the caller's for one call; return what makes it as it was."""
+        return lambda: None
 
     def begin(self, cursor: Any) -> None:
         """Open a transaction for writing."""
 
     def begin_read(self, cursor: Any) -> None:
-        """Have what is read next be what others have committed, on a connection that was prepared for ``looking``."""
+        """Have what is read next be what others have committed, at :attr:`isolation_of_walks`, too."""
 
     def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
         """Have a transaction that has just begun on a caller's connection be one for writing; ``table`` is there."""
@@ -113,17 +118,6 @@ class Database:
         # Its snapshot and its locks on the tables' definitions would stay.
         raw.rollback()
 
-    def detach(self, raw: Raw, idle: bool) -> None:
-        """In a forked child: make sure that nothing of this connection ever reaches the parent's server.
-
-        :param idle: no thread of the parent's was using it.
-        """
-        with contextlib.suppress(Exception):
-            null = os.open(os.devnull, os.O_RDWR)
-            # In the child only the number means something else now; the parent's socket stays as it is.
-            os.dup2(null, self.descriptor(raw))
-            os.close(null)
-
     def descriptor(self, raw: Raw) -> int:
         """The number of a connection's socket; AttributeError where the driver does not tell."""
         return int(raw.fileno())
@@ -141,6 +135,18 @@ class Database:
         if dbapi is not None and isinstance(error, dbapi.IntegrityError):
             return Trouble.REFUSED
         return Trouble.OTHER
+
+    def is_duplicate(self, error: BaseException) -> bool:
+        """Return whether a unique index has refused it."""
+        return self._duplicates(getattr(error, "orig", None) or error)
+
+    def _duplicates(self, error: BaseException) -> bool:
+        return False
+
+    def refusal(self, error: BaseException, url: URL) -> str | None:
+        """Why there is no connection before somebody changes something: the user, the password, the database. None
+        where to try again may help."""
+        return None
 
     def remedy(self, error: BaseException) -> str:
         """The setting of the server's that allows what this error refuses; empty where none is known."""
@@ -171,6 +177,12 @@ class PostgreSQLDatabase(Database):
     returning = True
     wakes = True
 
+    # libpq has no code for a connection that was refused, only the server's text, which is known in English.
+    _REFUSALS = re.compile(
+        r'invalid \S+ value|definition of service ".*" not found|service file ".*" not found|'
+        r"authentication failed|no password supplied|pg_hba\.conf|permission denied for database|"
+        r'(?:role|database) ".*" (?:does not exist|is not permitted to log in|is not currently accepting connections)'
+    )
     # The server says goodbye (57P0x) or the connection is none (08xxx).
     _GONE = ("08", "57P0")
     _TROUBLES = _meanings(
@@ -180,10 +192,8 @@ class PostgreSQLDatabase(Database):
         missing=("42P01",),
     )
 
-    @property
-    def isolation(self) -> str:
-        # One statement is one transaction and one round trip; what needs several begins one by hand.
-        return "AUTOCOMMIT"
+    # One statement is one transaction and one round trip; what needs several begins one by hand.
+    isolation = isolation_of_walks = "AUTOCOMMIT"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
@@ -192,9 +202,35 @@ class PostgreSQLDatabase(Database):
         if options.get("read_only"):
             cursor.execute("SET default_transaction_read_only = on")
         cursor.close()
+        self.borrow(raw, **options)
+
+    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
+        restores: list[Callable[[], object]] = []
+        encoding = self._client_encoding(raw)
+        if encoding != "UTF8":
+            # Another one can't send all text that a job may hold.
+            raw.cursor().execute("SET client_encoding = 'UTF8'")
+            restores.append(lambda: raw.cursor().execute(f"SET client_encoding = '{encoding}'"))
         if options.get("pooled") and hasattr(raw, "prepare_threshold"):
+            threshold = raw.prepare_threshold
             # Behind a transaction pooler the next statement may meet another server process.
             raw.prepare_threshold = None
+            restores.append(lambda: setattr(raw, "prepare_threshold", threshold))
+
+        def give_back() -> None:
+            for restore in restores:
+                restore()
+
+        return give_back
+
+    @staticmethod
+    def _client_encoding(raw: Any) -> str:
+        """Return the encoding of a connection. The server reports it, and psycopg's drivers keep what it has said."""
+        if hasattr(raw, "info") and hasattr(raw.info, "parameter_status"):
+            return str(raw.info.parameter_status("client_encoding"))
+        cursor = raw.cursor()
+        cursor.execute("SHOW client_encoding")
+        return str(cursor.fetchone()[0])
 
     @property
     def can_listen(self) -> bool:
@@ -227,7 +263,7 @@ class PostgreSQLDatabase(Database):
 
     def begin(self, cursor: Any) -> None:
         # It has its id before anything else, as what looks behind floors relies on.
-        cursor.execute("BEGIN; SELECT " + XACT)
+        cursor.execute("begin isolation level read committed; SELECT " + XACT)
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")
@@ -251,6 +287,11 @@ class PostgreSQLDatabase(Database):
             raise
         cursor.execute("COMMIT")
 
+    def refusal(self, error: BaseException, url: URL) -> str | None:
+        text = str(error)
+        refused = self._state(error).startswith(("28", "3D000", "42501")) or self._REFUSALS.search(text)
+        return text if refused else None
+
     @staticmethod
     def _state(error: BaseException) -> str:
         return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
@@ -262,6 +303,9 @@ class PostgreSQLDatabase(Database):
             return True
         return super()._disconnected(error, raw)
 
+    def _duplicates(self, error: BaseException) -> bool:
+        return self._state(error) == "23505"
+
     def _told(self, error: BaseException) -> Trouble | None:
         state = self._state(error)
         return self._TROUBLES.get(state) or self._TROUBLES.get(state[:2])
@@ -271,11 +315,15 @@ _FOUND_ROWS = 2
 
 
 class MySQLDatabase(Database):
+    # With the rows as committed, a get of ids that another is just taking sends nine requests instead of two.
+    isolation_of_walks = "READ UNCOMMITTED"
     commits_at_create = True
     counts_changes = True
     ignored = sa.text("SHOW WARNINGS")
     duplicate = 1062
 
+    # Access, database, host, privilege, password to be changed, account locked, TLS demanded.
+    _REFUSALS = frozenset({1044, 1045, 1049, 1130, 1142, 1143, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
     # Going away, lost, shut down, too many connections, killed, refused.
     _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
     _TROUBLES = _meanings(
@@ -291,21 +339,24 @@ class MySQLDatabase(Database):
         version: Sequence[Any] = getattr(dialect, "server_version_info", None) or ()
         numbers = tuple(part for part in version if isinstance(part, int))
         mariadb = bool(getattr(dialect, "is_mariadb", False))
-        self.skip_locked, self.dated = numbers >= ((10, 6) if mariadb else (8, 0, 1)), mariadb
+        self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
         # PyMySQL sends one as it is, and gives out all that it answers; of others that is not known.
         self.compound = mariadb and self.skip_locked and dialect.driver == "pymysql"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
-        # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.
-        if options.get("counting", True) and not self._counts_matched(raw):
-            raise JobFailure("the engine's connections must count found rows (FOUND_ROWS), as SQLAlchemy's do")
-        if options.get("looking"):
-            # What others have committed it must put together from their undo logs, which costs more than all else when
-            # they are busy with the same index; and it finds there what they have just changed, and so locked.
-            raw.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+        self.borrow(raw, **options)
         if self.compound:
             # As MariaDB has it by itself: where it is less, the lists of ids that it puts together are cut off.
             raw.cursor().execute("SET SESSION group_concat_max_len = 1048576")
+
+    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
+        # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.
+        if options.get("counting", True) and not self._counts_matched(raw):
+            raise JobFailure("the engine's connections must count found rows (FOUND_ROWS), as SQLAlchemy's do")
+        return super().borrow(raw, **options)
+
+    def begin_read(self, cursor: Any) -> None:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     @staticmethod
     def _counts_matched(raw: Raw) -> bool:
@@ -313,9 +364,6 @@ class MySQLDatabase(Database):
         if hasattr(raw, "isset_client_flag"):
             return bool(raw.isset_client_flag(_FOUND_ROWS))
         return bool(getattr(raw, "client_flag", _FOUND_ROWS) & _FOUND_ROWS)
-
-    def begin_read(self, cursor: Any) -> None:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
@@ -327,6 +375,11 @@ class MySQLDatabase(Database):
         finally:
             cursor.execute("SELECT RELEASE_LOCK(MD5(CONCAT(DATABASE(), %s)))", (name,))
             cursor.fetchall()
+
+    def refusal(self, error: BaseException, url: URL) -> str | None:
+        # The number of that is the number of any trouble with TLS.
+        without_tls = "SSL is required but the server doesn't support it" in str(error)
+        return str(error.args[-1]) if without_tls or self._code(error) in self._REFUSALS else None
 
     def remedy(self, error: BaseException) -> str:
         if self._code(error) == 1665:
@@ -346,11 +399,15 @@ class MySQLDatabase(Database):
             return True
         return super()._disconnected(error, raw)
 
+    def _duplicates(self, error: BaseException) -> bool:
+        return self._code(error) == self.duplicate
+
     def _told(self, error: BaseException) -> Trouble | None:
         return self._TROUBLES.get(self._code(error))
 
 
 class SQLiteDatabase(Database):
+    isolation = isolation_of_walks = "AUTOCOMMIT"
     exclusive = True
     precision = 1000
     way_out = "a transaction that reads before it writes must begin by BEGIN IMMEDIATE, or it may lose at once"
@@ -360,12 +417,9 @@ class SQLiteDatabase(Database):
         full=(10, 13),  # IOERR, FULL
         replaced=(8,),  # READONLY: a file that could only be read when it was opened stays so for this connection
     )
-    # For how many seconds to wait for another's transaction at once: meanwhile no child can be made.
+    _REFUSALS = frozenset({3, 8, 13, 23, 26})  # PERM, READONLY, FULL, AUTH, NOTADB
+    # For how many seconds to wait for another's transaction at once: nothing else ends that, as a close would.
     _TURN = 0.5
-
-    @property
-    def isolation(self) -> str:
-        return "AUTOCOMMIT"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
@@ -377,6 +431,19 @@ class SQLiteDatabase(Database):
             cursor.fetchall()
         cursor.execute("PRAGMA synchronous = NORMAL" if options.get("relaxed") else "PRAGMA synchronous = FULL")
         cursor.close()
+
+    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
+        cursor = raw.cursor()
+        names = ("busy_timeout", "synchronous", "query_only")
+        was = [(name, cursor.execute("PRAGMA " + name).fetchone()[0]) for name in names]
+        cursor.close()
+        self.prepare(raw, **options)
+
+        def give_back() -> None:
+            for name, value in was:
+                raw.execute("PRAGMA " + name + " = " + str(value))
+
+        return give_back
 
     def begin(self, cursor: Any) -> None:
         # A transaction that reads first and writes later fails at once when another has written in between.
@@ -431,20 +498,27 @@ class SQLiteDatabase(Database):
         cursor.execute("PRAGMA data_version")
         return int(cursor.fetchone()[0])
 
-    def detach(self, raw: Raw, idle: bool) -> None:
-        # SQLite keeps the locks of all of a process's connections to a file in one place, and believes that a child has
-        # inherited them, which is wrong. Only once the inherited connections are closed does it ask for new ones. That
-        # takes nothing from the parent; but one in the middle of something can't be closed: another thread, which the
-        # child has not, holds its mutex.
-        if idle and not raw.in_transaction:
-            raw.close()
-
     def _busy(self, cursor: Any, seconds: float) -> None:
         cursor.execute("PRAGMA busy_timeout = " + str(int(min(seconds, self._TURN) * 1000)))
         cursor.fetchall()
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
         return "unable to open database file" in str(error)
+
+    def _duplicates(self, error: BaseException) -> bool:
+        return "UNIQUE constraint failed" in str(error)
+
+    def refusal(self, error: BaseException, url: URL) -> str | None:
+        """SQLite itself says no more than that it can't open the file."""
+        path = Path(str(url.database))
+        # Not by opening it: to close it again would give up all locks that this process has on it.
+        if not path.parent.is_dir():
+            return f"there is no folder {path.parent}"
+        if path.is_dir():
+            return "it is a folder"
+        if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
+            return "permission denied"
+        return str(error) if getattr(error, "sqlite_errorcode", 0) & 0xFF in self._REFUSALS else None
 
     def _told(self, error: BaseException) -> Trouble | None:
         if "no such table" in str(error):
@@ -465,22 +539,11 @@ def database(dialect: Dialect) -> Database:
     return _PRODUCTS.get(dialect.name, Database)(dialect)
 
 
-def insert_new(table: sa.Table, dialect: Dialect) -> sa.Insert:
-    """An insert that passes over rows whose unique keys are taken."""
+def insert_counted(table: sa.Table, dialect: Dialect) -> sa.Insert:
+    """Return an insert that passes over taken unique keys, and counts the other rows; see :attr:`Database.ignored`."""
     if dialect.name == "postgresql":
         return postgresql.insert(table).inline().on_conflict_do_nothing()
     if dialect.name == "sqlite":
         return sqlite.insert(table).inline().on_conflict_do_nothing()
-    if dialect.name in ("mysql", "mariadb"):
-        # IGNORE would hide every other error too.
-        key = next(iter(table.primary_key))
-        return mysql.insert(table).on_duplicate_key_update({key.name: key})
-    return sa.insert(table)
-
-
-def insert_counted(table: sa.Table, dialect: Dialect) -> sa.Insert:
-    """As :func:`insert_new`, where the rows that are new must be counted; see :attr:`Database.ignored`."""
-    if dialect.name in ("mysql", "mariadb"):
-        # The other way counts the rows that it passes over, too.
-        return sa.insert(table).prefix_with("IGNORE")
-    return insert_new(table, dialect)
+    # An update of the key to itself would count the rows that are passed over, too.
+    return sa.insert(table).prefix_with("IGNORE") if dialect.name in ("mysql", "mariadb") else sa.insert(table)

@@ -1,4 +1,4 @@
-"""Expressions and types that compile to what each database understands.
+"""Expressions, types and parameters that compile to what each database understands.
 
 Times are microseconds since 1970, UTC, on the database's clock.
 """
@@ -6,13 +6,16 @@ Times are microseconds since 1970, UTC, on the database's clock.
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
+
+T = TypeVar("T")
 
 XACT = "CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END"
 """Has PostgreSQL give the transaction its id; a server that takes no writes refuses these in its own words."""
@@ -71,34 +74,12 @@ class Place(ColumnElement[str]):
         self.table = table
 
 
-class Veiled(FunctionElement[str]):
-    """A column of text for a condition on rows that another condition finds.
-
-    Of a table without statistics PostgreSQL expects that next to no row meets a condition on a column of which they all
-    have the same, and would rather walk along the index on that column than look up the rows that are wanted.
-    """
-
-    type = sa.String()
-    inherit_cache = True
-    name = "veiled"
-
-
 class Exact(sa.String):
     """Text that is compared byte by byte: no case folding, no accents, no padding."""
 
 
 class LongText(sa.Text):
     """Text of some megabytes at least."""
-
-
-@compiles(Veiled)
-def _veiled(element: Veiled, compiler: Any, **kw: Any) -> str:
-    return str(compiler.process(element.clauses, **kw))
-
-
-@compiles(Veiled, "postgresql")
-def _veiled_postgresql(element: Veiled, compiler: Any, **kw: Any) -> str:
-    return f"coalesce({compiler.process(element.clauses, **kw)}, '')"
 
 
 @compiles(Spare)
@@ -218,3 +199,25 @@ def whole_seconds(micros: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """What is given in microseconds, rounded down."""
     # MySQL divides with four digits behind the point, and would round up what is just below a second.
     return (micros - micros % 1_000_000) // 1_000_000
+
+
+# Parameters
+
+
+def param(name: str, type_: Any = None) -> sa.BindParameter[Any]:
+    """Return a parameter. Its name begins as no column's does, and no name that SQLAlchemy makes."""
+    return sa.bindparam(f"p_{name}", None, type_=type_ or sa.BigInteger())
+
+
+def text(name: str) -> sa.BindParameter[Any]:
+    return param(name, sa.String())
+
+
+def elements(name: str, type_: Any = None) -> sa.BindParameter[Any]:
+    """Return a parameter for a list, for ``IN``."""
+    return sa.bindparam(f"p_{name}", type_=type_ or sa.BigInteger(), expanding=True)
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Cut a list up, for statements that take only so many at once."""
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -13,9 +13,9 @@ from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.clients import is_async
+from jobboard.sql.connections import ConstraintViolated, Contended, refused, sorted_out
 from jobboard.sql.dialects import Database, Trouble, database
-from jobboard.sql.links import ConstraintViolated, Contended, refused, sorted_out
-from jobboard.sql.prepared import CallersConnection, Prepared, Runner
+from jobboard.sql.runners import CallersConnection, Runner, Statement
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -118,7 +118,7 @@ def check_savepoint(connection: Connection, name: str) -> None:
         )
 
 
-def leads_to(run: Runner, place: Prepared) -> tuple[object, list[Any]]:
+def leads_to(run: Runner, place: Statement) -> tuple[object, list[Any]]:
     """Where a connection leads. Equal for all ways to one database: by whatever name, socket or pooler, as the server
     itself is asked. No two databases share it, one and its copy neither, which anything stored in them would.
 

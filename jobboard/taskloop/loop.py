@@ -16,7 +16,7 @@ from jobboard.conf import shortened
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.sql.binds import Bind
 from jobboard.sql.dialects import Database
-from jobboard.sql.prepared import Prepared, Runner
+from jobboard.sql.runners import Runner
 from jobboard.taskloop import tables
 from jobboard.taskloop.statements import LoopStatements
 
@@ -31,7 +31,7 @@ _FAR = 2**62
 """Beyond so many seconds no database could store the end of it."""
 
 known: weakref.WeakKeyDictionary[Engine, dict[str, LoopStatements]] = weakref.WeakKeyDictionary()
-"""The statements for each table that was used, compiled."""
+"""The statements for each table that was used."""
 
 
 class Held(list[Any]):
@@ -315,7 +315,7 @@ class TaskLoop:
         return self._bind.write(lambda run, product: work(self._sql(run, product, fenced), run), table, keep=keep)
 
     def _change(
-        self, id_or_ids: Ids, which: Callable[[LoopStatements], Prepared], add: bool, test: bool, **params: Any
+        self, id_or_ids: Ids, which: Callable[[LoopStatements], sa.Executable], add: bool, test: bool, **params: Any
     ) -> int:
         ids = _list(id_or_ids)
         if not ids:
@@ -325,7 +325,7 @@ class TaskLoop:
     def _held(
         self,
         held: Ids,
-        which: Callable[[LoopStatements], tuple[Prepared, Prepared]],
+        which: Callable[[LoopStatements], tuple[sa.Executable, sa.Executable]],
         keep: bool = True,
         **params: Any,
     ) -> int:

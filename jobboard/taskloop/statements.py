@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from jobboard.exceptions import JobFailure
-from jobboard.sql.claims import ClaimStatements, FirstAlong
+from jobboard.sql.claims import ClaimStatements, FirstAlong, by_index, by_key
 from jobboard.sql.dialects import Database, insert_counted
-from jobboard.sql.expressions import Greatest, Seconds, whole_seconds
-from jobboard.sql.hints import by_index, by_key
-from jobboard.sql.prepared import Prepared, Runner, chunks, elements, param, text
+from jobboard.sql.expressions import Greatest, Seconds, chunks, elements, param, text, whole_seconds
+from jobboard.sql.runners import Runner
 from jobboard.taskloop import tables
 
 TAKEN_AT_ONCE = 100
@@ -39,35 +37,34 @@ class LoopStatements:
         if fenced:
             self._claim_held = ClaimStatements(product, table, self._held, {0: c.id}, free)
         self._takes: dict[tuple[int, int, bool], FirstAlong] = {}
-        self._adds: dict[tuple[int, bool], Prepared] = {}
-        self._ignored = None if product.ignored is None else Prepared(product.ignored)
+        self._ignored = product.ignored
 
         freed = {"lock_until": sa.null(), **({"who": sa.null()} if fenced else {})}
-        self.remove = Prepared(sa.delete(table).where(self._named()), "p_ids")
+        self.remove = sa.delete(table).where(self._named())
         self.did = self._change({"last_updated": now, **freed})
         self.unlock = self._change(freed)
         until = now + param("lock_for")
         self.bump = self._change({"lock_until": until}, sa.or_(c.lock_until.is_(None), c.lock_until > until))
         since_updated, locked_for = now - c.last_updated, c.lock_until - now
-        self.check = Prepared(sa.select(c.id, since_updated, locked_for).where(self._named()), "p_ids")
+        self.check = sa.select(c.id, since_updated, locked_for).where(self._named())
         self.stats = self._stats()
         # Locking, as only that reads what is there now, whatever the isolation of the caller's transaction.
-        self.there = Prepared(sa.select(c.id).where(self._named()).with_for_update(), "p_ids")
+        self.there = sa.select(c.id).where(self._named()).with_for_update()
         if fenced:
             mine = c.token == param("token")
             held = sa.and_(mine, c.who.is_not(None), c.lock_until > now)
             self.did_held = self._change({"last_updated": now, **freed}, mine)
             self.unlock_held = self._change(freed, mine)
             self.extend_held = self._change({"lock_until": until}, held)
-            self.standing = Prepared(sa.select(c.id).where(self._named(), mine).with_for_update(), "p_ids")
-            self.locked = Prepared(sa.select(c.id).where(self._named(), held).with_for_update(), "p_ids")
+            self.standing = sa.select(c.id).where(self._named(), mine).with_for_update()
+            self.locked = sa.select(c.id).where(self._named(), held).with_for_update()
 
     def _named(self) -> sa.ColumnElement[bool]:
         return self.table.c.id.in_(elements("ids", _ANY))
 
-    def _change(self, values: dict[str, Any], *conditions: sa.ColumnElement[bool]) -> Prepared:
+    def _change(self, values: dict[str, Any], *conditions: sa.ColumnElement[bool]) -> sa.Update:
         change = sa.update(self.table).where(self._named(), *conditions).values(values)
-        return Prepared(by_key(change, self.table), "p_ids")
+        return by_key(change, self.table)
 
     # Taking
 
@@ -135,36 +132,29 @@ class LoopStatements:
         """Add those that are missing; how many these were."""
         added = 0
         for some in chunks(ids, ADDED_AT_ONCE):
-            size = next(size for size in (1, 5, 20, ADDED_AT_ONCE) if size >= len(some))
-            padded = itertools.chain(some, itertools.repeat(some[-1]))
-            added += run.count(
-                self._add(size, updated), {f"p_id{i}": id_ for i, id_ in zip(range(size), padded, strict=False)}
-            )
+            values = {f"p_id{i}": id_ for i, id_ in enumerate(some)}
+            added += run.count(self._add(len(some), updated), values)
             if self._ignored is not None:
                 for _, code, message in run.rows(self._ignored, {}):
                     if code != self.product.duplicate:
                         raise JobFailure(f"the database refused ids: {message}")
         return added
 
-    def _add(self, size: int, updated: bool) -> Prepared:
-        found = self._adds.get((size, updated))
-        if found is None:
-            extra = {"last_updated": now} if updated else {}
-            rows = [{"id": param(f"id{i}", _ANY), **extra} for i in range(size)]
-            found = Prepared(insert_counted(self.table, self.product.dialect).values(rows))
-            self._adds[size, updated] = found
-        return found
+    def _add(self, size: int, updated: bool) -> sa.Insert:
+        extra = {"last_updated": now} if updated else {}
+        rows = [{"id": param(f"id{i}", _ANY), **extra} for i in range(size)]
+        return insert_counted(self.table, self.product.dialect).values(rows)
 
-    def count(self, run: Runner, statement: Prepared, ids: Sequence[Any], **params: Any) -> int:
+    def count(self, run: Runner, statement: sa.Executable, ids: Sequence[Any], **params: Any) -> int:
         """Run a change of these ids; how many rows it met, or changed: see :attr:`Database.counts_changes`."""
         parts = chunks(ids, NAMED_AT_ONCE)
         return sum(run.count(statement, {"p_ids": some, **_named(params)}) for some in parts)
 
-    def rows(self, run: Runner, statement: Prepared, ids: Sequence[Any], **params: Any) -> list[Any]:
+    def rows(self, run: Runner, statement: sa.Executable, ids: Sequence[Any], **params: Any) -> list[Any]:
         parts = chunks(ids, NAMED_AT_ONCE)
         return [row for some in parts for row in run.rows(statement, {"p_ids": some, **_named(params)})]
 
-    def change(self, run: Runner, statement: Prepared, ids: Sequence[Any], add: bool, **params: Any) -> int:
+    def change(self, run: Runner, statement: sa.Executable, ids: Sequence[Any], add: bool, **params: Any) -> int:
         """As :meth:`count`, with the ids that are missing added before if need be."""
         met = self.count(run, statement, ids, **params)
         if add and met < len(ids):
@@ -179,7 +169,7 @@ class LoopStatements:
 
     # Looking
 
-    def _stats(self) -> Prepared:
+    def _stats(self) -> sa.Select[Any]:
         c = self.table.c
 
         def update(last: bool) -> sa.ScalarSelect[Any]:
@@ -195,7 +185,7 @@ class LoopStatements:
         bumped = sa.case((c.lock_until <= now, c.lock_until))
         groups = (fn(group) for group in (locked, bumped) for fn in (sa.func.count, sa.func.min, sa.func.max))
         updates = (sa.func.min(c.last_updated), sa.func.max(c.last_updated))
-        return Prepared(sa.select(now, *ends, *groups, *updates).where(c.lock_until.is_not(None)))
+        return sa.select(now, *ends, *groups, *updates).where(c.lock_until.is_not(None))
 
 
 def _named(params: dict[str, Any]) -> dict[str, Any]:

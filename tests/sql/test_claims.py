@@ -9,9 +9,10 @@ import sqlalchemy as sa
 
 from jobboard.sql import claims
 from jobboard.sql.claims import ClaimStatements, First, FirstAlong
+from jobboard.sql.connections import Links
 from jobboard.sql.dialects import Database
-from jobboard.sql.links import Links
-from jobboard.sql.prepared import CallersConnection, Runner, param, text
+from jobboard.sql.expressions import param, text
+from jobboard.sql.runners import CallersConnection, Runner
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -45,7 +46,7 @@ class Rows:
         )
         table.drop(engine, checkfirst=True)
         table.create(engine)
-        self.links = Links(lambda: engine, own=False, patience=10, name="it", remedy="nothing")
+        self.links = Links(lambda: engine, False, 10, 10, "it", "nothing")
         self.links.run(lambda link: link.end_read())
         known = product(self.links.known_product())
         columns = list(table.primary_key)

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.sql.prepared import Prepared, cursor_on
-
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 ROWS = 9_000
@@ -35,28 +33,23 @@ def full(make_loop: Callable[..., Any], backend: str) -> Any:
     return loop
 
 
-def test_get_reads_what_it_takes_from_the_index(full: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_get_reads_what_it_takes_from_the_index(full: Any, backend: str) -> None:
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}.get(backend, "EXPLAIN FORMAT=JSON ")
     plans: list[str] = []
-    compiled = Prepared.compiled
 
-    def explained(self: Prepared, dialect: Any, params: Any) -> Any:
-        text, values = compiled(self, dialect, params)
-        bound = tuple(values) if isinstance(values, list) else values
-        if not text.startswith("INSERT"):
-            with full.engine.connect() as connection:
-                cursor, _ = cursor_on(connection.connection.dbapi_connection, connection.dialect)
-                cursor.execute(explain + text, bound)
-                plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
-        return text, values
+    def explained(connection: sa.Connection, cursor: Any, text: str, values: Any, *args: Any) -> None:
+        if text.startswith(("SELECT", "UPDATE", "WITH", "DELETE")):
+            with full.engine.connect() as other:
+                explaining = other.connection.cursor()
+                explaining.execute(explain + text, values)
+                plans.append("\n".join(str(row[-1]) for row in explaining.fetchall()))
 
     full.get(5)
-    with monkeypatch.context() as patch:
-        patch.setattr(Prepared, "compiled", explained)
-        taken = full.get(100)
-        full.did(taken)
-        full.bump(taken[:10])
-        full.unlock(taken)
+    sa.event.listen(full.engine, "before_cursor_execute", explained)
+    taken = full.get(100)
+    full.did(taken)
+    full.bump(taken[:10])
+    full.unlock(taken)
     assert len(plans) >= 5
     for plan in plans:
         if backend == "sqlite":

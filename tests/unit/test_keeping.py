@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Change, Committed, Found, Look, Seat, Stale, Stored
+from jobboard.engine import Change, Committed, Found, Look, Seat, Stored
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Finish, Nonce, Renewed
 from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder, Status, Verb
@@ -170,10 +170,14 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
     board = make(Leases)
     [claim] = claimed(board)
 
-    def beaten() -> None:
-        raise Stale
+    store, calls = board.engine.store, itertools.count(1)
 
-    board.engine.store.breaks = [beaten] * 100
+    def beaten() -> None:
+        left, store.breaks = store.breaks, []
+        board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 3, next(calls)))
+        store.breaks = left
+
+    store.breaks = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
         board.engine.renew(HANDLE, [claim], 40 * SECOND)
 

@@ -62,9 +62,9 @@ def test_who_waits_is_woken_by_the_repetition_of_an_end(
     store = board.engine.store
     commit = store.commit
 
-    def lost(*args: Any) -> None:
+    def lost(*args: Any, **kwargs: Any) -> None:
         monkeypatch.undo()
-        commit(*args)
+        commit(*args, **kwargs)
         raise ConnectionFailure("the connection broke", outcome="unknown")
 
     monkeypatch.setattr(store, "commit", lost)

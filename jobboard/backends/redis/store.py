@@ -273,6 +273,7 @@ class RedisStore(Store):
         readable: int,
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
+        where: Any = None,
     ) -> Look:
         for number in range(1, TRIES + 1):
             # Where something stands for nothing, there may be more of it.
@@ -427,6 +428,8 @@ class RedisStore(Store):
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
         settle: bool = False,
+        waits: bool = True,
+        by: float | None = None,
     ) -> Committed:
         if not (changes or marks):
             if self._wait:
@@ -555,8 +558,9 @@ class RedisStore(Store):
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         claims = {act.uuid: act.holder.token for act in acts if act.verb == Verb.CONSUME}
-        # What comes back to the board, or goes to the trash, goes through the engine, and so does a job named twice.
-        if len(claims) < len(acts):
+        # What comes back to the board, goes to the trash or leaves an outcome goes through the engine. So does a job
+        # that is named twice.
+        if len(claims) < len(acts) or any(act.keep for act in acts):
             return False
         answer = Answer(nonce.call, nonce.attempt, tuple(Deed(OK, act.uuid) for act in acts)).packed()
         slot = ("\0".join(slot_of(nonce)), nonce.call)

@@ -1,22 +1,11 @@
-"""The SQL board. Each module says more of itself; what they are for:
+"""The SQL board. ``store`` is the store under the engine, and ``fast`` does the plain case of a call in one request.
 
-The board
-    ``board`` is the engine, ``store`` what it rests on: a transaction that locks what a call reads, as ``calls`` has
-    it. ``engines``, ``tables``, ``migrations`` and ``doctor`` are about the database.
-Rows
-    ``statements`` has what runs on every database. ``rows``, ``sides`` and ``outcomes`` turn rows into what an engine
-    knows, ``answers`` keeps what calls did. ``reading`` shows, ``writing`` changes many, ``oddities`` are damaged ones.
-Takes
-    ``taking`` carries out what ``looking`` asks for: by the ``shortcuts`` of a database, which are in ``postgresql``,
-    ``mariadb`` and ``sqlite``, or else in the general way. ``heads`` finds the first job of each group, and ``dear``
-    notices looks that meet many dead entries.
-Limits
-    ``scopes`` is how a scope is stored. In the general way ``ahead`` shows what may be had. ``settling`` waits for
-    claims that a new limit was too late for, and ``counting`` lists those that stood.
-Others
-    ``waiting`` wakes who waits, ``transactions`` follows those of callers.
+``statements`` loads the statements, which are texts: ``postgresql.sql``, ``mariadb.sql`` and ``sqlite.sql``. ``rows``
+turns rows into records. ``scopes`` locks and counts for limits, and ``starts`` has the points at which takes begin on
+aged tables. ``conditions`` is about ``where=``, ``joined`` about ``connection=``, and ``waiting`` about waiters.
+``options``, ``tables``, ``layout`` and ``doctor`` are about the database.
 """
 
-from jobboard.backends.sql.board import SQLEngine
+from jobboard.backends.sql.store import SQLStore
 
-__all__ = ["SQLEngine"]
+__all__ = ["SQLStore"]

@@ -1,113 +1,163 @@
-"""What the rows of the jobs' table mean, as records."""
+"""Rows of a board's tables, as the records, side records and outcomes of the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from jobboard.backends.sql.statements import DAY
-from jobboard.backends.sql.tables import PURGED, RECORD, STORED
+from jobboard.backends.sql.tables import OUTCOME, RECORD, STORED
 from jobboard.codec import failures_as_json, failures_from_json
-from jobboard.engine import Change, Stored
+from jobboard.engine import Answer, Change, Deed, Done, Mark, Side, Stored
 from jobboard.primitives import Draft
-from jobboard.sql.prepared import Row
-from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, Record, State
+from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, Status
+
+Row = Any
+"""A sequence, as a driver returns it."""
+
+# Jobs
 
 
-def record_of(row: Sequence[Any]) -> Record | None:
-    """The job in a row; None if it was purged."""
-    state = STORED.get(row[7])
-    return None if state is None else record_in(row, state)
+def stored_of(row: Row) -> Stored:
+    """Return the job in a row of ``{record}, tag``."""
+    return Stored(record_of(row), (row[3], row[RECORD]))
 
 
-def record_in(row: Sequence[Any], state: State) -> Record:
-    """The job in a row, in this state."""
-    return Record._make((*row[:7], state, *row[8:16], failures_from_json(row[16]), *row[17:RECORD]))
+def record_of(row: Row) -> Record:
+    return Record._make(
+        (*row[:7], STORED.get(row[7], TRASHED), *row[8:16], failures_from_json(row[16]), *row[17:RECORD])
+    )
 
 
-def changed(record: Record, was: Record) -> dict[str, Any]:
-    """The parameters that write a changed record."""
+def changed(record: Record) -> dict[str, Any]:
+    """Return the columns that a change of a job writes."""
     live = record.state != TRASHED
     return {
-        "p_id": record.sequence,
-        "p_was_token": was.token,
-        "p_was_state": was.state.value,
-        "p_state": record.state.value,
-        "p_attempts": record.attempts,
-        "p_token": record.token,
-        "p_who": record.who,
-        "p_keeper": record.keeper,
-        "p_lock_until": record.lock_until,
-        "p_modified_on": record.modified_on,
-        "p_errors": failures_as_json(record.errors),
-        "p_retries": record.retries,
-        "p_live_key": record.key if live else None,
-        "p_wake_at": record.lock_until,
-        "p_gone_on": None if live else record.modified_on,
+        "id": record.sequence,
+        "state": record.state.value,
+        "attempts": record.attempts,
+        "token": record.token,
+        "who": record.who,
+        "keeper": record.keeper,
+        "lock_until": record.lock_until,
+        "wake_at": record.lock_until,
+        "modified_on": record.modified_on,
+        "errors": failures_as_json(record.errors),
+        "retries": record.retries,
+        "live_key": record.key if live else None,
+        "gone_on": None if live else record.modified_on,
     }
 
 
-def restated(record: Record, was: Record) -> dict[str, Any]:
-    """The same of a record that has got what another post has brought."""
+def replaced(record: Record) -> dict[str, Any]:
+    """Return the columns of a job that gets what another post brings."""
     return {
-        **changed(record, was),
-        "p_priority": record.priority,
-        "p_version": record.version,
-        "p_posting": record.posting,
+        **changed(record),
+        "priority": record.priority,
+        "version": record.version,
+        "posting": record.posting,
     }
 
 
 def inserted(record: Record) -> dict[str, Any]:
-    """The parameters that write a new record, beside its board."""
-    live = record.state != TRASHED
-    return {
-        "p_uuid": record.uuid,
-        "p_name": record.name,
-        "p_priority": record.priority,
-        "p_key": record.key,
-        "p_version": record.version,
-        "p_posting": record.posting,
-        "p_state": record.state.value,
-        "p_attempts": record.attempts,
-        "p_max_attempts": record.max_attempts,
-        "p_token": record.token,
-        "p_who": record.who,
-        "p_lock_until": record.lock_until,
-        "p_created_on": record.created_on,
-        "p_modified_on": record.modified_on,
-        "p_errors": failures_as_json(record.errors),
-        "p_retries": record.retries,
-        "p_job_group": record.group,
-        "p_key_until": record.key_until,
-        "p_live_key": record.key if live else None,
-        "p_wake_at": record.lock_until,
-        "p_gone_on": None if live else record.modified_on,
+    """Return the columns of a new job, beside its board and its id."""
+    row = {
+        **replaced(record),
+        "uuid": record.uuid,
+        "name": record.name,
+        "key": record.key,
+        "max_attempts": record.max_attempts,
+        "created_on": record.created_on,
+        "job_group": record.group,
+        "key_until": record.key_until,
     }
+    del row["id"], row["keeper"]
+    return row
 
 
-def stored_in(row: Row | None) -> Stored | None:
-    record = None if row is None else record_of(row)
-    return None if record is None else Stored(record, None)
+def wakes(change: Change, cap: float) -> bool:
+    """Return whether a job becomes claimable by this change, or sooner than waiters expect.
 
-
-def holding(uuid: str) -> tuple[bytes, None, object]:
-    """Value, end and tag of the side record of a key that this job holds."""
-    return uuid.encode(), None, uuid
-
-
-def purged_in(row: Row | None) -> tuple[bytes | None, int | None, object]:
-    """The same of the one that tells that a job was purged."""
-    return (b"", row[15] + DAY, row[3]) if row is not None and row[7] == PURGED else (None, None, None)
-
-
-def wakes(change: Change) -> bool:
-    """Whether something becomes claimable by this, or sooner than those who wait have reckoned with."""
+    :param cap: after how many seconds waiters look by themselves. A call costs a lock of the whole server.
+    """
     after = change.after
     if after is None:
         return False
-    if isinstance(after, Draft):
-        return True
-    if after.state in (UNCLAIMED, SCHEDULED):
+    if isinstance(after, Draft) or after.state in (UNCLAIMED, SCHEDULED):
         return True
     was = None if change.before is None else change.before.record.lock_until
-    return was is not None and after.lock_until is not None and after.lock_until < was
+    if after.lock_until is None:
+        return False
+    return after.lock_until < (after.modified_on + int(cap * 1e6) if was is None else was)
+
+
+# Answers: a text that a statement of a fast path can build. It has items with a comma between, each of uuids with "+"
+# between, a token, and the status unless that is OK. One "*" in place of uuids stands for so many jobs that the caller
+# knows, each done, and without a token.
+
+_ALL, _JOINT = "*", "+"
+
+
+def answer_text(answer: Answer) -> str:
+    items: dict[tuple[int, str], list[str]] = {}
+    for status, uuid, token in answer.done:
+        items.setdefault((token, "" if status == OK else f" {status.value}"), []).append(uuid)
+    in_order = [deed.uuid for deed in answer.done]
+    if [uuid for uuids in items.values() for uuid in uuids] != in_order:
+        # The order counts, and jobs with one token do not follow each other.
+        return ",".join(
+            f"{uuid} {token}{'' if status == OK else f' {status.value}'}" for status, uuid, token in answer.done
+        )
+    return ",".join(f"{_JOINT.join(uuids)} {token}{status}" for (token, status), uuids in items.items())
+
+
+def answer_of(key: str, row: Row, kept: int) -> Side:
+    """Return the side record of a slot from a row of call, attempt, answer and stamp.
+
+    :param kept: for how many µs an answer counts."""
+    call, attempt, text, stamp = row
+    done: list[Deed] = []
+    for item in text.split(",") if text else ():
+        uuids, number, *status = item.split(" ")
+        if uuids == _ALL:
+            done += [Deed(OK, "")] * int(number)
+        else:
+            how = Status(status[0]) if status else OK
+            done += [Deed(how, uuid, int(number)) for uuid in uuids.split(_JOINT)]
+    return Side("answer", key, Answer(call, attempt, tuple(done)).packed(), stamp + kept, (call, attempt))
+
+
+# Outcomes
+
+
+def outcome_of(row: Row) -> Side:
+    """Return the side record of an outcome from a row of :data:`~jobboard.backends.sql.tables.OUTCOME`."""
+    values = dict(zip(OUTCOME, row, strict=True))
+    begun, until, result, refused = (values.pop(name) for name in ("begun", "until", "result", "refused"))
+    values |= {"sequence": values.pop("id"), "group": values.pop("job_group")}
+    values["errors"] = failures_from_json(values["errors"])
+    record = Record(**values, state=COMPLETE, keeper=None, lock_until=None)
+    done = Done(record, begun, until, result, refused)
+    # Behind which a page goes on.
+    return Side("outcome", record.uuid, done.packed(), until, (record.modified_on, record.sequence))
+
+
+def outcome_row(mark: Mark) -> dict[str, Any]:
+    """Return the columns that an outcome's mark writes, beside its board."""
+    done = Done.of(mark.before._replace(value=mark.value))
+    assert done is not None
+    record = done.record
+    same = ("uuid", "name", "priority", "key", "version", "posting", "attempts", "max_attempts", "token", "who")
+    return {
+        **{name: getattr(record, name) for name in (*same, "created_on", "modified_on", "retries")},
+        "id": record.sequence,
+        "errors": failures_as_json(record.errors),
+        "job_group": record.group,
+        "begun": done.begun,
+        "until": mark.end(record.modified_on),
+        "result": done.result,
+        "refused": done.refused,
+    }
+
+
+def by_uuid(rows: Sequence[Row]) -> dict[str, Row]:
+    return {row[0]: row for row in rows}

@@ -1,118 +1,85 @@
-"""How what a limit counts of a scope is stored, so that a statement can count it, too: ``uuid token,`` for each claim,
-then ``µs;`` for each start. Claims of jobs that this library has posted have one length, and a list of nothing else has
-a multiple of it, as no other list has."""
+"""Scopes of limits: locks on their side records, counts of their claims, and the first jobs beside full groups.
+
+A call that begins or revives a claim locks the scopes of the claim before it counts, and holds them until its commit. A
+statement that waits for a lock sees what was committed before the statement began, and not what it has waited for. So
+the locks and the count are two statements.
+
+A job counts while it is stored as claimed, also once its claim has lapsed. So the count does not depend on a clock: a
+heartbeat that was sent before the lapse and arrives after the count prolongs a claim that counts.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
+from jobboard.backends.sql.rows import Row, stored_of
+from jobboard.backends.sql.statements import Statements, chunks
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import Limits, LimitScope, Listed, Side
-from jobboard.primitives import Finish
-from jobboard.states import Record
+from jobboard.engine import Lane, Occupied, ScopePlace, Stored
 
-UUID, TOKEN = 36, 16
-ENTRY = UUID + TOKEN + 2
-"""How long a claim is. All tokens have so many digits from 2001 to 2286."""
+GROUPS = 50
+"""How many groups one statement reads the first jobs of."""
 
-NEWLINE = sa.literal_column("chr(10)", sa.String)
-
-PROBED = 20
-"""Of how many claims one statement finds out whether they live."""
+Rows = Callable[..., list[Row]]
+"""Run a statement, by its name or as it is, with its parameters. Return its rows."""
 
 
-def stored(side: Side, value: bytes) -> bytes:
-    """A value of this scope as it lies in its row; what is damaged as it is."""
-    try:
-        listed = Listed.read(side._replace(value=value))
-    except ValueError:
-        return value
-    claims = [entry(uuid, token) for uuid, token in listed.claims]
-    text = "".join([*claims, *(f"{start};" for start in listed.starts)])
-    if len(text) % ENTRY == 0 and (listed.starts or any(len(claim) != ENTRY for claim in claims)):
-        # A statement takes what has such a length for so many claims: two with short uuids would be one.
-        text = "," + text
-    return text.encode()
+def lock(statements: Statements, rows: Rows, write: Callable[..., object], keys: Sequence[str]) -> None:
+    """Lock the side records of these scopes, all in one order, until the end of the transaction."""
+    if "scopes_locked" not in statements:
+        # A transaction of SQLite's that writes is alone.
+        return
+    places = {place_of(key): key for key in keys}
+    while missing := places.keys() - {place for (place,) in rows("scopes_locked", places=sorted(places))}:
+        for place in sorted(missing):
+            write("scope_make", place=place, key=places[place], version=secrets.randbits(62))
 
 
-def shown(value: bytes) -> bytes | None:
-    """The value of a scope, from what lies in its row."""
-    claims, _, starts = value.decode(errors="replace").rpartition(",")
-    try:
-        listed = [each.split(" ") for each in claims.split(",") if each]
-        began = starts.split(";")
-        if began.pop():
-            return value
-        return Listed(tuple((uuid, int(token)) for uuid, token in listed), tuple(map(int, began))).packed()
-    except ValueError:
-        return value
+def count(statements: Statements, rows: Rows, scopes: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
+    """Count the claims in these scopes. Return the time too."""
+    counts: dict[Lane | str, tuple[int, int]] = {}
+    lapsed: dict[Lane | str, list[Stored]] = defaultdict(list)
+    now = 0
+    for grouped in (False, True):
+        some = [(name, group or "") for _, name, group in scopes if (group is not None) is grouped]
+        if not some:
+            continue
+        asked = {"names": sorted({name for name, _ in some}), "groups": sorted({group for _, group in some})}
+        found = rows("claims_of_groups" if grouped else "claims_of_names", **asked)
+        now = found[0][0]
+        for _, name, group, claims, ended in found:
+            counts[(name, group) if grouped else name] = int(claims or 0), int(ended or 0)
+        if any(ended for _, ended in counts.values()):
+            also = statements.text("of_groups") if grouped else ""
+            for stored in map(stored_of, rows(statements.made("lapsed_of_names", also=also), **asked)):
+                name, group = stored.record.name, stored.record.group or ""
+                lapsed[(name, group) if grouped else name].append(stored)
+    keys: list[Lane | str] = [name if group is None else (name, group) for _, name, group in scopes]
+    return now, [Occupied(*counts.get(key, (0, 0)), lapsed[key]) for key in keys]
 
 
-def entry(uuid: str, token: int) -> str:
-    return f"{uuid} {token},"
+def ready_beside(
+    statements: Statements, rows: Rows, limit: int, full: Sequence[Lane], also: str, given: dict[str, Any]
+) -> list[Row]:
+    """Read the first ``limit`` jobs that can be claimed and that are in none of these groups.
 
+    The first jobs are in the groups whose own first jobs come first.
 
-def group_key(job: Any) -> sa.ColumnElement[str]:
-    """The key of the scope of a job's group; see :meth:`jobboard.engine.limits.Limits.scopes`."""
-    return job.name + NEWLINE + job.job_group  # type: ignore[no-any-return]
-
-
-def rules_of(limits: Limits, names: Sequence[str] | None) -> tuple[int, dict[str, object]]:
-    """How many limits these names have, None: all; and these as parameters of a statement, with 0 instead of those that
-    it can't decide about."""
-    rules: list[dict[str, object]] = [
-        {
-            "name": limit.name,
-            "per_group": limit.per == "group",
-            "most": limit.concurrency if limit.rate is None else 0,
-        }
-        for limit in limits.among(names)
-    ]
-    if len(rules) != 1:
-        return len(rules), {"p_rules": json.dumps(rules)}
-    [rule] = rules
-    return 1, {"p_rule_name": rule["name"], "p_per_group": rule["per_group"], "p_most": rule["most"]}
-
-
-def entries_of(limits: Limits, claims: Sequence[Record]) -> list[dict[str, object]] | None:
-    """What these claims add to the lists of their scopes, as parameters, with how long a list may be before; None where
-    its length alone does not tell whether there is room."""
-    entering: dict[LimitScope, list[str]] = {}
-    for claim in claims:
-        for scope in limits.scopes(claim):
-            entering.setdefault(scope, []).append(entry(claim.uuid, claim.token))
-    entries: list[dict[str, object]] = []
-    for (key, limit), parts in entering.items():
-        room = ((limit.concurrency or 0) - len(parts)) * ENTRY
-        if limit.rate is not None or room < 0 or any(len(part) != ENTRY for part in parts):
-            return None
-        entries.append({"p_place": place_of(key), "p_key": key, "p_part": "".join(parts), "p_room": room})
-    return entries
-
-
-def exits(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> Iterator[tuple[LimitScope, str]]:
-    """Each scope that one of these claims leaves, and what is taken from its list: a rate alone lists none."""
-    for act in acts:
-        for scope in scopes.get(act.uuid, ()):
-            if scope.limit.concurrency is not None:
-                yield scope, entry(act.uuid, act.holder.token or 0)
-
-
-def exits_of(acts: Sequence[Finish], scopes: Mapping[str, Sequence[LimitScope]]) -> tuple[int, dict[str, object]]:
-    """How many scopes these claims leave; and as parameters what is taken from each list, and how long it is afterwards
-    if it was full."""
-    leaving: dict[str, dict[str, Any]] = {}
-    for scope, part in exits(acts, scopes):
-        left = leaving.get(scope.key)
-        if left is None:
-            size = (scope.limit.concurrency or 0) * ENTRY
-            left = leaving[scope.key] = {"place": place_of(scope.key), "key": scope.key, "part": "", "size": size}
-        left["part"] += part
-        left["size"] -= ENTRY
-    if len(leaving) > 1 or len(acts) > 1:
-        return len(leaving), {"p_exits": json.dumps([*leaving.values()])}
-    return len(leaving), {f"p_{name}": left[name] for left in leaving.values() for name in ("place", "part", "size")}
+    :param also: a condition on names.
+    """
+    shut = {*full}
+    firsts = rows(statements.made("groups", also=also), **{**given, "limit": limit + len(shut)})
+    lanes = [(name, group) for name, group, _ in firsts if (name, group) not in shut][:limit]
+    found: list[Row] = []
+    for kind, of_kind in (
+        ("ready_of_group", [lane for lane in lanes if lane[1] is not None]),
+        ("ready_of_none", [lane for lane in lanes if lane[1] is None]),
+    ):
+        for some in chunks(of_kind, GROUPS):
+            ones = {f"one{i}_name": name for i, (name, _) in enumerate(some)}
+            ones |= {f"one{i}_group": group for i, (_, group) in enumerate(some)}
+            found += rows(statements.union(kind, len(some)), **given, **ones)
+    return sorted(found, key=lambda row: (row[2], row[3]))[:limit]

@@ -1,74 +1,136 @@
-"""One board's rows as the engine wants them, and the transactions in which it reads and writes them.
+"""The store of boards in an SQL database: SQLite, PostgreSQL, MariaDB and MySQL.
 
-What others do in many small requests, a database does in one transaction, which locks what it reads. So a call of the
-engine is carried out :meth:`~SQLStore.within` one: what is read there stays as it is until the commit.
+The engine decides. This store reads without a lock, and a commit is one transaction: it locks the jobs that it changes,
+compares their tags, and writes. Each statement stands under its name in ``postgresql.sql``, ``mariadb.sql`` or
+``sqlite.sql``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from jobboard.backends.sql import doctor, engines, migrations
-from jobboard.backends.sql.ahead import Ahead
-from jobboard.backends.sql.answers import DONE, Items, answered, items_in, slot_of
-from jobboard.backends.sql.looking import names_there
-from jobboard.backends.sql.outcomes import OutcomeRows
-from jobboard.backends.sql.reading import Reader
-from jobboard.backends.sql.rows import changed, holding, inserted, purged_in, record_of, restated, stored_in, wakes
-from jobboard.backends.sql.settling import settle
-from jobboard.backends.sql.sides import ELSEWHERE, Locks, SideRows
-from jobboard.backends.sql.statements import TIDIED, Statements, shared
-from jobboard.backends.sql.tables import RECORD, Tables
-from jobboard.backends.sql.waiting import Napper, SQLWaiter, told_of_schedules, waiter
-from jobboard.backends.sql.writing import set_aside_stateless
-from jobboard.conf import Settings
+import sqlalchemy as sa
+
+from jobboard import forks
+from jobboard.backends.sql import doctor, layout
+from jobboard.backends.sql import scopes as counting
+from jobboard.backends.sql.conditions import condition_text
+from jobboard.backends.sql.fast import fast_paths
+from jobboard.backends.sql.joined import CallersTransactions
+from jobboard.backends.sql.options import OPTIONS, URI_PARTS, check_client, check_there, make_engine, url_of
+from jobboard.backends.sql.rows import (
+    Row,
+    answer_of,
+    answer_text,
+    by_uuid,
+    changed,
+    inserted,
+    outcome_of,
+    outcome_row,
+    record_of,
+    replaced,
+    stored_of,
+    wakes,
+)
+from jobboard.backends.sql.statements import Statement, Statements, chunks
+from jobboard.backends.sql.tables import RECORD, place_of, tables_of
+from jobboard.backends.sql.waiting import schedules_payload, waiter_of
 from jobboard.engine import (
     GATE,
-    HELD,
-    SCOPE,
+    Answer,
     Change,
+    ClaimTerms,
     Committed,
     Found,
     Hears,
     Lane,
     Look,
     Mark,
+    Occupied,
+    ScopePlace,
+    Seat,
     Side,
     Stale,
     Store,
     Stored,
-    held_key,
     reschedules,
+    turns,
 )
+from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Characteristics, Draft, Nonce
+from jobboard.primitives import Characteristics, Draft, Finish, Nonce, Oddity
+from jobboard.session import time_left
+from jobboard.sql.clients import SYNC, is_async
+from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
 from jobboard.sql.dialects import Database
-from jobboard.sql.links import ConstraintViolated, Contended, Link, Links, refused
-from jobboard.sql.prepared import LONGEST, Prepared, Row, Runner, chunks
-from jobboard.states import COMPLETE, Record, State
+from jobboard.sql.runners import Runner
+from jobboard.states import COMPLETE, LIVE, Record, State, settle
 
 T = TypeVar("T")
 
-Work = Callable[[Runner, Items | None], tuple[T, Items]]
-"""What is done in a transaction: it gets what an earlier try of this call answered, None if there was none, and gives
-its result and what it did; nothing done, nothing written."""
+REMEDY = "`jobboard setup`"
 
-_REPEATS = 3
-"""How often a call is repeated because a constraint refused what others were quicker at."""
+OVERDUE = 100
+"""How many jobs a look returns at most that the engine has to settle first."""
+
+NAMES = 50
+"""How many names one statement looks for at most."""
+
+TIDIED = 1000
+"""How many answers, and how many side records, one tidying drops at most."""
+
+SLOT_CALLS = 250
+"""After how many calls a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's answer, which
+stays while an older snapshot may need it, and a page holds some fifty."""
+
+ELSEWHERE = frozenset({"key", "answer", "outcome"})
+"""The kinds of side records that lie in other tables than the rest."""
+
+
+class Block:
+    """One try of a call of a thread, see :meth:`SQLStore.transaction`.
+
+    run: the transaction; None until something is locked in it.
+    is_joined: the transaction is the caller's.
+    has_written: the transaction is to be committed. by: until when, see :meth:`SQLStore.commit`.
+    locked: the tags of jobs that the transaction has locked.
+    glance: what the last look has found first. Behind locks of scopes, on which others wait, it is not asked for again:
+        the commit compares the gate.
+    """
+
+    def __init__(self, run: Runner | None = None) -> None:
+        self.run = run
+        self.is_joined = run is not None
+        self.has_written = False
+        self.by: float | None = None
+        self.locked: set[object] = set()
+        self.glance: Row = None
+        self.stack = contextlib.ExitStack()
 
 
 class SQLStore(Store):
-    """:param session: the connected life of the board."""
+    """A board in the tables of an SQL database.
 
+    ``client``: an SQLAlchemy Engine of the caller's; the board takes connections from it and never disposes of it.
+
+    ``board.table`` is the jobs' table, for conditions as in ``claim_next(who, where=board.table.c.priority < 100)``.
+    ``connection=`` takes a Connection or a Session of the caller's: the verb then belongs to the caller's transaction,
+    whose commit decides about it.
+    """
+
+    options = OPTIONS
+    uri_parts = URI_PARTS
     keeps = "lease"
-    options = engines.OPTIONS
-    uri_parts = engines.URI_PARTS
+    locks_scopes = True
     wire = "json"
     extras: ClassVar[Mapping[str, frozenset[str]]] = {
         "claim_next": frozenset({"where"}),
@@ -78,53 +140,72 @@ class SQLStore(Store):
             frozenset({"connection"}),
         ),
     }
-    # What is looked at is locked, so that no other meets it.
-    spare = 0
 
     product: Database
     statements: Statements
-    reader: Reader
-    waiter: SQLWaiter
 
-    def __init__(
-        self, links: Links, tables: Tables, board: str, conf: Settings, session: Callable[[], Napper | None]
-    ) -> None:
-        self.links = links
-        self.tables = tables
-        self.board = board
-        self.base = {"p_board": board}
-        self._conf = conf
-        self._session = session
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
+        self._conf = conf = seat.conf
+        if seat.client is None:
+            self._url = url_of(conf)
+        elif isinstance(seat.client, sa.Engine):
+            check_client(seat.client, conf)
+        else:
+            hint = f"; {SYNC}" if is_async(seat.client) else ""
+            raise TypeError(f"client must be an SQLAlchemy Engine, not {type(seat.client).__name__}{hint}")
+        self.board = seat.name
+        self.tables = tables_of(conf["table"])
+        self.table = self.tables.jobs
+        self.links = self._new_links()
         self._local = threading.local()
 
     # Life
 
-    def open(self, hears: Hears, create: bool) -> Characteristics:
-        conf, writes = self._conf, not self._conf["read_only"]
-        creates = writes and conf["auto_setup"]
+    def setup(self) -> None:
+        if self.seat.client is None:
+            check_there(self._url, True)
         try:
-            self.links.finish(
-                lambda link: migrations.prepare(link.connection, link.product, self.tables, creates, writes)
-            )
+            self.links.finish(lambda link: layout.setup(link.connection, link.product, self.tables), patient=True)
+        finally:
+            self.links.close()
+
+    def open(self, hears: Hears, create: bool) -> Characteristics:
+        self.hears = hears
+        conf, writes = self._conf, not self._conf["read_only"]
+        if self.seat.client is None:
+            check_there(self._url, create)
+        try:
+            if not self.links.finish(lambda link: layout.check(link.connection, self.tables, create, writes)):
+                self.links.finish(lambda link: layout.create(link.connection, link.product, self.tables), patient=True)
             self.product = product = self.links.known_product()
-            self.statements = (shared if self.links.own else Statements)(self.tables, product)
-            weak = list(doctor.weak_settings(self, conf["synchronous"]))
+            self.statements = Statements(product.dialect, self.tables)
+            if "gate_make" in self.statements and writes and self.read([], [GATE]).sides[0].tag is None:
+                self._make_gate()
+            weak = list(doctor.weak_settings(self.statements, self.query, conf["synchronous"]))
         except BaseException:
             self.links.close()
             raise
         self.precision = product.precision
-        self.gate_place = f"table {self.statements.tables.sides.name}, row of this board of kind {GATE[0]}"
-        self.reader = Reader(self)
-        self._sides = SideRows(self.statements, self.base)
-        self._ahead = Ahead(self, writes)
-        calls, prefix = product.wakes and conf["notify"], self.tables.prefix
-        self.call = {"p_channel": prefix, "p_notify": calls}
-        self.waiter = waiter(self._session, self.links, product, calls, prefix, self.board, conf["claim_ttl"])
+        self.gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
+        self.slot_calls = SLOT_CALLS if product.returning else self.slot_calls
+        self.notifies = self.wakes = product.wakes and conf["notify"]
+        base = {"board": self.board, "channel": self.tables.prefix}
+        self._fast = fast_paths(self.links, product, self.statements, base, self.notifies)
+        self.joined = CallersTransactions(
+            self.table, product, self.links, REMEDY, self.notifies, conf["retry_for"], hears.rest
+        )
+        self.waiter = waiter_of(
+            hears, self.links, product, self.notifies, self.tables.prefix, self.board, conf["claim_ttl"]
+        )
+        if self.waiter.hears_others:
+            # What becomes of another's claim is known at the latest when a lease as long as ours would end.
+            self.poll_cap = max(self.poll_cap, conf["claim_ttl"])
         return Characteristics(
             durable=not weak,
             survives_failover=False,
             exact_order=True,
-            blocking_wait=self.waiter.hears,
+            blocking_wait=self.waiter.hears_others,
             remote_events=False,
             transactional=True,
             claim_ttl=conf["claim_ttl"],
@@ -132,10 +213,6 @@ class SQLStore(Store):
             + ("passes over locked rows" if product.skip_locked else "one writer at a time")
             + f"; {'; '.join(weak) or 'what the server acknowledged is as durable as it is set up to be'}",
         )
-
-    @functools.cached_property
-    def outcomes(self) -> OutcomeRows:
-        return OutcomeRows(self.statements, self.base, self.query)
 
     def close(self) -> None:
         self.waiter.close()
@@ -146,187 +223,196 @@ class SQLStore(Store):
         self.links.leak()
         self._local = threading.local()
 
+    @property
+    def patience(self) -> float:
+        return float(self._conf["retry_for"])
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self.links.hurry()
+
+    def _new_links(self) -> Links:
+        conf, client, home = self._conf, self.seat.client, os.getpid()
+
+        def make() -> sa.Engine:
+            if client is None:
+                return make_engine(self._url, conf, lambda: self._connect_timeout(links))
+            forks.check_home(home)
+            engine: sa.Engine = client
+            return engine
+
+        links = Links(
+            make,
+            own=client is None,
+            patience=conf["retry_for"],
+            name="the board",
+            remedy=REMEDY,
+            deadline=deadline(conf["retry_for"], conf["claim_ttl"]),
+            busy=conf["retry_for"],
+            relaxed=conf["synchronous"] == "normal",
+            read_only=conf["read_only"],
+            pooled=not conf["notify"],
+        )
+        return links
+
+    def _connect_timeout(self, links: Links) -> float:
+        limit: float = self._conf["connect_timeout"]
+        if links.watch.closing:
+            return min(limit, 1.0)
+        left = time_left()
+        return limit if left is None else min(limit, left + 3)
+
+    def _make_gate(self) -> None:
+        gate = {"kind": GATE[0], "place": place_of(GATE[1]), "key": GATE[1], "version": secrets.randbits(62)}
+        self._transact(lambda run: self._count(run, "gate_make", **gate))
+
     # Transactions
 
-    @property
-    def running(self) -> Runner | None:
-        """The transaction that this thread is in."""
-        return getattr(self._local, "run", None)
+    @contextlib.contextmanager
+    def transaction(self, **extra: Any) -> Iterator[None]:
+        if "connection" in extra:
+            with self.joined.begun(extra["connection"]) as run, self._within(Block(run)):
+                yield
+            return
+        block = Block()
+        try:
+            with self._within(block), block.stack:
+                yield
+                if isinstance(block.run, Link) and block.has_written:
+                    _end(block.run, block.by)
+                elif isinstance(block.run, Link):
+                    block.run.rollback()
+        except Contended as error:
+            raise Stale from error
+        except ConstraintViolated as error:
+            raise refused(error) from error.cause
 
     @contextlib.contextmanager
-    def within(self, run: Runner) -> Iterator[None]:
-        """What this thread reads here it locks, and what it commits belongs to this transaction."""
-        self._local.run = run
-        self._local.sure = self.product.exclusive
-        self._local.scoped = self._local.held_back = False
-        self._local.swept = set()
+    def _within(self, block: Block) -> Iterator[None]:
+        self._local.block = block
         try:
             yield
         finally:
-            self._local.run = None
-
-    def query(self, statement: Prepared, **params: Any) -> list[Row]:
-        """Read something, outside of any transaction."""
-        return self.links.run(lambda link: self._read(link, statement, params))
-
-    def rows(self, statement: Prepared, **params: Any) -> list[Row]:
-        """The same, within the transaction that this thread is in."""
-        run = self.running
-        return self.query(statement, **params) if run is None else run.rows(statement, {**self.base, **params})
+            self._local.block = None
 
     @property
-    def held_back(self) -> bool:
-        """Whether this transaction has passed over a scope that another holds."""
-        return bool(self._local.held_back)
+    def _block(self) -> Block:
+        return getattr(self._local, "block", None) or Block()
 
-    @property
-    def swept(self) -> set[str]:
-        """The jobs of which this transaction has written down what had ended: it is committed for that."""
-        swept: set[str] = self._local.swept
-        return swept
+    def lock(self, jobs: Sequence[Stored], waits: bool = False) -> list[Stored]:
+        run = self.lasting()
+        if waits:
+            rows = self._rows(run, "read_locked", uuids=[stored.record.uuid for stored in jobs])
+        else:
+            rows = self._rows(run, "read_free_locked", ids=sorted(stored.record.sequence for stored in jobs))
+        found = list(map(stored_of, rows))
+        self._block.locked.update(stored.tag for stored in found)
+        return found
 
-    def gate_shared(self) -> None:
-        """The gate was read in this transaction, and can't change until its end."""
-        self._local.sure = True
+    def lasting(self) -> Runner:
+        """Return the transaction of this thread's block, and begin it where nothing has."""
+        block = self._block
+        if block.run is None:
+            link = block.stack.enter_context(self.links.held())
+            link.begin()
+            block.run = link
+        return block.run
 
-    def commit_by(self, end: float) -> None:
-        """This transaction is repeated if its commit would be sent later, on :func:`~jobboard.job.boottime`."""
-        self._local.end = end
+    def after_commit(self, extra: Mapping[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
+        if "connection" in extra:
+            self.joined.after_commit(extra["connection"], done, undone)
+        else:
+            done()
 
-    def single(self, statement: Prepared, params: dict[str, Any]) -> list[Row]:
-        """Run a mutation that is one statement."""
-        return self.links.run(lambda link: link.single(statement, params))
+    def _read(self, work: Callable[[Runner], T]) -> T:
+        """Read in this thread's transaction, or else in none."""
+        run = self._block.run
+        if run is not None:
+            return work(run)
 
-    def _read(self, link: Link, statement: Prepared, params: dict[str, Any]) -> list[Row]:
-        rows = link.rows(statement, {**self.base, **params})
-        link.end_read()
-        return rows
-
-    def transact(self, nonce: Nonce | None, work: Work[T]) -> T:
-        """Do some work in a transaction, and keep its answer with it."""
-        for repeat in range(_REPEATS + 1):
-            try:
-                return self.links.run(lambda link: self.once(link, nonce, work))  # noqa: B023
-            except ConstraintViolated as error:
-                if nonce is None or repeat == _REPEATS:
-                    raise refused(error) from error.cause
-                # Perhaps this very call was answered before, or another has taken a key just now.
-                nonce = nonce._replace(attempt=max(nonce.attempt, 2))
-        raise AssertionError("unreachable")
-
-    def once(self, link: Link, nonce: Nonce | None, work: Work[T]) -> T:
-        link.begin()
-        self._local.swept, self._local.end = (), None
-        earlier = self._earlier(link, nonce) if nonce is not None and nonce.attempt > 1 else None
-        result, items = work(link, earlier)
-        if not (items or self._local.swept) and (nonce is None or nonce.attempt == 1):
-            link.rollback()
+        def alone(link: Link) -> T:
+            result = work(link)
+            link.end_read()
             return result
-        if nonce is not None:
-            self.keep(link, nonce, items)
-        if self._local.end is not None and boottime() > self._local.end:
-            raise Contended("the time that it stores has gone by meanwhile")
-        link.commit()
-        return result
 
-    def _earlier(self, link: Runner, nonce: Nonce) -> Items | None:
-        """Lock the call's slot against a first try that is still on its way; what that answered."""
-        st = self.statements
-        key = slot_of(nonce)
-        link.count(st.slot_open, key)
-        [(call, answer)] = link.rows(st.slot, key)
-        if call > nonce.call:
-            raise JobFailure("this call comes after a later one of its slot; its caller has long gone on")
-        return items_in(answer) if call == nonce.call else None
+        return self.links.run(alone)
 
-    def keep(self, link: Runner, nonce: Nonce, items: Items) -> None:
-        """Keep a call's answer in its slot."""
-        st = self.statements
-        params = answered(nonce, items)
-        if nonce.attempt > 1:
-            link.count(st.answer_again, params)
-        elif not link.count(st.answer, params):
-            # A slot's first call; or one that its own repetition has overtaken, which the primary key refuses.
-            link.count(st.answer_first, params)
+    def _transact(self, work: Callable[[Runner], T], by: float | None = None) -> T:
+        """Write in a transaction of its own."""
+
+        def alone(link: Link) -> T:
+            link.begin()
+            result = work(link)
+            _end(link, by)
+            return result
+
+        return self.links.run(alone)
+
+    def _rows(self, run: Runner, statement: str | Statement, **params: Any) -> list[Row]:
+        found = self.statements[statement] if isinstance(statement, str) else statement
+        return run.rows(found, {"board": self.board, **params})
+
+    def _count(self, run: Runner, statement: str, **params: Any) -> int:
+        return run.count(self.statements[statement], {"board": self.board, **params})
+
+    def query(self, statement: str | Statement, **params: Any) -> list[Row]:
+        """Read by one statement."""
+        return self._read(lambda run: self._rows(run, statement, **params))
+
+    def select(self, statement: sa.Executable, **params: Any) -> list[Row]:
+        """Read by a statement of SQLAlchemy's."""
+        return self.links.run(lambda link: link.rows(statement, {"p_board": self.board, **params}))
 
     # Reading
 
     def now(self) -> int:
-        return int(self.rows(self.statements.clock)[0][0])
+        return int(self.query("clock")[0][0])
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
-        st, run = self.statements, self.running
-        keys = [key for kind, key in sides if kind == "key"]
-        wanted = list(dict.fromkeys([*uuids, *(key for kind, key in sides if kind == "purged")]))
-        # Who has locked scopes waits for no job, as others lock the job first. Once a claim there has ended, only who
-        # locks its scope as well can bring it back to life.
-        statement = st.by_uuid if run is None or self._local.scoped else st.lock
+        return self._read(lambda run: self._found(run, uuids, sides))
+
+    def _found(self, run: Runner, uuids: Sequence[str], sides: Sequence[tuple[str, str]]) -> Found:
+        # A transaction of the caller's may have an old snapshot, and has to find what it changes later as it is.
+        locked = "_locked" if self._block.is_joined else ""
         rows: dict[str, Row] = {}
-        for some in chunks(wanted, LONGEST):
-            rows.update((row[0], row) for row in self.rows(statement, p_uuids=some))
-        found = list(rows.values())
-        holders: dict[str, str] = {}
-        for some in chunks(keys, LONGEST):
-            held = self._keeping(self.rows(st.by_key, p_keys=some))
-            holders.update((row[4], row[0]) for row in held)
-            found += held
-        jobs = [stored_in(rows.get(uuid)) for uuid in uuids]
-        now = found[0][RECORD] if found else 0
-        others: dict[tuple[str, str], Side] = {}
-        # Of a job that goes meanwhile, its key is left here: so that comes second.
-        kept = [("key", key) for key in keys if key not in holders]
-        asked = [each for each in sides if each[0] not in ELSEWHERE]
-        if asked or kept:
-            at, there = self._sides.read(self.rows, self._locks(asked), [*asked, *kept])
-            now = now or at or (self.now() if asked else 0)
-            others = {(side.kind, side.key): side for side in there if side.stands(at) or side.kind != "key"}
-            if run is not None:
-                self._local.held_back = self._local.held_back or any(side.tag is HELD for side in there)
-                # Behind its job, which settled() waits for where no gate was there to be locked.
-                self._local.sure = self._local.sure or (GATE in asked and self.product.skip_locked)
+        for some in chunks(list(dict.fromkeys(uuids))):
+            rows |= by_uuid(self._rows(run, f"read{locked}", uuids=some))
+        now = next((row[RECORD + 1] for row in rows.values()), None)
+        found: dict[tuple[str, str], Side] = {}
+        kinds: dict[str, list[str]] = {}
+        for kind, key in sides:
+            kinds.setdefault(kind, []).append(key)
+        found |= {(side.kind, side.key): side for side in self._elsewhere(run, kinds, locked)}
+        # A key that a job has left meanwhile is found here.
+        others = [each for each in sides if each[0] not in ("answer", "outcome") and each not in found]
+        for some in chunks(others):
+            asked = {"kinds": list({kind for kind, _ in some}), "places": [place_of(key) for _, key in some]}
+            for side, at in self._sides(self._rows(run, f"sides{locked}", **asked)):
+                now = now or at
+                if side is not None:
+                    found.setdefault((side.kind, side.key), side)
+        if now is None:
+            now = self._rows(run, "clock")[0][0]
+        jobs = [stored_of(rows[uuid]) if uuid in rows else None for uuid in uuids]
+        return Found(now, jobs, [found.get(each) or Side(*each, None, None, None) for each in sides])
 
-        def side(kind: str, key: str) -> Side:
-            if key in holders and kind == "key":
-                return Side(kind, key, *holding(holders[key]))
-            if kind == "purged":
-                return Side(kind, key, *purged_in(rows.get(key)))
-            return others.get((kind, key)) or Side(kind, key, None, None, None)
+    def _elsewhere(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
+        """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
+        for some in chunks(kinds.get("key", [])):
+            for key, uuid, *tag in self._rows(run, f"holders{locked}", keys=some):
+                yield Side("key", key, uuid.encode(), None, ("live", *tag))
+        for key in kinds.get("answer", []):
+            for row in self._rows(run, "answer", **_slot(key)):
+                yield answer_of(key, row, KEPT)
+        for some in chunks(kinds.get("outcome", [])):
+            yield from map(outcome_of, self._rows(run, "outcomes", uuids=some))
 
-        return Found(now, jobs, [side(*each) for each in sides])
-
-    def _keeping(self, held: list[Row]) -> list[Row]:
-        """Those of these rows that are jobs. In a transaction the others give up their keys: nothing else ever has them
-        do so."""
-        jobs, run = list[Row](), self.running
-        for row in held:
-            if record_of(row) is not None:
-                jobs.append(row)
-            elif run is not None:
-                set_aside_stateless(run, self.statements, row)
-                self.swept.add(row[0])
-        return jobs
-
-    def _locks(self, asked: Sequence[tuple[str, str]]) -> Locks:
-        """How to lock side records. For scopes one waits in one order, all at once, and while one has locked none."""
-        if self.running is None:
-            return "not"
-        if not any(kind == SCOPE for kind, _ in asked):
-            return "all"
-        again, self._local.scoped = self._local.scoped, True
-        return "free" if again and self.product.skip_locked else "all"
-
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
-        """Not asked for outcomes: the engine reads these by itself."""
-        if kind in ("entity", "schedule"):
-            now, sides = self._sides.listed(self.rows, kind)
-            return Found(now, [], sides), None
-        now, sides, further = self._sides.walk(self.rows, kind, place or "")
-        return Found(now, [], sides), further
-
-    def names_but(self, without: Sequence[str]) -> list[str]:
-        """The names of what is ready, but for these."""
-        there = names_there(self.statements, lambda statement, params: self.rows(statement, **params))
-        return [name for name in there if name not in without]
+    @staticmethod
+    def _sides(rows: Sequence[Row]) -> Iterator[tuple[Side | None, int]]:
+        """Yield the side records in rows, and the time of each."""
+        for kind, key, value, until, version, now in rows:
+            told = None if value is None else bytes(value)
+            yield None if kind is None else Side(kind, key, told, until, version), now
 
     def look(
         self,
@@ -335,17 +421,75 @@ class SQLStore(Store):
         readable: int,
         without: Sequence[str] = (),
         full: Sequence[Lane] = (),
+        where: Any = None,
     ) -> Look:
-        return self._ahead.look(limit, names, readable, without, full, getattr(self._local, "where", None))
+        also = self.statements.text("not_full") if full else ""
+        given: dict[str, Any] = {"without": list(without), "full": [f"{name}\n{group}" for name, group in full]}
+        if where is not None:
+            text, values = condition_text(where, self.table, self.product.dialect)
+            also, given = f"{also} and ({text})", {**given, **values}
+        block = self._block
 
-    @contextlib.contextmanager
-    def wanting(self, where: Any) -> Iterator[None]:
-        """Of what this thread looks at here, that is true."""
-        self._local.where = where
-        try:
-            yield
-        finally:
-            self._local.where = None
+        def work(run: Runner) -> Look:
+            again = block.run is not None and block.glance is not None
+            glance = block.glance if again else self._rows(run, "glance")[0]
+            now, value, version, first, event = block.glance = glance
+            gate = Side(*GATE, None if value is None else bytes(value), None, version)
+            overdue = self._overdue(run, now) if first is not None and first <= now and not again else []
+            given.update(readable=readable, limit=limit)
+            if full and where is None and limit:
+                ready = self._ready_beside(run, limit, names, without, full, given)
+            else:
+                wanted = names
+                if without and limit:
+                    # A walk along the ready jobs would pass all of those that are not wanted.
+                    wanted = [name for name in self._names(run) if name not in without]
+                ready = self._ready(run, limit, wanted, also, given)
+            return Look(now, ready, overdue, None if event is None else event - now, gate)
+
+        return self._read(work)
+
+    def _names(self, run: Runner) -> Iterator[str]:
+        """Yield the names of the jobs that can be claimed."""
+        after = ""
+        while rows := self._rows(run, "names", after=after):
+            yield from (name for (name,) in rows)
+            after = rows[-1][0]
+
+    def _overdue(self, run: Runner, now: int) -> list[Stored]:
+        rows = self._rows(run, "overdue", now=now)
+        if len(rows) >= OVERDUE:
+            # There may be others behind those that other transactions hold.
+            rows = self._rows(run, "overdue_free_locked", now=now)
+        return list(map(stored_of, rows))
+
+    def _ready_beside(
+        self,
+        run: Runner,
+        limit: int,
+        names: Sequence[str] | None,
+        without: Sequence[str],
+        full: Sequence[Lane],
+        given: dict[str, Any],
+    ) -> list[Stored]:
+        parts = [*(["of_names"] if names is not None else []), *(["without"] if without else [])]
+        also, rows = self.statements.text(*parts), functools.partial(self._rows, run)
+        given = {**given, "names": list(names or ()), "without": list(without)}
+        return list(map(stored_of, counting.ready_beside(self.statements, rows, limit, full, also, given)))
+
+    def _ready(
+        self, run: Runner, limit: int, names: Sequence[str] | None, also: str, given: Mapping[str, Any]
+    ) -> list[Stored]:
+        if limit == 0:
+            return []
+        if names is None:
+            return list(map(stored_of, self._rows(run, self.statements.made("ready", also=also), **given)))
+        rows: list[Row] = []
+        for some in chunks(list(dict.fromkeys(names)), NAMES):
+            statement = self.statements.union("ready_of", len(some), also=also)
+            rows += self._rows(run, statement, **given, **{f"one{i}": name for i, name in enumerate(some)})
+        rows.sort(key=lambda row: (row[2], row[3]))
+        return list(map(stored_of, rows[:limit]))
 
     def page(
         self,
@@ -355,18 +499,70 @@ class SQLStore(Store):
         states: frozenset[State],
         fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
-        rows = self.reader.page(after, limit, names, states)
-        jobs = [stored for row in rows if (stored := stored_in(row)) is not None]
-        return rows[0][RECORD] if rows else 0, jobs
+        parts = [*(["of_names"] if names is not None else []), *(["of_states"] if states < LIVE else [])]
+        statement = self.statements.made("page" if after is None else "page_after", also=self.statements.text(*parts))
+        params: dict[str, Any] = {"limit": limit, "names": list(names or ()), "states": [each.value for each in states]}
+        if after is not None:
+            params |= {"priority": after.priority, "id": after.sequence}
+        rows = self.query(statement, **params)
+        return rows[0][RECORD + 1] if rows else 0, list(map(stored_of, rows))
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        return self.reader.trash_page(after, limit)
+        parts = {}
+        params: dict[str, Any] = {"limit": limit}
+        if after is not None:
+            text = self.statements.text
+            parts = {"behind_gone": text("trash_behind_gone"), "behind_lapsed": text("trash_behind_lapsed")}
+            params |= {"trashed_on": after.modified_on, "id": after.sequence}
+        rows = self.query(self.statements.made("trash", **parts), **params)
+        # The next page finds its place by the instant that sorts the rows, also where a row tells of another.
+        return [settle(record_of(row), row[RECORD + 1])._replace(modified_on=row[RECORD + 2]) for row in rows]
+
+    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+        if kind == "outcome":
+            return self._outcomes_page(place, limit)
+        rows = self.query("sides_after", kind=kind, after=place or "", limit=limit)
+        found = [(side, now) for side, now in self._sides(rows) if side is not None]
+        sides = [side for side, _ in found if side.value is not None]
+        further = place_of(found[-1][0].key) if len(found) == limit else None
+        return Found(found[0][1] if found else self.now(), [], sides), further
+
+    def _outcomes_page(self, place: Any, limit: int) -> tuple[Found, Any]:
+        behind: tuple[str, dict[str, Any]] = ("", {})
+        if place is not None:
+            modified_on, sequence = cast("tuple[int, int]", place.tag if isinstance(place, Side) else place)
+            behind = self.statements.text("outcomes_behind"), {"modified_on": modified_on, "id": sequence}
+        statement = self.statements.made("outcomes_newest", behind=behind[0])
+
+        def work(run: Runner) -> Found:
+            now = self._rows(run, "clock")[0][0]
+            rows = self._rows(run, statement, limit=limit, **behind[1])
+            return Found(now, [], list(map(outcome_of, rows)))
+
+        found = self._read(work)
+        return found, found.sides[-1].tag if len(found.sides) == limit else None
 
     def counts(self, states: Collection[State]) -> dict[State, int]:
-        return {} if states == {COMPLETE} else self.reader.tally()
+        if set(states) <= {COMPLETE}:
+            return {}
+        counts: dict[str, int] = {}
+        for state, lapsed, number in self.query("counts"):
+            if lapsed:
+                counts[state] = counts.get(state, 0) - number
+            counts[lapsed or state] = counts.get(lapsed or state, 0) + number
+        return {state: counts[state] for state in State if counts.get(state)}
 
     def boards(self, most: int) -> list[str]:
-        return self.reader.boards(most)
+        found: list[str] = [name for (name,) in self.query("is_there")]
+        after = ""
+        while len(found) < most and (rows := self.query("next_board", after=after)):
+            after = rows[0][0]
+            if after not in found:
+                found.append(after)
+        return found
+
+    def oddities(self) -> Iterator[Oddity]:
+        return doctor.open_transactions(self.statements, self.query)
 
     # Writing
 
@@ -376,150 +572,338 @@ class SQLStore(Store):
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
         settle: bool = False,
+        waits: bool = True,
+        by: float | None = None,
     ) -> Committed:
-        """See :meth:`Store.commit <jobboard.engine.Store.commit>`. Keys need no marks: each row has its own, which is
-        unique, and leaves it behind if it outlives the job. The engine waits for claims by an older gate by itself, see
-        :meth:`settled`."""
+        if settle:
+            self._settle()
         if not (changes or marks):
             return Committed([], [])
-        run = self.running
-        if run is not None:
-            # What a call relies on, it has locked in this transaction.
-            return self._write(run, changes, marks, () if self._local.sure else checks)
+        if self._block.run is not None:
+            return self._commit_part(self._block, changes, marks, checks, waits, by)
+        try:
+            return self._transact(lambda run: self._commit(run, changes, marks, checks, waits), by)
+        except ConstraintViolated as error:
+            if self._is_beaten(error.cause, changes, marks):
+                raise Stale from error
+            raise refused(error) from error.cause
 
-        return self.transact(None, lambda run, _: (self._write(run, changes, marks, checks), DONE))
-
-    def _write(
-        self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]
+    def _commit_part(
+        self,
+        block: Block,
+        changes: Sequence[Change],
+        marks: Sequence[Mark],
+        checks: Sequence[Side],
+        waits: bool,
+        by: float | None,
     ) -> Committed:
-        st = self.statements
-        purged = {side.key: value is not None for side, value, *_ in marks if side.kind == "purged"}
-        if back := [uuid for uuid, gone in purged.items() if not gone]:
-            run.count(st.purged_again, {**self.base, "p_uuids": back})
-        self._change(run, changes, purged)
-        for gate in checks:
-            self._sides.compare_gate(run, gate)
-        # Behind what sets their keys free.
-        fresh = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
-        stored = [
-            Stored(after if isinstance(after, Record) else next(fresh), None)
-            for _, after, _ in changes
+        """Store these in a transaction that goes on. The caller's goes on also if they are refused."""
+        run = block.run
+        assert run is not None
+        if block.is_joined:
+            self._count(run, "part_begin")
+        try:
+            committed = self._commit(run, changes, marks, checks, waits)
+        except Exception as error:
+            if not (isinstance(error, Stale) or self._is_beaten(error, changes, marks)):
+                raise
+            if block.is_joined:
+                self._count(run, "part_undo")
+            if isinstance(error, Stale):
+                raise
+            raise Stale from error
+        if block.is_joined:
+            self._count(run, "part_end")
+        block.has_written, block.by = True, by
+        return committed
+
+    def _is_beaten(self, error: BaseException | None, changes: Sequence[Change], marks: Sequence[Mark]) -> bool:
+        """Return whether a unique index has refused something new, or a key, as another was quicker. What else a unique
+        index refuses, somebody has added that index."""
+        is_new = any(isinstance(change.after, Draft) for change in changes)
+        is_new = is_new or any(mark.before.tag is None and mark.value is not None for mark in marks)
+        return is_new and error is not None and self.product.is_duplicate(error)
+
+    def _commit(
+        self,
+        run: Runner,
+        changes: Sequence[Change],
+        marks: Sequence[Mark],
+        checks: Sequence[Side],
+        waits: bool,
+    ) -> Committed:
+        """First lock and compare, then write."""
+        slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
+        self._lock(run, [change.before for change in changes if change.before is not None], waits)
+        if checks and not slots and "rely" in self.statements:
+            # An answer shows that as well.
+            self._count(run, "rely")
+        for side in checks:
+            self._compare(run, side)
+        self._change(run, changes)
+        # Behind the changes that set their keys free.
+        drafts = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
+        jobs = [
+            Stored(after, _next_tag(before)) if isinstance(after, Record) else next(drafts)
+            for before, after, _ in changes
             if after is not None
         ]
-        self._pass_keys(run, changes)
-        if any(wakes(change) for change in changes) or any(mark.wakes for mark in marks):
-            self.tell(run)
-        if reschedules(changes, marks):
-            self.tell(run, told_of_schedules(self.board))
-        return Committed(stored, self._write_sides(run, marks))
-
-    def _write_sides(self, run: Runner, marks: Sequence[Mark]) -> list[Side]:
-        for mark in marks:
+        self._keys(run, [mark for mark in marks if mark.before.kind == "key"])
+        # In one order, or two commits would wait for each other.
+        for mark in sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key))):
             if mark.before.kind == "outcome":
-                self.outcomes.write(run, mark)
-            elif mark.before.kind == "key" and mark.before.value is None and mark.until is not None:
-                self._sides.arrive(run, mark)
-        others = [mark for mark in marks if mark.before.kind not in ELSEWHERE]
-        if self.product.returning and any(mark.before.kind == GATE[0] for mark in others):
-            run.rows(self.statements.gate_alone, self.base)
-        kept = {id(mark): self._sides.write(run, mark) for mark in self._sides.in_order(others)}
-        return [kept[id(mark)] for mark in others if mark.value is not None]
+                slots[id(mark)] = self._outcome(run, mark)
+            elif mark.before.kind not in ELSEWHERE:
+                slots[id(mark)] = self._side(run, mark)
+        self._tell(run, changes, marks)
+        return Committed(jobs, [slots.get(id(mark), mark.before) for mark in marks if mark.value is not None])
 
-    def _change(self, run: Runner, changes: Sequence[Change], purged: Mapping[str, bool]) -> None:
-        """Write what becomes of jobs that were there."""
-        st = self.statements
-        ended: list[str] = []
+    def _lock(self, run: Runner, jobs: Sequence[Stored], waits: bool) -> None:
+        """Lock these jobs until the end of the transaction.
+
+        :raises Stale: some have changed, or another transaction holds them and the caller does not wait for that.
+        """
+        jobs = [stored for stored in jobs if stored.tag not in self._block.locked]
+        if not jobs:
+            return
+        statement = "jobs_locked" if waits else "jobs_free_locked"
+        found: set[tuple[Any, ...]] = set()
+        for some in chunks(sorted(stored.record.sequence for stored in jobs)):
+            found.update(map(tuple, self._rows(run, statement, ids=some)))
+        if stale := [stored.record.uuid for stored in jobs if stored.tag not in found]:
+            raise Stale(stale)
+
+    def _compare(self, run: Runner, side: Side) -> None:
+        """See that a side record is as it was read. It stays so until the end of the transaction, or else the commit
+        that changes it waits for that, see :meth:`_settle`."""
+        rows = self._rows(run, "side_version", kind=side.kind, place=place_of(side.key))
+        if (rows[0][0] if rows else None) != side.tag:
+            raise Stale(sides=[(side.kind, side.key)])
+
+    def _each(self, run: Runner, statement: str, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Write rows by one statement that takes them all, or takes one at a time; return how many it has changed."""
+        found = self.statements[statement]
+        if "rows" in found.parameters:
+            told = [{name: value for name, value in row.items() if value is not None} for row in rows]
+            return run.count(found, {"board": self.board, "rows": json.dumps(told)})
+        return sum(run.count(found, {"board": self.board, **row}) for row in rows)
+
+    def _change(self, run: Runner, changes: Sequence[Change]) -> None:
+        """Write what becomes of jobs that are locked."""
+        updates, others, gone = [], [], []
         for before, after, _ in changes:
             if before is None:
                 continue
-            if after is None and purged.get(before.record.uuid):
-                run.count(st.purge, {"p_id": before.record.sequence})
-            elif after is None:
-                ended.append(before.record.uuid)
-            elif isinstance(after, Record) and not self._update(run, after, before.record):
-                raise Stale([after.uuid])
-        if ended and run.count(st.delete, {**self.base, "p_uuids": ended}) < len(ended):
-            raise Stale
+            if not isinstance(after, Record):
+                gone.append(before.record.sequence)
+            elif (after.priority, after.posting) != (before.record.priority, before.record.posting):
+                others.append(replaced(after))
+            else:
+                updates.append(changed(after))
+        for some in chunks(gone):
+            self._count(run, "jobs_delete", ids=some)
+        for statement, rows in (("jobs_update", updates), ("jobs_replace", others)):
+            if rows:
+                self._each(run, statement, rows)
 
-    def _update(self, run: Runner, after: Record, was: Record) -> int:
-        st = self.statements
-        if (after.priority, after.posting) != (was.priority, was.posting):
-            return run.count(st.restate, restated(after, was))
-        return run.count(st.store, changed(after, was))
-
-    def _pass_keys(self, run: Runner, changes: Sequence[Change]) -> None:
-        taken: dict[str, str] = {}
-        for before, after, _ in changes:
-            had = None if before is None else held_key(before.record)
-            has = None if after is None else held_key(after)
-            if before is not None and had is not None and has is None:
-                self._sides.remember(run, before.record)
-            elif after is not None and has is not None and had is None:
-                taken[has] = after.uuid
-        if taken:
-            self._sides.compare(run, taken)
-
-    def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Record]:
+    def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Stored]:
+        """:raises Stale: another has been quicker with a key, or with an arrival."""
         if not drafts:
             return []
-        st = self.statements
-        now = run.rows(st.clock, {})[0][0]
+        now = self._rows(run, "clock")[0][0]
         records = [draft.record(0, now) for draft in drafts]
-        run.many(st.insert, [{**self.base, **inserted(record)} for record in records])
-        mine = {**self.base, "p_uuids": [record.uuid for record in records]}
-        ids = dict(run.rows(st.ids, mine))
-        if arrivals := {record.uuid: (record.who, record.token) for record in records if record.token}:
-            # Another may have brought the same job along.
-            there = run.rows(st.by_uuid, {**self.base, "p_uuids": list(arrivals)})
-            ids = {**ids, **{row[0]: None for row in there if (row[11], row[10]) != arrivals[row[0]]}}
-        if missing := [record.uuid for record in records if ids.get(record.uuid) is None]:
-            # Another was quicker, with a key or with an arrival.
-            raise Stale(missing)
-        return [record._replace(sequence=ids[record.uuid]) for record in records]
+        uuids = [record.uuid for record in records]
+        if self._each(run, "jobs_insert", list(map(inserted, records))) < len(records):
+            raise Stale(uuids)
+        found = by_uuid(self._rows(run, "job_ids", uuids=uuids))
+        return [
+            Stored(record._replace(sequence=found[record.uuid][1]), tuple(found[record.uuid][1:])) for record in records
+        ]
 
-    def lock(self, jobs: Sequence[Stored]) -> list[Stored]:
-        """Those of these jobs that are as they were read, and that no other holds; locked, in a transaction."""
-        if not jobs or not self.product.skip_locked:
-            return list(jobs)
-        rows = self.rows(self.statements.lock_free, p_uuids=[stored.record.uuid for stored in jobs])
-        found = {row[0]: record_of(row) for row in rows}
-        return [stored for stored in jobs if found.get(stored.record.uuid) == stored.record]
+    def _keys(self, run: Runner, marks: Sequence[Mark]) -> None:
+        """A job holds its key in its own row. Only a key that outlives its job has a side record, and one that another
+        board has remembered.
 
-    def tell(self, run: Runner, what: str | None = None) -> None:
-        """Wake those who wait, when this transaction commits.
-
-        :param what: called instead of the name of the board.
+        :raises Stale: the window of another job runs.
         """
-        if self.call["p_notify"]:
-            run.rows(self.statements.call, {**self.call, "p_board": what or self.board})
+        holders = {mark.before.key: mark.value for mark in marks if mark.value is not None}
+        if not holders:
+            return
+        rows = self._rows(run, "keys_kept", places=[place_of(key) for key in holders])
+        taken = {key for key, value in rows if bytes(value) != holders.get(key)}
+        for key, value, until in ((mark.before.key, mark.value, mark.until) for mark in marks):
+            if until is not None and value is not None:
+                held = {uuid.encode() for _, uuid, *_ in self._rows(run, "holders", keys=[key])}
+                if held - {value}:
+                    taken.add(key)
+                elif key not in taken:
+                    version = secrets.randbits(62)
+                    self._count(
+                        run, "key_keep", place=place_of(key), key=key, value=value, until=until, version=version
+                    )
+        if taken:
+            raise Stale(sides=[("key", key) for key in taken])
+
+    def _answer(self, run: Runner, mark: Mark) -> Side:
+        side = mark.before
+        answer = Answer.of(side._replace(value=mark.value))
+        assert answer is not None
+        row = {**_slot(side.key), "call": answer.call, "attempt": answer.attempt, "answer": answer_text(answer)}
+        if side.tag is None:
+            count = self._count(run, "answer_first", **row)
+        else:
+            was_call, was_attempt = cast("tuple[int, int]", side.tag)
+            count = self._count(run, "answer_next", **row, was_call=was_call, was_attempt=was_attempt)
+        if not count:
+            raise Stale(sides=[(side.kind, side.key)])
+        return side._replace(value=mark.value, until=None, tag=(answer.call, answer.attempt))
+
+    def _outcome(self, run: Runner, mark: Mark) -> Side:
+        side, row = mark.before, outcome_row(mark)
+        if side.tag is not None:
+            self._count(run, "outcome_delete", uuid=side.key)
+        if not self._count(run, "outcome_insert", **row):
+            raise Stale(sides=[(side.kind, side.key)])
+        return side._replace(value=mark.value, until=row["until"], tag=(row["modified_on"], row["id"]))
+
+    def _side(self, run: Runner, mark: Mark) -> Side:
+        side, version = mark.before, secrets.randbits(62)
+        row = {"kind": side.kind, "place": place_of(side.key), "version": version}
+        told = {**row, "value": mark.value, "ttl": mark.ttl, "until": mark.until}
+        if side.tag is None:
+            count = self._count(run, "side_insert", **told, key=side.key) if mark.value is not None else 1
+        elif mark.value is None and side.kind != GATE[0]:
+            count = self._count(run, "side_delete", **row, was=side.tag)
+        else:
+            # The row of the gate stays, so that commits can lock it.
+            count = self._count(run, "side_update", **told, was=side.tag)
+        if not count:
+            raise Stale(sides=[(side.kind, side.key)])
+        return side._replace(value=mark.value, until=mark.until, tag=version)
+
+    def _tell(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
+        """Wake listeners when the transaction commits."""
+        if not self.notifies:
+            return
+        if any(wakes(change, self.poll_cap) for change in changes) or any(mark.wakes for mark in marks):
+            self._rows(run, "notify", channel=self.tables.prefix, payload=self.board)
+        if reschedules(changes, marks):
+            self._rows(run, "notify", channel=self.tables.prefix, payload=schedules_payload(self.board))
+
+    def _settle(self) -> None:
+        """Return once the transactions have ended that may have claimed by an older gate. On MariaDB they have locked
+        the gate, and on SQLite there were none.
+
+        :raises JobFailure: they have not ended within ``retry_for``.
+        """
+        if "under_way" not in self.statements:
+            return
+        seconds, pause = float(self._conf["retry_for"]), 0.001
+        until = time.monotonic() + seconds
+        left = {row[0] for row in self.query("under_way")}
+        while left:
+            if time.monotonic() > until:
+                raise JobFailure(
+                    f"transactions that began before this change have not ended within {seconds:g} s, so they may "
+                    "claim jobs against it: repeat the call when they have ended"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+            left &= {row[0] for row in self.query("under_way")}
+
+    # Fast paths
+
+    def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
+        return None if self._fast is None else self._fast.post(drafts, nonce)
+
+    def take(
+        self, lease: ClaimTerms, limit: int, names: Sequence[str] | None, readable: int, nonce: Nonce
+    ) -> tuple[list[Stored], int | None] | None:
+        return None if self._fast is None else self._fast.take(lease, limit, names, readable, nonce)
+
+    def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
+        return None if self._fast is None else self._fast.claim(uuid, lease, nonce)
+
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        return self._fast is not None and self._fast.consume(acts, nonce)
+
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
+        if self._fast is None:
+            return held
+        with self.links.beside():
+            return self._fast.renew(handle, held, ttl)
+
+    # Limits
+
+    def occupied(self, scopes: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
+        if locks:
+            run = self.lasting()
+            rows, write = functools.partial(self._rows, run), functools.partial(self._count, run)
+            counting.lock(self.statements, rows, write, [key for key, _, _ in scopes])
+        return self._read(lambda run: counting.count(self.statements, functools.partial(self._rows, run), scopes))
+
+    def wake(self) -> None:
+        self.query("notify", channel=self.tables.prefix, payload=self.board)
+
+    # Waiting and hearing
 
     def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
-        return topic == "schedules" and self.waiter.hear_schedules()
+        return topic == "schedules" and self.waiter.watch_schedules()
 
-    def clean(self, statement: Prepared, **params: Any) -> float:
-        """Delete something; where nothing was found, nothing is written. For how many seconds the transaction stood."""
+    def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
+        self.waiter.wait(limit)
 
-        def work(run: Runner, _: Items | None) -> tuple[float, Items]:
-            begun = time.monotonic()
-            return begun, DONE if run.count(statement, {**self.base, **params}) else []
-
-        begun = self.transact(None, work)
-        return time.monotonic() - begun
-
-    def settled(self, counted: bool) -> None:
-        """Return when no claim can be stored any more that was decided by an older gate.
-
-        :param counted: a limit in this place has bound these claims before.
-        """
-        # Elsewhere a claim under limits has locked the gate.
-        if self.product.returning or not counted:
-            settle(self, self._conf["retry_for"])
+    # Upkeep
 
     def tidy(self, seconds: float) -> bool:
-        st, more = self.statements, False
-        for old, gone, name in ((st.answers_old, st.answers_gone, "p_handles"), (st.purged_old, st.delete, "p_uuids")):
-            if found := [row[0] for row in self.query(old)]:
-                self.clean(gone, **{name: found})
-                more = more or len(found) >= TIDIED
-        more = self._sides.tidy(self.query, self.clean) or more
-        return self.outcomes.tidy(self.clean, seconds) or more
+        answers, sides = self.query("answers_old"), self.query("sides_old")
+        if answers:
+            self._drop("answers_drop", handles=list({row[0] for row in answers}))
+        places: dict[str, list[str]] = {}
+        for kind, place in sides:
+            places.setdefault(kind, []).append(place)
+        for kind, some in places.items():
+            self._drop("sides_drop", kind=kind, places=some)
+        return self._tidy_outcomes(seconds) or max(len(answers), len(sides)) >= TIDIED
+
+    def _drop(self, statement: str, **params: Any) -> float:
+        """Delete some rows; return for how many seconds the transaction stood."""
+
+        def work(run: Runner) -> float:
+            begun = time.monotonic()
+            self._count(run, statement, **params)
+            return begun
+
+        begun = self._transact(work)
+        return time.monotonic() - begun
+
+    def _tidy_outcomes(self, seconds: float) -> bool:
+        for _ in turns(seconds):
+            uuids = [row[0] for row in self.query("outcomes_old")]
+            if not uuids:
+                return False
+            held = self._drop("outcomes_drop", uuids=uuids)
+            if self.product.exclusive:
+                # What this has written would else be copied into the file by the commit of the next one, and a thread
+                # that waits asks ever less often: it is to meet a rest more often than a step.
+                self.query("checkpoint")
+                time.sleep(2 * held)
+        return True
+
+
+def _end(link: Link, by: float | None) -> None:
+    if by is not None and boottime() > by:
+        raise Stale
+    link.commit()
+
+
+def _next_tag(before: Stored | None) -> object:
+    assert before is not None
+    number, tag = cast("tuple[int, int]", before.tag)
+    return number, tag + 1
+
+
+def _slot(key: str) -> dict[str, Any]:
+    """Return the parameters of a slot, from the key of its side record."""
+    handle, _, slot = key.rpartition(":")
+    return {"handle": handle, "slot": int(slot)}

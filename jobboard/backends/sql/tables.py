@@ -1,4 +1,7 @@
-"""The tables of a board, for any prefix."""
+"""The tables of the boards of one prefix: columns, constraints and indexes, for each database.
+
+Jobs lie in ``{prefix}``, one row each. Beside them: answers of calls, side records, outcomes, and the layout's number.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from jobboard.primitives import RANKS
 from jobboard.sql.expressions import Exact, LongText, Spare, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
-
-LAYOUT = 3
-"""The layout of these tables."""
-MIN_READER = 3
-"""The oldest layout whose readers understand them."""
-
-PURGED = "PURGED"
-"""The state of a row that was emptied, kept for a day to tell what became of its job."""
 
 RECORD = 20
 """How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
@@ -29,43 +25,20 @@ OUTCOME = (
 """The columns of the outcomes' table beside the board's name."""
 
 SPARE = 90
-"""By how many bytes a claim may make a row longer: by those of ``who``, of ``keeper``, and 14."""
+"""By how many bytes a claim may make a row longer: ``who``, ``keeper``, and 14 bytes."""
 
 MAX_ATTEMPTS = 2**31 - 1
 MAX_TOKEN = 2**63 - 1
-"""The last ones: a job that has one of them can't be claimed any more."""
+"""The largest numbers of their columns. No row has them: a claim could not count on."""
 
-
-def literal(state: str) -> sa.BindParameter[str]:
-    """A state written out: a partial index serves only conditions that show its own."""
-    return sa.literal(str(state), sa.String(), literal_execute=True)
+STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
+"""The states that a row can be stored in."""
 
 
 @functools.lru_cache(maxsize=4096)
 def place_of(key: str) -> str:
-    """Where the side record of a key lies: an index takes keys of a bounded length only."""
+    """Return the place of a side record: an index takes keys of a bounded length only."""
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-def finds_returned(dialect: sa.Dialect) -> bool:
-    """Whether looks find by an index of its own what has come back."""
-    return dialect.name == "postgresql" or getattr(dialect, "is_mariadb", False)
-
-
-def has_partial_indexes(dialect: sa.Dialect) -> bool:
-    """Where there are none, an index has the rows of every state."""
-    return dialect.name in ("postgresql", "sqlite")
-
-
-def _where(condition: Any) -> dict[str, Any]:
-    return {"postgresql_where": condition, "sqlite_where": condition}
-
-
-def _storage(table: sa.Table, **parameters: float) -> None:
-    """PostgreSQL's storage parameters, for when the table is created."""
-    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
-    change: Any = sa.DDL("ALTER TABLE %(table)s SET (" + listed + ")")  # type: ignore[no-untyped-call]
-    sa.event.listen(table, "after_create", change.execute_if(dialect="postgresql"))
 
 
 class Tables:
@@ -74,16 +47,28 @@ class Tables:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.metadata = sa.MetaData()
-        options: dict[str, Any] = {
-            "mysql_engine": "InnoDB",
-            "mysql_charset": "utf8mb4",
-            "mariadb_engine": "InnoDB",
-            "mariadb_charset": "utf8mb4",
-            "sqlite_autoincrement": True,
-        }
-        self.jobs = jobs = sa.Table(
-            prefix,
-            self.metadata,
+        self.jobs = self._jobs()
+        self.record = tuple(self.jobs.c)[:RECORD]
+        self._constrain()
+        self._index()
+        self.answers = self._answers()
+        self.sides = self._sides()
+        self.outcomes = self._outcomes()
+        self.schema = self._table(
+            "_schema",
+            # The only row would need no key. Clusters, replicas and publications refuse tables that have none.
+            sa.Column("layout", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("min_reader", sa.Integer, nullable=False),
+        )
+
+    def _table(self, suffix: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:
+        for name in ("mysql", "mariadb"):
+            options |= {f"{name}_engine": "InnoDB", f"{name}_charset": "utf8mb4"}
+        return sa.Table(self.prefix + suffix, self.metadata, *columns, **options)
+
+    def _jobs(self) -> sa.Table:
+        jobs = self._table(
+            "",
             sa.Column("uuid", Exact(64), nullable=False),
             sa.Column("name", Exact(255), nullable=False),
             sa.Column("priority", sa.SmallInteger, nullable=False),
@@ -104,77 +89,148 @@ class Tables:
             sa.Column("retries", sa.Integer, nullable=False),
             sa.Column("job_group", Exact(255)),
             sa.Column("key_until", sa.BigInteger),
+            # Rises with every write. No id comes again, so (id, tag) tells a version of a job from every other one.
+            sa.Column("tag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
             sa.Column("board", Exact(255), nullable=False),
+            # The key of a live job: unique, which the keys of trashed jobs are not.
             sa.Column("live_key", Exact(255)),
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
             # writes and which no index may contain if those writes are to stay cheap.
             sa.Column("wake_at", sa.BigInteger),
-            # Of a ready job that has been claimed or delayed: the transaction that gave it back on PostgreSQL, see
-            # floors; the time at which it came back on MariaDB, see lows.
+            # When an unclaimed job came back from a claim, a delay or the trash, by the server's clock: see starts.py.
             sa.Column("returned", sa.BigInteger),
             # InnoDB puts a row that grows onto another place, and writes the page anew where it is full: that made four
             # fifths of a claim's log. The first claim empties this, and its owner and lease fit into the row's place.
             sa.Column("spare", Exact(SPARE), server_default=sa.DefaultClause(Spare(SPARE))),
-            # When it went to the trash; and minus that of its purge. An index by state would move with each claim.
+            # When it went to the trash. An index by state would move with each claim.
             sa.Column("gone_on", sa.BigInteger),
-            **options,
+            sqlite_autoincrement=True,
         )
-        c = jobs.c
-        self.record = tuple(jobs.c)[:RECORD]
-        sa.Index(f"{prefix}_uuid", c.uuid, c.board, unique=True)
-        sa.Index(f"{prefix}_key", c.board, c.live_key, unique=True, **_where(c.live_key.is_not(None)))
+        # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
+        _storage(
+            jobs,
+            fillfactor=70,
+            autovacuum_vacuum_scale_factor=0.02,
+            autovacuum_vacuum_insert_scale_factor=0.05,
+            autovacuum_analyze_scale_factor=0.05,
+        )
+        return jobs
+
+    def _constrain(self) -> None:
+        """Have the database refuse rows that no board writes: one such row could stop a claim of many."""
+        c = self.jobs.c
+        live, timed = c.state != str(TRASHED), c.lock_until.is_not(None)
+        rules = {
+            "state": c.state.in_(list(STORED)),
+            "priority": c.priority.between(RANKS[0], RANKS[-1]),
+            "attempts": c.attempts.between(0, MAX_ATTEMPTS - 1),
+            "token": c.token.between(0, MAX_TOKEN // 2),
+            "owner": sa.or_(c.state != str(CLAIMED), c.who.is_not(None)),
+            "lease": timed == c.state.in_([str(CLAIMED), str(SCHEDULED)]),
+            "wake_at": timed == c.wake_at.is_not(None),
+            "live_key": c.live_key.is_not(None) == sa.and_(live, c.key.is_not(None)),
+            "same_key": sa.or_(c.live_key.is_(None), c.live_key == c.key),
+            "gone_on": live == c.gone_on.is_(None),
+            "job_group": sa.or_(c.job_group.is_(None), c.job_group != ""),
+        }
+        for name, rule in rules.items():
+            self.jobs.append_constraint(sa.CheckConstraint(rule, f"{self.prefix}_{name}_check"))
+
+    def _index(self) -> None:
+        c = self.jobs.c
+        unclaimed = c.state == str(UNCLAIMED)
+        self._add("uuid", c.uuid, c.board, unique=True)
+        self._add("key", c.board, c.live_key, where=c.live_key.is_not(None), unique=True)
         # In exactly the order in which jobs are served, or InnoDB sorts and locks all that it has sorted.
-        self._partial("ready", UNCLAIMED, c.priority, c.id)
-        self._partial("by_name", UNCLAIMED, c.name, c.priority, c.id)
-        self.halves = self._halves()
-        # The first jobs of each group: see lanes and heads. SQLite finds in it all that it has to know of them: each of
-        # the rows would be on another page. Where it is not partial it has no state, so that no claim moves an entry.
-        grouped = sa.and_(c.state == str(UNCLAIMED), c.job_group.is_not(None))
+        self._add_of_state("ready", unclaimed, c.priority, c.id)
+        self._add_of_state("by_name", unclaimed, c.name, c.priority, c.id)
+        # The first jobs of each group, and of those that have none. SQLite finds in it all that it has to know of them:
+        # each of the rows would be on another page. A key of InnoDB has 3,072 bytes, and so there is no state in it.
         places = (c.name, c.job_group, c.priority, c.id)
-        self.by_group = sa.Index(f"{prefix}_by_group", c.board, *places, postgresql_where=grouped)
-        self.by_group.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name != "sqlite")
-        covering = sa.Index(f"{prefix}_by_group", c.board, c.state, *places, c.version, sqlite_where=grouped)
-        self.by_group_covering = covering.ddl_if(dialect="sqlite")
+        self._add("by_group", c.board, *places, where=unclaimed, only=("postgresql", "mysql", "mariadb"))
+        self._add("by_group", c.board, c.state, *places, c.version, where=unclaimed, only=("sqlite",))
+        # The claims of a limit's scope, which are counted. In InnoDB the end of a long group is left out.
+        self._add_of_state("claims", c.state == str(CLAIMED), c.name, c.job_group, length={"job_group": 240})
         # One for both: each index costs each claim something, even where it is partial and gets no entry.
-        self.trash = sa.Index(f"{prefix}_trash", c.board, c.gone_on, c.id, **_where(c.gone_on.is_not(None)))
+        self._add("trash", c.board, c.gone_on, c.id, where=c.gone_on.is_not(None))
         # Without the state: no claim moves an entry of it.
-        self.serving = sa.Index(f"{prefix}_serving", c.board, c.priority, c.id)
-        came_back = sa.and_(c.state == str(UNCLAIMED), c.returned.is_not(None))
-        self.returned = sa.Index(f"{prefix}_returned", c.board, c.returned, postgresql_where=came_back)
-        self.returned.ddl_if(callable_=lambda *_, dialect, **kw: finds_returned(dialect))
+        self._add("serving", c.board, c.priority, c.id)
+        came_back = sa.and_(unclaimed, c.returned.is_not(None))
+        self._add("returned", c.board, c.returned, where=came_back, only=("postgresql", "mariadb"))
         # With the state, which changes when this does, jobs that are not ready are counted without the table.
-        self.wake = sa.Index(f"{prefix}_wake", c.board, c.wake_at, c.state, **_where(c.wake_at.is_not(None)))
-        self.answers = sa.Table(
-            f"{prefix}_answers",
-            self.metadata,
+        self._add("wake", c.board, c.wake_at, c.state, where=c.wake_at.is_not(None))
+
+    def _add_of_state(
+        self, name: str, state: sa.ColumnElement[bool], *columns: sa.Column[Any], length: dict[str, int] | None = None
+    ) -> None:
+        """Add an index of the jobs in one state."""
+        c = self.jobs.c
+        # PostgreSQL takes the condition as met and no longer uses the columns behind it to find its place. SQLite needs
+        # it, or finds the index no better than one without the condition; and elsewhere no index is partial.
+        self._add(name, c.board, *columns, where=state, only=("postgresql",))
+        whole = ("sqlite", "mysql", "mariadb")
+        self._add(name, c.board, c.state, *columns, where=state, only=whole, length=length)
+
+    def _add(
+        self,
+        name: str,
+        *columns: sa.ColumnElement[Any],
+        where: sa.ColumnElement[bool] | None = None,
+        only: tuple[str, ...] = (),
+        length: dict[str, int] | None = None,
+        unique: bool = False,
+    ) -> None:
+        """Add an index of the jobs.
+
+        :param where: the rows in it, on databases that can leave rows out.
+        :param only: the databases that have it; MariaDB is one by either of its names. Empty: all.
+        :param length: how many characters of a column MariaDB and MySQL store.
+        """
+        options: dict[str, Any] = {"postgresql_where": where, "sqlite_where": where} if where is not None else {}
+        if length is not None:
+            options |= {"mysql_length": length, "mariadb_length": length}
+        index = sa.Index(f"{self.prefix}_{name}", *columns, unique=unique, **options)
+        if only:
+            index.ddl_if(callable_=lambda *_, dialect, **kw: not _names(dialect).isdisjoint(only))
+
+    def _answers(self) -> sa.Table:
+        answers = self._table(
+            "_answers",
             sa.Column("handle", Exact(64), primary_key=True),
             sa.Column("slot", sa.Integer, primary_key=True, autoincrement=False),
             sa.Column("call", sa.BigInteger, nullable=False),
+            sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
             sa.Column("answer", LongText, nullable=False),
             sa.Column("stamp", sa.BigInteger, nullable=False),
-            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
         # Written anew once in a while, not with each answer: a column of an index that changes costs a write to it.
-        sa.Index(f"{prefix}_answers_stamp", self.answers.c.stamp)
-        # What a board keeps beside its jobs; see jobboard.engine.store.KINDS. A key may be longer than an index takes.
-        self.sides = sa.Table(
-            f"{prefix}_sides",
-            self.metadata,
+        sa.Index(f"{self.prefix}_answers_stamp", answers.c.stamp)
+        _storage(answers, fillfactor=50)
+        return answers
+
+    def _sides(self) -> sa.Table:
+        """What a board keeps beside its jobs; see jobboard.engine.store.KINDS."""
+        sides = self._table(
+            "_sides",
             sa.Column("board", Exact(255), primary_key=True),
             sa.Column("kind", Exact(16), primary_key=True),
+            # A key may be longer than an index takes.
             sa.Column("place", Exact(64), primary_key=True),
             sa.Column("key", LongText, nullable=False),
-            sa.Column("value", sa.LargeBinary(2**32 - 1), nullable=False),
+            # NULL: nothing is stored, and the row is there to be locked.
+            sa.Column("value", sa.LargeBinary(2**32 - 1)),
             sa.Column("until", sa.BigInteger),
             sa.Column("version", sa.BigInteger, nullable=False),
-            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
-        ends = self.sides.c.until
-        sa.Index(f"{prefix}_sides_until", self.sides.c.board, ends, **_where(ends.is_not(None)))
-        # What consumed jobs have left; "id" is the job's place, as it was. Nothing that looks for work meets these.
-        self.outcomes = sa.Table(
-            f"{prefix}_outcomes",
-            self.metadata,
+        ends = sides.c.until
+        where: dict[str, Any] = {"postgresql_where": ends.is_not(None), "sqlite_where": ends.is_not(None)}
+        sa.Index(f"{self.prefix}_sides_until", sides.c.board, ends, **where)
+        return sides
+
+    def _outcomes(self) -> sa.Table:
+        """What consumed jobs have left; "id" is the job's place, as it was. Nothing that looks for work meets these."""
+        outcomes = self._table(
+            "_outcomes",
             sa.Column("uuid", Exact(64), primary_key=True),
             sa.Column("board", Exact(255), primary_key=True),
             sa.Column("name", Exact(255), nullable=False),
@@ -196,59 +252,26 @@ class Tables:
             sa.Column("job_group", Exact(255)),
             sa.Column("result", LongText),
             sa.Column("refused", LongText),
-            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
         )
-        left = self.outcomes.c
-        sa.Index(f"{prefix}_outcomes_newest", left.board, left.modified_on, left.id)
-        sa.Index(f"{prefix}_outcomes_until", left.board, left.until)
-        self.schema = sa.Table(
-            f"{prefix}_schema",
-            self.metadata,
-            # The only row would need no key. Clusters, replicas and publications refuse tables that have none.
-            sa.Column("layout", sa.Integer, primary_key=True, autoincrement=False),
-            sa.Column("min_reader", sa.Integer, nullable=False),
-            **{key: value for key, value in options.items() if key != "sqlite_autoincrement"},
-        )
-
-        # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
-        _storage(
-            self.jobs,
-            fillfactor=70,
-            autovacuum_vacuum_scale_factor=0.02,
-            autovacuum_vacuum_insert_scale_factor=0.05,
-            autovacuum_analyze_scale_factor=0.05,
-        )
-        _storage(self.answers, fillfactor=50)
-
-    def _partial(self, name: str, state: str, *columns: sa.Column[Any]) -> None:
-        """An index of the rows in one state."""
-        c = self.jobs.c
-        one = c.state == str(state)
-        # PostgreSQL takes the condition as met and no longer uses the columns behind it to find its place. SQLite needs
-        # it, or finds the index no better than one without the condition; and elsewhere no index is partial.
-        narrow = sa.Index(f"{self.prefix}_{name}", c.board, *columns, **_where(one))
-        whole = sa.Index(f"{self.prefix}_{name}", c.board, c.state, *columns, **_where(one))
-        narrow.ddl_if(dialect="postgresql")
-        served = ("postgresql", "sqlite") if c.name in columns else ("postgresql",)
-        whole.ddl_if(callable_=lambda *_, dialect, **kw: dialect.name not in served)
-
-    def _halves(self) -> list[sa.Index]:
-        """SQLite's indexes of the ready jobs of a name: of those that have no group, which are found past any number of
-        others by that, and of those that have one. One for all that also has the group would cost each job more."""
-        c, ready = self.jobs.c, self.jobs.c.state == str(UNCLAIMED)
-        found = []
-        for name, half in (("by_name", c.job_group.is_(None)), ("by_name_grouped", c.job_group.is_not(None))):
-            columns, where = (c.board, c.state, c.name, c.priority, c.id), sa.and_(ready, half)
-            found.append(sa.Index(f"{self.prefix}_{name}", *columns, sqlite_where=where))
-            found[-1].ddl_if(dialect="sqlite")
-        return found
+        c = outcomes.c
+        sa.Index(f"{self.prefix}_outcomes_newest", c.board, c.modified_on, c.id)
+        sa.Index(f"{self.prefix}_outcomes_until", c.board, c.until)
+        return outcomes
 
 
 @functools.cache
 def tables_of(prefix: str) -> Tables:
-    """The same for all boards of a prefix: to build them takes some milliseconds."""
+    """Return the tables of a prefix, the same for all its boards: to build them takes some milliseconds."""
     return Tables(prefix)
 
 
-STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
-"""The states that a row can be stored in, but PURGED."""
+def _names(dialect: sa.Dialect) -> set[str]:
+    """Return the names that a database goes by: MariaDB is often reached by a URL of MySQL."""
+    return {dialect.name, "mariadb"} if getattr(dialect, "is_mariadb", False) else {dialect.name}
+
+
+def _storage(table: sa.Table, **parameters: float) -> None:
+    """Set PostgreSQL's storage parameters when the table is created."""
+    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    change: Any = sa.DDL("ALTER TABLE %(table)s SET (" + listed + ")")  # type: ignore[no-untyped-call]
+    sa.event.listen(table, "after_create", change.execute_if(dialect="postgresql"))

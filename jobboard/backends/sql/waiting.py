@@ -1,4 +1,7 @@
-"""How a board learns that there may be something to do, without asking for it: as cheaply as its database allows."""
+"""Waiting for work, as cheaply as a database allows: LISTEN on PostgreSQL, a count of commits on SQLite, or polling.
+
+Whoever polls looks again at once when this process itself has news, and otherwise after the engine's backoff.
+"""
 
 from __future__ import annotations
 
@@ -7,99 +10,114 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from jobboard import logs
+from jobboard.engine import Hears
+from jobboard.sql.connections import Link, Links
 from jobboard.sql.dialects import Database, PostgreSQLDatabase, SQLiteDatabase
-from jobboard.sql.links import Link, Links
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
 
 _TICK = 0.015
+"""How often, in seconds, a waiter on SQLite asks for the count of commits."""
+
 _DEAF = 0.5
-"""How long to sleep at most, in seconds, while the server's calls can't be heard."""
+"""How long a waiter sleeps at most, in seconds, while PostgreSQL's notifications cannot be received."""
 
 
-class Napper(Protocol):
-    """A session: what sleeps until something of this process's own has happened."""
-
-    def nap(self, seconds: float) -> bool: ...
-    def wake(self) -> None: ...
-    def alarm(self) -> None: ...
-
-
-def told_of_schedules(board: str) -> str:
-    """What is called when a schedule of a board has changed; a job's call is the board's name alone. Where a board has
-    this as its name, its waiters wake in vain."""
+def schedules_payload(board: str) -> str:
+    """Return the payload of a notification that a schedule has changed. A job's payload is the name of its board. Where
+    a board has this payload as its name, its waiters wake in vain."""
     return f"schedules of {board}"
 
 
 class SQLWaiter:
-    """Sleeps until this process has something new itself: for databases that can't tell of others."""
+    """Waits for news of this process: the waiter for databases that cannot report what others do."""
 
-    hears = False
-    """Whether it notices what others do without looking into the tables."""
+    hears_others = False
+    """Whether the waiter notices what other processes do, without a look into the tables."""
 
-    def __init__(self, session: Callable[[], Napper | None]) -> None:
-        self._session = session
+    def __init__(self, hears: Hears) -> None:
+        self._hears = hears
 
-    def mark(self) -> object:
-        """To be taken before looking for work."""
-        return None
+    def wait(self, limit: float) -> None:
+        """Sleep until there may be work, for ``limit`` seconds at most. May return early for nothing."""
+        self._hears.nap(limit)
 
-    def wait(self, mark: object, limit: float) -> None:
-        self._nap(limit)
-
-    def hear_schedules(self) -> bool:
-        """Whether there will be an alarm from now on when a schedule changes."""
+    def watch_schedules(self) -> bool:
+        """Return whether ``hears`` is told from now on when a schedule changes."""
         return False
 
     def close(self) -> None:
-        """Let go of whatever was opened for waiting."""
+        """Close what was opened for waiting."""
 
     def forked(self) -> None:
-        """In a forked child: let go without closing."""
-
-    def _nap(self, limit: float) -> bool:
-        session = self._session()
-        return session is None or session.nap(limit)
+        """In a forked child: let go of what was opened, without closing it."""
 
 
 class FileWaiter(SQLWaiter):
-    """SQLite counts the commits of all other connections; asking for the count touches no table."""
+    """Waits until the count of commits in an SQLite file changes. To ask for the count touches no table."""
 
-    hears = True
+    hears_others = True
 
-    def __init__(self, session: Callable[[], Napper | None], links: Links) -> None:
-        super().__init__(session)
+    def __init__(self, hears: Hears, links: Links, product: SQLiteDatabase) -> None:
+        super().__init__(hears)
         self._links = links
+        self._product = product
+        self._reset()
 
-    def mark(self) -> object:
-        return self._links.run(_commits)
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        # A connection of its own, as each has its own count.
+        self._link: Link | None = None
+        # The count that a thread has met last: its latest look came behind that.
+        self._seen = threading.local()
 
-    def wait(self, mark: object, limit: float) -> None:
+    def wait(self, limit: float) -> None:
         end = time.monotonic() + limit
-        while (left := end - time.monotonic()) > 0:
-            if self._nap(min(left, _TICK)) or self._links.run(_commits) != mark:
+        while (count := self._commits()) == getattr(self._seen, "count", None):
+            left = end - time.monotonic()
+            if left <= 0 or self._hears.nap(min(left, _TICK)):
                 return
+        self._seen.count = count
 
+    def _commits(self) -> object:
+        with self._lock:
+            try:
+                if self._link is None:
+                    self._link = self._links.listener()
+                return self._product.commits(self._link.cursor)
+            except Exception:  # noqa: BLE001 - whatever it is, the look that follows meets it, too
+                self._close()
+                return object()
 
-def _commits(link: Link) -> tuple[Link, int]:
-    assert isinstance(link.product, SQLiteDatabase)
-    # The count is one connection's own, so it goes with that connection.
-    return link, link.product.commits(link.cursor)
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def forked(self) -> None:
+        if self._link is not None:
+            self._links.inherit(self._link)
+        self._reset()
+
+    def _close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.discard()
 
 
 class ListeningWaiter(SQLWaiter):
-    """PostgreSQL calls on a connection that somebody listens on; the first who waits opens it."""
+    """Waits for PostgreSQL's notifications, on a connection that the first waiter opens.
 
-    hears = True
+    :param channel: the channel that commits notify.
+    :param every: after how many seconds of silence to ask whether the server is still there.
+    """
 
-    def __init__(
-        self, session: Callable[[], Napper | None], links: Links, channel: str, board: str, every: float
-    ) -> None:
-        super().__init__(session)
+    hears_others = True
+
+    def __init__(self, hears: Hears, links: Links, channel: str, board: str, every: float) -> None:
+        super().__init__(hears)
         self._links = links
         self._every = every
         self._channel = channel
@@ -108,73 +126,73 @@ class ListeningWaiter(SQLWaiter):
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._ear: _Ear | None = None
+        self._listener: _ListeningThread | None = None
+        # The listener that a thread has met last: its latest look came behind the begin of that.
+        self._seen = threading.local()
 
-    def mark(self) -> object:
-        ear = self._ear
-        return ear if ear is not None and ear.listens else None
+    def wait(self, limit: float) -> None:
+        listener = self._listening()
+        if listener is None:
+            self._hears.nap(min(limit, _DEAF))
+        elif listener is not getattr(self._seen, "listener", None):
+            # News from before it listened must be looked for once more.
+            self._seen.listener = listener
+        else:
+            # Many waiters that nobody wakes do not look at one moment.
+            self._hears.nap(limit * random.uniform(0.5, 1.0) if limit > 1 else limit)
 
-    def wait(self, mark: object, limit: float) -> None:
-        if mark is None and self._listen():
-            # What came before we listened must be looked for once more.
-            return
-        if self._ear is None or not self._ear.listens:
-            limit = min(limit, _DEAF)
-        self._nap(limit * random.uniform(0.5, 1.0) if limit > 1 else limit)
-
-    def hear_schedules(self) -> bool:
-        return self.mark() is not None or self._listen()
+    def watch_schedules(self) -> bool:
+        return self._listening() is not None
 
     def close(self) -> None:
         with self._lock:
-            ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.stop()
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.stop()
 
     def forked(self) -> None:
-        if self._ear is not None:
-            self._ear.forked()
+        if self._listener is not None:
+            self._listener.forked()
         self._reset()
 
-    def _listen(self) -> bool:
+    def _listening(self) -> _ListeningThread | None:
+        """Return the listener, begun if necessary; None if no connection can listen now."""
         with self._lock:
-            if self._ear is None or not self._ear.listens:
+            if self._listener is None or not self._listener.listens:
                 try:
-                    self._ear = _Ear(self._links, self._channel, self._hear, self._every)
+                    self._listener = _ListeningThread(self._links, self._channel, self._heard, self._every)
                 except Exception as error:  # noqa: BLE001 - whatever it is, polling still works
                     LOG.warning("can't listen, polling instead: %s", self._links.sorted_out(error, None, False))
-                    return False
-            return True
+                    return None
+            return self._listener
 
-    def _hear(self, payload: str | None) -> None:
-        session = self._session()
-        if session is not None and payload in (None, self._board):
-            session.wake()
-        if session is not None and payload in (None, told_of_schedules(self._board)):
-            session.alarm()
+    def _heard(self, payload: str | None) -> None:
+        if payload in (None, self._board):
+            self._hears.news()
+        if payload in (None, schedules_payload(self._board)):
+            self._hears.rescheduled()
 
 
-class _Ear:
-    """A connection that listens, with the thread that sits on it.
+class _ListeningThread:
+    """A connection that listens, with a thread of its own.
 
-    :param hear: told the payload of each call; None when it can't listen any more, or may have missed one.
-    :param every: after how many seconds without a call to see whether the server is still there.
+    :param heard: told the payload of each notification; None when one may have been missed.
     """
 
-    def __init__(self, links: Links, channel: str, hear: Callable[[str | None], None], every: float) -> None:
-        self._hear = hear
+    def __init__(self, links: Links, channel: str, heard: Callable[[str | None], None], every: float) -> None:
         product = links.known_product()
         assert isinstance(product, PostgreSQLDatabase)
+        self._heard = heard
         self._product = product
         self._links = links
         self._every = every
-        self._connection, self._line = links.listener()
+        self._link = links.listener()
+        self._raw = self._link.raw
         try:
-            self._raw: Any = self._connection.connection.dbapi_connection
-            self._product.listen(self._raw, channel)
-            self._line.busy = False
+            with links.watch.watching(self._link):
+                self._product.listen(self._raw, channel)
         except BaseException:
-            self._close()
+            self._link.discard()
             raise
         self._stopper, self._stopped = socket.socketpair()
         self.listens = True
@@ -190,8 +208,7 @@ class _Ear:
 
     def forked(self) -> None:
         self.listens = False
-        self._product.detach(self._raw, True)
-        self._line.leak()
+        self._link.leak()
 
     def _run(self) -> None:
         try:
@@ -200,48 +217,37 @@ class _Ear:
                 if payloads is None:
                     self._ask()
                 for payload in payloads or ():
-                    self._hear(payload)
+                    self._heard(payload)
         except Exception as error:  # noqa: BLE001 - drivers raise anything when a connection breaks
             if self.listens:
                 LOG.info("the connection that listens is lost: %s", type(error).__name__)
         finally:
             self._end()
-            self._hear(None)
+            self._heard(None)
 
     def _ask(self) -> None:
-        self._line.busy = True
-        self._line.requests += 1
-        self._links.watch.wake()
-        self._product.ping(self._raw)
-        self._line.busy = False
-        # A call that came in with the answer is not told of.
-        self._hear(None)
+        """See whether the server is there."""
+        with self._links.watch.watching(self._link):
+            self._product.ping(self._raw)
+        # The driver drops a notification that came in with the answer.
+        self._heard(None)
 
     def _end(self) -> None:
         self.listens = False
-        self._close()
+        self._link.discard()
         self._stopper.close()
         self._stopped.close()
 
-    def _close(self) -> None:
-        self._links.dismiss(self._connection, self._line)
 
-
-def waiter(
-    session: Callable[[], Napper | None],
-    links: Links,
-    product: Database,
-    notify: bool,
-    channel: str,
-    board: str,
-    every: float,
+def waiter_of(
+    hears: Hears, links: Links, product: Database, notifies: bool, channel: str, board: str, every: float
 ) -> SQLWaiter:
-    """The best waiter for a database.
+    """Return the best waiter for a database.
 
-    :param every: after how many seconds of silence to see whether a server that calls is still there.
+    :param notifies: whether commits notify listeners.
     """
     if isinstance(product, SQLiteDatabase):
-        return FileWaiter(session, links)
-    if notify and isinstance(product, PostgreSQLDatabase) and product.can_listen:
-        return ListeningWaiter(session, links, channel, board, every)
-    return SQLWaiter(session)
+        return FileWaiter(hears, links, product)
+    if notifies and isinstance(product, PostgreSQLDatabase) and product.can_listen:
+        return ListeningWaiter(hears, links, channel, board, every)
+    return SQLWaiter(hears)

@@ -184,7 +184,7 @@ class TestExaminingDamage:
         assert told() == []
 
     def test_what_a_limit_counts(self, board: JobBoard, told: Callable[[], list[Oddity]]) -> None:
-        board.set_limit("mail", concurrency=1, per="group")
+        board.set_limit("mail", rate=(1, LONG), per="group")
         board.post_many([Posting("mail", group="g")] * 2)
         take(board)
         damage(board, "scope", "mail\ng")

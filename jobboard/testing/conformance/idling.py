@@ -22,6 +22,11 @@ def stored(board: JobBoard, *keys: str) -> list[bool]:
     return [side.value is not None for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
 
 
+def has_lists(board: JobBoard) -> bool:
+    """Whether side records list the claims in a scope, which a store may count by itself instead."""
+    return not store_of(board).locks_scopes
+
+
 def lists(board: JobBoard, *keys: str) -> list[Listed]:
     return [Listed.read(side) for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
 
@@ -51,10 +56,10 @@ class TestIdleScopes:
         held = board.claim_many("anna", 100)
         assert held == jobs
         scopes = ["mail", *(f"mail\n{group}" for group in groups)]
-        assert all(stored(board, *scopes))
+        assert stored(board, *scopes) == [has_lists(board)] * len(scopes)
         board.consume_many(held[1:], "anna")
         tidy(other)
-        assert stored(board, *scopes) == [True, True, *[False] * 29]
+        assert stored(board, *scopes) == [has_lists(board)] * 2 + [False] * 29
         again = post(board, 3, group="29")
         assert uuids(board.claim_many("anna", 3)) == again[:2], "it counts anew"
         post(board, 2, group="0")
@@ -98,7 +103,7 @@ class TestIdleScopes:
         board.set_limit("mail", rate=(1, LONG))
         assert board.claim_next("anna") is None
 
-    def test_starts_of_long_ago_go_with_a_claim_that_no_rate_counts(self, board: JobBoard) -> None:
+    def test_starts_of_long_ago_go_with_a_claim_that_no_rate_counts(self, board: JobBoard, other: JobBoard) -> None:
         names = ["mail", "print"]
         for name in names:
             board.set_limit(name, rate=(1, LONG))
@@ -107,7 +112,12 @@ class TestIdleScopes:
             board.set_limit(name, concurrency=1)
         let_age(board, "mail", AN_HOUR)
         assert len(board.claim_many("anna", 2)) == 2
-        assert [(len(claims), len(starts)) for claims, starts in lists(board, *names)] == [(1, 0), (1, 1)]
+        if has_lists(board):
+            assert [(len(claims), len(starts)) for claims, starts in lists(board, *names)] == [(1, 0), (1, 1)]
+        else:
+            # The claims write no side record there.
+            tidy(other)
+            assert stored(board, *names) == [False, True]
 
     def test_a_lapsed_claim_is_revived_or_its_slot_is_anothers(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
@@ -137,5 +147,5 @@ class TestIdleScopes:
 
         for jobs, _, theirs in at_each_request(board, wire, prepare, sweep, claim):
             assert theirs == jobs[1].uuid
-            assert stored(board, "mail") == [True]
+            assert stored(board, "mail") == [has_lists(board)]
             assert uuids(board.claim_many("carl", 2)) == [jobs[2].uuid]

@@ -113,6 +113,13 @@ class TestConcurrencyLimits:
         board.consume(first[2], "anna")
         assert take(board, names=["mail", "resize"]).uuid == small[1]
 
+    def test_behind_one_full_group_beside_a_paused_name(self, board: JobBoard) -> None:
+        board.set_limit("job", concurrency=1, per="group")
+        board.pause(["paused"])
+        board.post_many([{"name": "job", "group": "full"}] * 120 + [{"name": "paused"}])
+        board.post("job", group="free")
+        assert [job.group for job in board.claim_many("anna", 3)] == ["full", "free"]
+
     def test_a_higher_priority_first(self, board: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         low = board.post("mail", priority="LOW")

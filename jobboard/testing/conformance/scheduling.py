@@ -391,8 +391,8 @@ class TestSchedulesInTrouble:
         store, commits = store_of(board), list[bool]()
         commit = store.commit
 
-        def loses_the_second_reply(*args: Any) -> Any:
-            answer = commit(*args)
+        def loses_the_second_reply(*args: Any, **more: Any) -> Any:
+            answer = commit(*args, **more)
             commits.append(True)
             if len(commits) == 2:
                 raise ConnectionFailure("the connection broke", outcome="unknown")

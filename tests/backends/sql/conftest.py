@@ -1,6 +1,8 @@
 """What the tests of the SQL board share."""
 
+import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,41 +18,68 @@ def statements_in(text: str) -> list[str]:
 
 
 class Spy:
-    """Records the statements that a board runs on this thread's connection; may stop before some."""
+    """Records the statements that this thread has a board run; may stop before some."""
 
     def __init__(self, board: JobBoard, before: Callable[[str], None] | None = None) -> None:
         assert board.engine.store is not None
-        board.engine.store.links.run(lambda link: None)
-        self._link = board.engine.store.links._local.link
+        self._links = board.engine.store.links
+        self._run, self._held = self._links.run, self._links.held
+        self._thread = threading.current_thread()
         self._before = before
         self.texts: list[str] = []
+        self.cursor: Any = None
 
     def __enter__(self) -> "Spy":
-        self._cursor = self._link.cursor
-        self._link.cursor = self
+        self._links.run, self._links.held = self._spied, self._spied_block
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._link.cursor = self._cursor
+        self._links.run, self._links.held = self._run, self._held
+
+    def _spied(self, work: Callable[[Any], Any], *args: Any) -> Any:
+        if threading.current_thread() is not self._thread:
+            return self._run(work, *args)
+
+        def spied(link: Any) -> Any:
+            with self._on(link):
+                return work(link)
+
+        return self._run(spied, *args)
+
+    @contextlib.contextmanager
+    def _spied_block(self, *args: Any) -> Iterator[Any]:
+        with self._held(*args) as link:
+            if threading.current_thread() is not self._thread:
+                yield link
+                return
+            with self._on(link):
+                yield link
+
+    @contextlib.contextmanager
+    def _on(self, link: Any) -> Iterator[None]:
+        cursor = link.cursor
+        if cursor is self:
+            yield
+            return
+        self.cursor, link.cursor = cursor, self
+        try:
+            yield
+        finally:
+            link.cursor = cursor
 
     def execute(self, text: str, *params: Any) -> Any:
-        if text.startswith("PREPARE "):
-            return self._cursor.execute(text, *params)
-        written = self.written(text)
         if self._before is not None:
-            self._before(written)
-        self.texts.append(written)
-        return self._cursor.execute(text, *params)
+            self._before(text)
+        self.texts.append(text)
+        return self.cursor.execute(text, *params)
 
-    def written(self, text: str) -> str:
-        """What a statement was before MariaDB was given a name for it."""
-        named = self._link._named
-        texts = {} if named is None else {call: of for of, call in named._calls.items()}
-        return texts.get(text, text)
+    def sends(self, text: str) -> None:
+        """Send something on the connection that this thread's next call will use."""
+        self._run(lambda link: link.cursor.execute(text))
 
     def executemany(self, text: str, *params: Any) -> Any:
         self.texts.append(text)
-        return self._cursor.executemany(text, *params)
+        return self.cursor.executemany(text, *params)
 
     @property
     def statements(self) -> list[str]:
@@ -58,7 +87,7 @@ class Spy:
         return [statement for text in self.texts for statement in statements_in(text)]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
+        return getattr(self.cursor, name)
 
 
 @pytest.fixture
@@ -86,4 +115,4 @@ def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[...
 @pytest.fixture
 def decisive(backend: str) -> bytes:
     """What the request contains with which a mutation becomes true."""
-    return b"COMMIT" if backend == "mariadb" else b"_answers"
+    return b"commit" if backend == "mariadb" else b"_answers"

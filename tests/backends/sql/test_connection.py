@@ -228,10 +228,10 @@ def test_where_is_asked_again_under_the_lock(board: JobBoard, engine: sa.Engine,
 def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: JobBoard, engine: sa.Engine) -> None:
     def listening() -> Any:
         board.claim_next("anna", timeout=0.1)
-        return board.engine.store.waiter._ear
+        return board.engine.store.waiter._listener
 
-    ear = eventually(listening)
-    assert ear.listens
+    listener = eventually(listening)
+    assert listener.listens
     with engine.begin() as connection:
         listening = "query LIKE :listen AND datname = :here"
         connection.execute(
@@ -240,14 +240,14 @@ def test_what_listened_on_a_lost_connection_leaves_nothing_open(board: JobBoard,
             .where(sa.text(listening)),
             {"listen": "LISTEN %", "here": engine.url.database},
         )
-    assert eventually(lambda: ear._stopper.fileno() == ear._stopped.fileno() == -1)
+    assert eventually(lambda: listener._stopper.fileno() == listener._stopped.fileno() == -1)
 
 
 @pytest.mark.parametrize("limited", [False, True])
 def test_parameters_of_a_condition_that_are_named_like_the_boards(board: JobBoard, limited: bool) -> None:
     if limited:
         board.set_limit("a", concurrency=9)
-    board.post_many([{"name": name} for name in "ababab"])
+    board.post_many([{"name": name} for name in "abababb"])
     # A comparison names its parameter like the column.
     other = sa.select(sa.literal("x").label("p_name")).subquery("other")
     name = board.table.c.name
@@ -255,12 +255,13 @@ def test_parameters_of_a_condition_that_are_named_like_the_boards(board: JobBoar
         name == sa.bindparam("p_board", "b"),
         name.in_(sa.bindparam("p_limit", ["b"], expanding=True)),
         sa.and_(name == "b", sa.select(other.c.p_name).where(other.c.p_name == "x").exists()),
+        sa.text("name = :board").bindparams(board="b"),
     ):
         [job] = board.claim_many("anna", 1, where=condition)
         assert job.name == "b"
 
 
-@pytest.mark.parametrize("where", ["name = 'a'", 1, sa.text("name = :p_name").bindparams(p_name="a")], ids=str)
+@pytest.mark.parametrize("where", ["name = 'a'", 1, sa.text("name = :unbound")], ids=str)
 def test_what_is_no_condition(board: JobBoard, where: object) -> None:
     with pytest.raises(TypeError, match="where="):
         board.claim_next("anna", where=where)

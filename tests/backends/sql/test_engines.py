@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -139,6 +140,14 @@ def test_a_database_in_memory(url: str) -> None:
         jobboard.fetch("board", "sqlite", client=engine)
     with pytest.raises(ValueError, match=r"engine\.connect\(\)"):
         TaskLoop(engine, "loop")
+
+
+@pytest.mark.backends("sqlite")
+def test_a_database_that_boards_do_not_know() -> None:
+    # An engine makes its first connection later: any driver's module will do.
+    engine = sa.create_engine("mssql+pymssql://app:secret@db/prod", module=sqlite3)
+    with pytest.raises(ValueError, match=r"for mssql: .*MariaDB and MySQL.*jobboard\.orm and jobboard\.taskloop"):
+        jobboard.fetch("board", "sql", client=engine)
 
 
 @pytest.mark.backends("sqlite")

@@ -8,13 +8,12 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard import codec
-from jobboard.backends.sql.answers import DONE
-from jobboard.backends.sql.looking import TakeRequest
+from jobboard import codec, states
 from jobboard.board import JobBoard
+from jobboard.engine import Answer, Change, Deed, Mark, slot_of
+from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
 from jobboard.primitives import Draft, Finish, Nonce
-from jobboard.sql.links import ConstraintViolated
 from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing.faults import FaultyProxy
 
@@ -136,17 +135,18 @@ class TestLate:
         results: list[Any] = []
 
         def first() -> None:
-            def work(run: Any, earlier: Any) -> Any:
-                pick = board.engine.store.statements.ready
-                lease = {"p_who": "anna", "p_keeper": None, "p_ttl": 60_000_000}
-                look, answer = board.engine._writer.take(run, pick, TakeRequest(lease, 1, 1, None, None))
-                # Its answer is written, and not committed yet.
-                board.engine.store.keep(run, nonce, answer)
+            store = board.engine.store
+            with store.transaction():
+                look = store.look(1, None, codec.VERSION)
+                [stored] = store.lock(look.ready)
+                _, record = states.claim(stored.record, look.now, "anna", None, look.now + 60_000_000)
+                assert record is not None
+                answer = Answer(nonce.call, 1, (Deed(OK, record.uuid, record.token),))
+                [slot] = store.read([], [slot_of(nonce)]).sides
+                store.commit([Change(stored, record)], [Mark(slot, answer.packed(), KEPT)])
+                # It is written, and not committed yet.
                 began.set()
                 go_on.wait(10)
-                return look, DONE
-
-            board.engine.store.transact(None, work)
 
         def again() -> None:
             results.append(other.engine.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
@@ -164,7 +164,9 @@ class TestLate:
         assert board.stats().claimed == 1
 
     @pytest.mark.parametrize("kept", [4, 6])
-    def test_nothing_of_an_overtaken_call_happens(self, board: JobBoard, kept: int) -> None:
+    def test_nothing_of_an_overtaken_call_happens(
+        self, board: JobBoard, make_board: Callable[..., Any], kept: int
+    ) -> None:
         """As it arrives after the slot has gone on, or after the repetition found nothing to do."""
         calls: dict[str, Callable[[Nonce], Any]] = {
             "insert": lambda nonce: board.engine.insert([self.draft(9)], nonce),
@@ -177,11 +179,10 @@ class TestLate:
         board.engine.insert([self.draft(n) for n in (1, 2)], Nonce("setup", 1, 1))
         claimed = board.engine.claim(self.draft(2).uuid, "anna", 600_000_000, Nonce("setup", 1, 2))
         token = claimed.record.token
-        holder = Holder("anna", token)
+        holder, other = Holder("anna", token), make_board()
         for slot, (name, call) in enumerate(calls.items()):
-            assert board.engine.finish(
-                [Finish("none", Holder("x", 1), Verb.CONSUME)], Nonce("late", slot, kept, 2)
-            ) == [Status.ABSENT]
+            nothing = [Finish("none", Holder("x", 1), Verb.CONSUME)]
+            assert other.engine.finish(nothing, Nonce("late", slot, kept, 2)) == [Status.ABSENT]
             before = board.engine.read([self.draft(n).uuid for n in (1, 2, 9)])
             if kept > 5:
                 with pytest.raises(JobFailure):
@@ -196,13 +197,8 @@ class TestLate:
         posted = Nonce("other", 1, 1)
         assert not board.engine.take("anna", 1, None, None, 1, again).records
         board.engine.insert([self.draft(1)], posted)
-        # The first try goes to the server as it was sent; nobody waits for its answer.
-        engine, store = board.engine, board.engine.store
-        lease = {"p_who": "anna", "p_keeper": "handle", "p_ttl": 60_000_000}
-        with pytest.raises(ConstraintViolated):
-            engine._shortcuts.take(TakeRequest(lease, 1, 1, None, None, swept=True), first)
-        with pytest.raises(ConstraintViolated):
-            store.links.run(lambda link: store.once(link, first, lambda *_: (None, DONE)))
+        # The first try begins as if it knew of no repetition.
+        assert not board.engine.take("anna", 1, None, None, 1, first).records
         assert board.stats().claimed == 0
 
 

@@ -41,7 +41,7 @@ def test_people_find_it_in_a_row(board: JobBoard, engine: sa.Engine) -> None:
     job = board.claim_next("anna")
     assert job is not None
     board.consume(job, "anna", result={"b": 1})
-    table = board.engine._tables.outcomes
+    table = board.engine.store.tables.outcomes
     with engine.connect() as connection:
         row: Any = connection.execute(sa.select(table)).mappings().one()
     assert (row["uuid"], row["board"], row["name"], row["job_group"]) == (job.uuid, board.name, "resize", "g")

@@ -14,11 +14,11 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
-from jobboard.backends.sql import migrations
-from jobboard.backends.sql.tables import LAYOUT, MIN_READER, has_partial_indexes
+from jobboard.backends.sql import layout
+from jobboard.backends.sql.layout import LAYOUT, MIN_READER
+from jobboard.backends.sql.tables import tables_of
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.priorities import JobPriority
 from jobboard.taskloop import TaskLoop
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -59,7 +59,7 @@ def test_a_first_one_that_was_killed_behind_a_table(
     """Its indexes are made by statements of their own, and each commits by itself."""
     whole = make_board("whole", table="whole")
     board = jobboard.fetch("board", board_conf)
-    tables = board.engine._tables
+    tables = tables_of(board.table.name)
     with engine.begin() as connection:
         for table in tables.metadata.tables.values():
             connection.execute(sa.schema.CreateTable(table))
@@ -70,20 +70,17 @@ def test_a_first_one_that_was_killed_behind_a_table(
     with engine.connect() as connection:
         look = sa.inspect(connection)
         for table in tables.metadata.tables:
-            other = table.replace(tables.prefix, whole.engine._tables.prefix, 1)
+            other = table.replace(tables.prefix, whole.table.name, 1)
             assert len(look.get_indexes(table)) == len(look.get_indexes(other))
 
 
-def test_a_table_that_is_gone(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
-    """Who can't connect for that has no connection, and the advice that it gets is good."""
-    board.close()
+def test_a_table_that_is_gone(board: JobBoard, engine: sa.Engine) -> None:
+    """The advice of the error helps."""
     with engine.begin() as connection:
         board.table.drop(connection)
     with pytest.raises(JobFailure, match="a table is missing; `jobboard setup` creates it"):
-        board.connect()
-    assert not board.engine.connected
+        board.post("a")
     board.setup()
-    board.connect()
     board.post("a")
     assert board.claim_next("anna") is not None
 
@@ -92,7 +89,7 @@ def test_every_table_has_a_primary_key(board: JobBoard, engine: sa.Engine) -> No
     """Clusters and replicas refuse a table without one."""
     TaskLoop(engine, f"{board.table.name}_loop").create()
     look = sa.inspect(engine)
-    names = [*board.engine._tables.metadata.tables, f"{board.table.name}_loop"]
+    names = [*tables_of(board.table.name).metadata.tables, f"{board.table.name}_loop"]
     assert [name for name in names if not look.get_pk_constraint(name)["constrained_columns"]] == []
 
 
@@ -106,24 +103,10 @@ def test_a_publication_of_all_tables(board_conf: dict[str, Any], engine: sa.Engi
         board.setup()
         # As an upgrade of the layout does.
         with engine.begin() as connection:
-            migrations._record(connection, board.engine._tables, LAYOUT)
+            layout._record(connection, tables_of(board.table.name), LAYOUT)
     finally:
         with engine.begin() as connection:
             connection.exec_driver_sql("DROP PUBLICATION everything")
-
-
-def test_a_layout_without_a_primary_key_is_read(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
-    """As earlier tables had it."""
-    schema = board.engine._tables.schema
-    bare = sa.Table(schema.name, sa.MetaData(), *(sa.Column(c.name, c.type, nullable=False) for c in schema.columns))
-    with engine.begin() as connection:
-        schema.drop(connection)
-        bare.create(connection)
-        connection.execute(sa.insert(bare).values(layout=LAYOUT, min_reader=MIN_READER))
-    board.setup()
-    other = jobboard.fetch("board", {**board_conf, "auto_setup": False})
-    other.connect()
-    other.close()
 
 
 def test_without_auto_setup_the_way_out_is_named(board_conf: dict[str, Any]) -> None:
@@ -147,7 +130,7 @@ def test_looking_for_a_file_makes_none(tmp_path: Path, option: dict[str, Any]) -
 
 def test_a_newer_layout_is_refused(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:
     board.post("a")
-    schema = board.engine._tables.schema
+    schema = tables_of(board.table.name).schema
     with engine.begin() as connection:
         connection.execute(sa.update(schema).values(layout=LAYOUT + 2, min_reader=LAYOUT + 1))
     other = jobboard.fetch("board", board_conf)
@@ -161,102 +144,84 @@ def test_a_newer_layout_is_refused(board: JobBoard, board_conf: dict[str, Any], 
     other.close()
 
 
-def test_an_older_layout_is_brought_up_to_date_by_setup_alone(
-    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH")
-    jobs = board.post_many([{"name": "a", "priority": name} for name in names])
-    for job in jobs[1:3]:
-        board.claim(job, "anna")
-        board.abandon(job, "anna", error=f"{job.uuid} 'broke'")
-    trashed = [board.post("b") for _ in range(3)]
-    for job in trashed:
-        board.cancel(job)
-    board.purge(trashed[0])
+OLD = 0
+"""A layout before the first, made up to be upgraded: it counts no retries, and has another index of jobs by name."""
+
+
+@pytest.fixture
+def older(board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have the tables be of that layout, with a job; the steps that are taken from then on."""
+    table = board.table
+    board.post("a", details={"n": 1})
     board.close()
-    table, schema = board.table, board.engine._tables.schema
+    # Its own table: an engine that reads the new one knows of more columns than are there.
+    index = sa.Index(f"{table.name}_by_name", sa.Table(table.name, sa.MetaData(), sa.Column("name")).c.name)
     with engine.begin() as connection:
-        # As layout 1 had them.
-        if engine.dialect.name == "sqlite":
-            for name in ("by_name", "by_name_grouped", "by_group"):
-                connection.exec_driver_sql(f"DROP INDEX {table.name}_{name}")
-            connection.exec_driver_sql(f"CREATE INDEX {table.name}_by_name ON {table.name} (board, state, name)")
-        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN error TEXT")
-        old = sa.table(table.name, sa.column("uuid"), sa.column("error"))
-        for job in jobs[1:3]:
-            connection.execute(sa.update(old).where(old.c.uuid == job.uuid).values(error=job.error))
-        for column in ("errors", "job_group", "key_until"):
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN {column}")
-        # As layout 2 had them.
-        drop = "DROP INDEX {}" if has_partial_indexes(engine.dialect) else f"DROP INDEX {{}} ON {table.name}"
-        connection.exec_driver_sql(drop.format(f"{table.name}_trash"))
-        connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN gone_on")
-        for name in ("trash", "purged"):
-            connection.exec_driver_sql(f"CREATE INDEX {table.name}_{name} ON {table.name} (board, state, modified_on)")
-        for name, columns in (("serving", "board, priority, id, state"), ("wake", "board, wake_at")):
-            connection.exec_driver_sql(drop.format(f"{table.name}_{name}"))
-            connection.exec_driver_sql(f"CREATE INDEX {table.name}_{name} ON {table.name} ({columns})")
-        connection.execute(sa.update(table).values(priority=table.c.priority // 50))
-        connection.execute(sa.update(schema).values(layout=1, min_reader=1))
+        index.drop(connection)
+        index.create(connection)
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN retries")
+        connection.execute(sa.update(tables_of(board.table.name).schema).values(layout=OLD, min_reader=OLD))
+    steps: list[str] = []
+
+    def upgrade(connection: sa.Connection, tables: Any) -> None:
+        steps.append("upgrade")
+        there = sa.inspect(connection)
+        if "retries" not in {column["name"] for column in there.get_columns(tables.jobs.name)}:
+            connection.exec_driver_sql(f"ALTER TABLE {tables.jobs.name} ADD COLUMN retries INTEGER NOT NULL DEFAULT 0")
+        if {each["name"]: each["column_names"] for each in there.get_indexes(table.name)}.get(index.name) == ["name"]:
+            index.drop(connection)
+
+    monkeypatch.setattr(layout, "UPGRADES", {OLD: upgrade})
+    return steps
+
+
+def test_an_older_layout_is_upgraded_by_setup_alone(
+    older: list[str], board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = jobboard.fetch("board", board_conf)
-    with pytest.raises(JobFailure, match="older layout 1; `jobboard setup` updates them"):
+    with pytest.raises(JobFailure, match=f"older layout {OLD}; `jobboard setup` updates them"):
         other.connect()
+    assert older == []
 
     def killed(*args: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "_record", killed)
+        patch.setattr(layout, "_record", killed)
         with pytest.raises(KeyboardInterrupt):
             other.setup()
-    # Once more, as when it was killed just before its end; and as nothing is left to do.
+    # Again, as after it was killed just before its end; and where nothing is left to do.
+    schema = tables_of(board.table.name).schema
     for _ in range(2):
         other.setup()
         with engine.connect() as connection:
             assert connection.execute(sa.select(schema.c.layout, schema.c.min_reader)).all() == [(LAYOUT, MIN_READER)]
-            columns = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-            indexes = {index["name"]: index["column_names"] for index in sa.inspect(connection).get_indexes(table.name)}
-        assert columns == {column.name for column in table.columns}
-        assert indexes[f"{table.name}_trash"] == ["board", "gone_on", "id"]
-        assert f"{table.name}_purged" not in indexes
-        assert indexes[f"{table.name}_serving"] == ["board", "priority", "id"]
-        assert indexes[f"{table.name}_wake"] == ["board", "wake_at", "state"]
-        assert indexes[f"{table.name}_by_name"][-2:] == ["priority", "id"]
-        assert (f"{table.name}_by_name_grouped" in indexes) == (engine.dialect.name == "sqlite")
-        grouped = ["name", "job_group", "priority", "id"]
-        assert [each for each in indexes[f"{table.name}_by_group"] if each in grouped] == grouped
-    read = jobboard.fetch("board", board_conf)
-    read.connect()
-    assert [(job.uuid, job.priority) for job in read.iterjobs()] == [
-        (job.uuid, JobPriority.convert(name)) for job, name in zip(jobs[::-1], names[::-1], strict=True)
-    ]
-    assert [failure[1:] for job in jobs for failure in read.get(job.uuid).errors] == [
-        (None, 1, f"{job.uuid} 'broke'") for job in jobs[1:3]
-    ]
-    assert [job.uuid for job in read.trashed()] == [trashed[2].uuid, trashed[1].uuid]
+    assert older == ["upgrade"] * 2
+    other.connect()
+    job = other.claim_next("anna", names=["a"])
+    assert (job.details, job.retries) == ({"n": 1}, 0)
+    other.close()
     with engine.connect() as connection:
-        purged = connection.execute(sa.select(table.c.uuid).where(table.c.gone_on < 0)).all()
-    assert purged == [(trashed[0].uuid,)]
-    assert read.claim_next("anna").uuid == jobs[-1].uuid
-    read.close()
+        indexes = {each["name"]: each["column_names"] for each in sa.inspect(connection).get_indexes(board.table.name)}
+    assert indexes[f"{board.table.name}_by_name"][-3:] == ["name", "priority", "id"]
 
 
-def test_a_migration_that_fails_leaves_the_layout_as_it_was(
-    board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+def test_an_upgrade_that_fails_leaves_the_layout_as_it_was(
+    older: list[str], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with engine.begin() as connection:
-        connection.execute(sa.update(board.engine._tables.schema).values(layout=LAYOUT - 1))
-
     def fail(connection: sa.Connection, tables: Any) -> None:
         raise JobFailure("no")
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", {LAYOUT - 1: fail})
     other = jobboard.fetch("board", board_conf)
-    with pytest.raises(JobFailure, match="no"):
-        other.setup()
-    monkeypatch.setattr(migrations, "MIGRATIONS", {LAYOUT - 1: lambda connection, tables: None})
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "UPGRADES", {OLD: fail})
+        with pytest.raises(JobFailure, match="no"):
+            other.setup()
+    with pytest.raises(JobFailure, match="older layout"):
+        other.connect()
     other.setup()
     other.connect()
+    assert other.job_count == 1
     other.close()
 
 

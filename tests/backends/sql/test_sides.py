@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobboard.backends.sql.statements import TIDIED
+from jobboard.backends.sql.store import TIDIED
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
 

@@ -15,7 +15,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
-from jobboard.sql import silence
+from jobboard.sql import connections
 from jobboard.taskloop import TaskLoop
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
@@ -25,7 +25,7 @@ from tests.conftest import DRIVERS, Refused
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
 OPTIONS = {"retry_for": 3, "claim_ttl": 3}
-ASKED = {"postgresql": b"pg_stat_activity", "mariadb": b"PROCESSLIST"}
+DEADLINE = connections.deadline(3, 3)
 
 
 def both(claim_ttl: float) -> pytest.MarkDecorator:
@@ -58,10 +58,15 @@ def far(
 
 @pytest.fixture
 def in_time() -> Iterator[None]:
-    """A call may take as long as it is repeated, and 5 seconds."""
+    """A call may take as long as it is repeated, and 10 seconds."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < OPTIONS["retry_for"] + 5
+    assert time.monotonic() - began < OPTIONS["retry_for"] + 10
+
+
+def passed(seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    return bool(eventually(lambda: time.monotonic() > until, seconds + 5))
 
 
 @both(3)
@@ -79,19 +84,6 @@ def test_consume_whose_reply_is_lost(far: JobBoard, proxy: FaultyProxy, decisive
     far.consume(job, "anna")
     assert fault.happened
     assert far.job_count == 0
-
-
-def test_where_no_thread_can_be_started_to_ask(
-    far: JobBoard, proxy: FaultyProxy, decisive: bytes, refused: Refused, in_time: None
-) -> None:
-    """It is asked as soon as one can."""
-    refused.add("*-asker")
-    fault = proxy.silence("request", matching=decisive)
-    meanwhile = Background(lambda: eventually(lambda: refused.times) and refused.clear())
-    job = far.post("a")
-    meanwhile.wait()
-    assert fault.happened
-    assert [each.uuid for each in far.iterjobs()] == [job.uuid]
 
 
 def test_no_lock_of_a_silent_connection_stays(far: JobBoard, proxy: FaultyProxy, in_time: None) -> None:
@@ -121,11 +113,11 @@ def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyP
     far.post_many([{"name": "a"}] * 3)
     claims = [job.claim for job in far.claim_many("anna", 3)]
     ends = [claim.deadline for claim in claims]
-    fault = proxy.silence("request", matching=b"SKIP LOCKED")
+    fault = proxy.silence("request", matching=b"skip locked")
     eventually(lambda: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
     assert boottime() < min(ends)
     assert fault.happened
-    assert far.engine.store.links.watch.silences
+    assert far.engine.store.links.apart.watch.cuts
     assert not any(claim.lost for claim in claims)
 
 
@@ -152,89 +144,51 @@ def test_close_while_many_threads_have_silent_connections(far: JobBoard, proxy: 
     assert took < 10
 
 
-def test_close_of_a_silent_connection_as_the_watching_ends(
-    far: JobBoard, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    far.post("a")
-    watch = far.engine.store.links.watch
-    wake = watch.wake
-
-    def slowly() -> bool:
-        """Whoever watches has a turn before what follows."""
-        watched: bool = wake()
-        eventually(lambda: not watch.awake or any(line.busy for line in watch._lines))
-        return watched
-
-    monkeypatch.setattr(watch, "wake", slowly)
-    proxy.silence_all()
-    Background(far.close).wait(10)
-
-
 @both(3)
-def test_close_where_no_thread_can_be_started(
-    far: JobBoard,
-    proxy: FaultyProxy,
-    refused: Refused,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def test_close_of_idle_connections_needs_no_answer(
+    far: JobBoard, proxy: FaultyProxy, refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As at the end of the interpreter."""
-    monkeypatch.setattr(silence, "_IDLE", 0.1)
+    """As at the end of the interpreter, where no thread can be started that would end a request."""
     far.post("a")
     watch = far.engine.store.links.watch
     assert eventually(lambda: not watch.awake)
     refused.add("*-connections")
     proxy.silence_all()
     Background(far.close).wait(10)
-    assert refused.times
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_one_who_sleeps_is_still_woken(
     far: JobBoard, proxy: FaultyProxy, make_board: Callable[..., Any], backend: str
 ) -> None:
+    looks = proxy.counter({"postgresql": b"LISTEN", "mariadb": b"skip locked"}[backend])
     with ThreadPoolExecutor(1) as pool:
-        sleeping = pool.submit(far.claim_next, "anna", timeout=30)
-        store = far.engine.store
-        if backend == "postgresql":
-            eventually(lambda: store.waiter._ear is not None and store.waiter._ear.listens)
-        else:
-            # Its own beside this thread's: one that is just being made is another story.
-            eventually(lambda: sum(not link.line.busy for link in list(store.links._open)) == 2)
-        proxy.silence_all()
-        near = make_board()
-        near.post("a")
-        assert sleeping.result(8).name == "a"
-        if backend == "postgresql":
-            # And those after it, by a call.
-            calls = proxy.counter(b"LISTEN")
+        for name in ("a", "b"):
+            before = looks.count
             sleeping = pool.submit(far.claim_next, "anna", timeout=30)
-            eventually(lambda: far.engine.store.waiter._ear.listens)
-            near.post("b")
-            assert sleeping.result(8).name == "b"
-            assert calls.count <= 1
+            if name == "a":
+                eventually(lambda: looks.count > before and far.engine.store.links.idle)  # noqa: B023
+                proxy.silence_all()
+            make_board().post(name)
+            assert sleeping.result(15).name == name
 
 
-def wait_for_three_looks(proxy: FaultyProxy, backend: str) -> None:
-    looks = proxy.counter(ASKED[backend])
-    eventually(lambda: looks.count >= 3)
-
-
-@pytest.mark.parametrize("far", [("client", 3)], indirect=True, ids=["client"])
 def test_who_waits_for_a_lock_is_no_silent_one(
-    far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine
+    proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any], engine: sa.Engine
 ) -> None:
-    job = far.post("a")
+    """It waits in turns that are shorter than the deadline."""
+    board = make_board(board=proxy.uri_for(board_conf["board"]), retry_for=20, claim_ttl=3)
+    job = board.post("a")
     with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
-        table = far.table
+        table = board.table
         locker.execute(sa.select(table.c.id).where(table.c.uuid == job.uuid).with_for_update())
-        claim = pool.submit(far.claim, job, "anna")
-        wait_for_three_looks(proxy, backend)
+        claim = pool.submit(board.claim, job, "anna")
+        assert passed(2 * DEADLINE)
         assert not claim.done()
         locker.rollback()
         assert claim.result(20).token
-    assert far.engine.store.links.watch.silences == 0
-    assert far.get(job.uuid).attempts == 1
+    assert board.engine.store.links.watch.cuts == 0
+    assert board.get(job.uuid).attempts == 1
 
 
 LOCKS = {
@@ -253,12 +207,12 @@ def test_a_setup_that_waits_for_another_is_no_silent_one(
     far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine, board_conf: dict[str, Any]
 ) -> None:
     """And it waits for as long as the other takes."""
-    lock, unlock = (text.format(far.engine._tables.prefix) for text in LOCKS[backend])
+    lock, unlock = (text.format(far.engine.store.tables.prefix) for text in LOCKS[backend])
     board = jobboard.fetch("board", {**board_conf, "board": proxy.uri_for(board_conf["board"]), "retry_for": 1})
     with ThreadPoolExecutor(1) as pool, engine.connect() as locker:
         locker.exec_driver_sql(lock)
         setup = pool.submit(board.setup)
-        wait_for_three_looks(proxy, backend)
+        assert passed(2 * DEADLINE)
         assert not setup.done()
         locker.exec_driver_sql(unlock)
         setup.result(20)

@@ -181,7 +181,7 @@ class TestAnotherDatabase:
             try:
                 connection.exec_driver_sql(f"CREATE DATABASE {name}")
                 other = sa.create_engine(engine.url.set(database=name))
-                board.engine._tables.metadata.create_all(other)
+                board.engine.store.tables.metadata.create_all(other)
                 self.elsewhere(board, other, verbs)
                 if backend == "mariadb":
                     with engine.connect() as moved:
@@ -197,7 +197,7 @@ class TestAnotherDatabase:
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE SCHEMA tenant")
             connection.exec_driver_sql("SET LOCAL search_path TO tenant")
-            board.engine._tables.metadata.create_all(connection)
+            board.engine.store.tables.metadata.create_all(connection)
         with engine.connect() as connection:
             board.post("here", connection=connection)
             connection.exec_driver_sql("SET LOCAL search_path TO tenant, public")

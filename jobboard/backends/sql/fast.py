@@ -1,0 +1,436 @@
+"""Fast paths: the plain case of a verb in one request, or in one short transaction on SQLite.
+
+The statements stand in ``postgresql.sql``, ``mariadb.sql`` and ``sqlite.sql``. A fast path does the whole call and
+stores its answer, or does nothing and leaves the call to the engine. MySQL has no fast paths.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from jobboard import states
+from jobboard.backends.sql.rows import Row, record_of, stored_of
+from jobboard.backends.sql.starts import Point, Starts, Told
+from jobboard.backends.sql.statements import Statement, Statements
+from jobboard.backends.sql.tables import RECORD
+from jobboard.engine import ClaimTerms, Stored
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.logs import Log
+from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.sql.connections import ConstraintViolated, Link, Links
+from jobboard.sql.dialects import Database
+from jobboard.states import CONSUME, serving_order
+
+LOG = Log(__name__)
+
+T = TypeVar("T")
+
+SOON = 50_000
+"""µs until the next look at ready jobs that others hold."""
+
+MOST_NAMES = 20
+"""For how many names a take on MariaDB may look: its text has a part for each."""
+
+SPARE = 8
+"""How many more jobs of several names than wanted a take on MariaDB looks at. PostgreSQL's text has that number."""
+
+Params = dict[str, Any]
+
+
+class Looks(NamedTuple):
+    """The statement of a take, the statement that tells why the take has found nothing, and their arguments."""
+
+    take: Statement
+    nothing: Statement
+    params: Params
+
+
+class FastPaths(abc.ABC):
+    """See the fast paths of :class:`~jobboard.engine.Store`.
+
+    :param base: the arguments of all statements: ``board`` and ``channel``.
+    :param notify: whether a post wakes the listeners of the channel.
+    """
+
+    def __init__(self, links: Links, statements: Statements, base: Mapping[str, Any], notify: bool) -> None:
+        self._links = links
+        self._statements = statements
+        self._base = base
+        self._starts = Starts()
+        self._told = {"notify": statements.text("post_notify")} if notify else {}
+
+    def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
+        params = {**_slot(nonce), "answer": f"* {len(drafts)}"}
+        first = drafts[0]
+        if len(drafts) == 1 and first.due is None and first.delay is None:
+            rows = self._do(self._statements.made("post", **self._told), {**params, **_row(first)})
+        else:
+            several = self._statements.made("post_many", **self._told)
+            rows = self._do(several, {**params, "drafts": self._packed([_row(draft) for draft in drafts])})
+        if not rows:
+            return None
+        places = {uuid: (id_, tag, now) for uuid, id_, tag, now, *_ in rows}
+        return [_posted(draft, *places[draft.uuid]) for draft in drafts]
+
+    def take(
+        self, lease: ClaimTerms, limit: int, names: Sequence[str] | None, readable: int, nonce: Nonce
+    ) -> tuple[list[Stored], int | None] | None:
+        looks = self._looks(names, limit)
+        if looks is None:
+            return None
+        params = {**_slot(nonce), **lease._asdict(), **looks.params, "readable": readable, "limit": limit}
+        claims: list[Stored] | None = []
+        if (point := self._point(names, readable)) is not None:
+            take, more = self._since(point, names, limit)
+            claims = self._claimed(take, {**params, **more})
+        if claims == []:
+            claims = self._claimed(looks.take, params)
+        if claims is None:
+            return None
+        if claims:
+            return sorted(claims, key=lambda claim: serving_order(claim.record)), None
+        [(now, event, has_rules, busy)] = self._read(looks.nothing, {**self._base, **params})
+        # The engine sweeps. And of several names it finds the jobs behind those that others hold.
+        if has_rules or (event is not None and event <= now) or (busy and names is not None and len(names) > 1):
+            return None
+        left = None if event is None else event - now
+        return [], left if not busy else SOON if left is None else min(left, SOON)
+
+    def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
+        claims = self._claimed(self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid})
+        return claims[0] if claims else None
+
+    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+        if any(act.verb != CONSUME for act in acts):
+            return False
+        claims = self._claims([(act.uuid, act.holder.token) for act in acts])
+        params = {**_slot(nonce), **claims, "answer": f"* {len(acts)}", "count": len(acts)}
+        kept = [
+            {"uuid": act.uuid, "keep": act.keep, "refused": act.refused, "result": act.result}
+            for act in acts
+            if act.keep
+        ]
+        more = {"outcomes": self._statements.text("consume_outcomes")} if kept else {}
+        return self._ended(self._statements.made("consume", **more), {**params, "outcomes": self._packed(kept)})
+
+    def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
+        params = {**self._claims(held), "handle": handle, "ttl": ttl}
+        renewed = {(uuid, token) for *_, uuid, token in self._renewed(params) or ()}
+        return [claim for claim in held if claim not in renewed]
+
+    # What differs from database to database
+
+    @abc.abstractmethod
+    def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
+        """Run a statement as a transaction.
+
+        :raises ConstraintViolated: it has done nothing.
+        """
+
+    def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
+        """Run a statement that claims jobs; return None if it was refused."""
+        rows = self._do(statement, params)
+        return None if rows is None else [stored_of(row) for row in rows]
+
+    def _ended(self, statement: Statement, params: Params) -> bool:
+        """Run a statement that ends claims; return whether it has ended them all."""
+        return bool(self._do(statement, params))
+
+    def _renewed(self, params: Params) -> Sequence[Row] | None:
+        """Renew claims; return rows that end with a uuid and a token."""
+        return self._do(self._statements["renew"], params)
+
+    def _read(self, statement: Statement, params: Params) -> Sequence[Row]:
+        """Run a statement that only reads."""
+
+        def work(link: Link) -> Sequence[Row]:
+            rows = link.rows(statement, params)
+            link.end_read()
+            return rows
+
+        return self._links.run(work)
+
+    @abc.abstractmethod
+    def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
+        """Return the statements of a take; None: only the engine can do it."""
+
+    def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
+        """Return the statement of a take that begins at a starting point, and its arguments."""
+        raise NotImplementedError
+
+    def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
+        """Return the statement of a survey, and its arguments."""
+        raise NotImplementedError
+
+    @staticmethod
+    @abc.abstractmethod
+    def _listed(values: Sequence[str]) -> Any:
+        """Return a list as an argument."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
+        """Return rows as an argument."""
+
+    # Parts
+
+    def _do(self, statement: Statement, params: Params) -> Sequence[Row] | None:
+        """Run a statement as a transaction; return None if it was refused."""
+        return self._tried(lambda link: self._write(link, statement, {**self._base, **params}))
+
+    def _tried(self, work: Callable[[Link], T]) -> T | None:
+        """Do some work as one transaction; return None if it was refused."""
+        try:
+            return self._links.run(work)
+        except ConstraintViolated:
+            return None
+
+    def _point(self, names: Sequence[str] | None, readable: int) -> Point | None:
+        """Return where a take begins; None: at the beginning."""
+
+        def survey(since: Point) -> Told:
+            statement, params = self._surveying(since, names)
+            rows = self._read(statement, {**self._base, **params, "readable": readable})
+            _, _, highest, event, now, ran = rows[-1]
+            return Told(now, [(row[0], row[1]) for row in rows if row[0] is not None], highest, event, ran)
+
+        return self._starts.of(names).point(survey)
+
+    def _claims(self, claims: Sequence[tuple[str, int | None]]) -> Params:
+        return {
+            "uuids": self._listed([uuid for uuid, _ in claims]),
+            "claims": self._listed([f"{uuid} {token}" for uuid, token in claims]),
+        }
+
+
+class PostgreSQLPaths(FastPaths):
+    def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
+        return link.single(statement, params)
+
+    def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
+        st = self._statements
+        if names is None:
+            ready, params = st.text("take_any"), {}
+        elif len(names) == 1:
+            ready, params = st.text("take_of_name"), {"name": names[0]}
+        else:
+            ready, params = st.made("take_of_names", limit=str(limit)).text, {"names": "\n".join(names)}
+        return Looks(st.made("take", ready=ready, limit=str(limit)), st.made("take_nothing", ready=ready), params)
+
+    def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
+        parts, params = self._ranges(point, names)
+        ready = self._statements.text("take_since", some=str(2 * limit + SPARE), **parts)
+        since = self._statements.text("since")
+        return self._statements.made("take", ready=ready, since=since, limit=str(limit)), params
+
+    def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
+        parts, params = self._ranges(point, names)
+        return self._statements.made("survey", **parts), params
+
+    def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[dict[str, str], Params]:
+        st, lists = self._statements, zip(("priorities", "ids", "pasts"), zip(*point.ranges, strict=True), strict=True)
+        params = {**point.instants, **{name: f"{{{','.join(map(str, values))}}}" for name, values in lists}}
+        if names is None:
+            return {"ranges": st.text("ranges")}, params
+        parts = {"ranges": st.text("ranges_of_names"), "of_each": st.text("of_each"), "of_any": st.text("of_any")}
+        return parts, {**params, "names": "\n".join(names)}
+
+    # To write out an array costs the driver more than to split a text does the server.
+
+    @staticmethod
+    def _listed(values: Sequence[str]) -> Any:
+        return ",".join(values)
+
+    @staticmethod
+    def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
+        return json.dumps(rows, ensure_ascii=False)
+
+
+class MariaDBPaths(FastPaths):
+    def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
+        return _unpacked(link.compound(statement, params))
+
+    def _read(self, statement: Statement, params: Params) -> Sequence[Row]:
+        return _unpacked(super()._read(statement, params))
+
+    def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
+        def work(link: Link) -> list[Stored]:
+            link.begin()
+            rows = _unpacked(link.rows(statement, {**self._base, **params}))
+            if not rows:
+                link.rollback()
+                return []
+            now = rows[0][-1]
+            claims = [_claim_of(row, params, now) for row in rows]
+            told = {
+                "now": now,
+                "ids": [record.sequence for record, *_ in claims],
+                "answer": ",".join([f"{record.uuid} {record.token}" for record, *_ in claims]),
+            }
+            link.compound(self._statements["claimed"], {**self._base, **params, **told})
+            return claims
+
+        return self._tried(work)
+
+    def _ended(self, statement: Statement, params: Params) -> bool:
+        return self._do(statement, params) is not None
+
+    def _renewed(self, params: Params) -> Sequence[Row] | None:
+        def work(link: Link) -> Sequence[Row]:
+            link.begin()
+            rows = _unpacked(link.rows(self._statements["renew_locked"], {**self._base, **params}))
+            if rows:
+                link.count(self._statements["renew"], {**params, "ids": [row[0] for row in rows]})
+            link.commit()
+            return rows
+
+        return self._tried(work)
+
+    def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
+        st = self._statements
+        if names is None:
+            return Looks(st.made("take", index="ready"), st.made("take_nothing", index="ready"), {})
+        if len(names) > MOST_NAMES:
+            return None
+        nothing = st.made("take_nothing", index="by_name", of_names=st.text("take_of_names"))
+        params: Params = {"names": names}
+        if len(names) == 1:
+            take = st.made("take", index="by_name", of_names=st.text("take_of_names"))
+        else:
+            take = st.union("take_of", len(names))
+            params |= {"some": limit + SPARE, **{f"one{i}": name for i, name in enumerate(names)}}
+        return Looks(take, nothing, params)
+
+    def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
+        st, (number, parts, params) = self._statements, self._ranges(point, names)
+        returned = st.text("returned", of_names="" if names is None else st.text("take_of_names"))
+        ones = st.ones("take_since", number, **parts)
+        take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
+        return take, {**params, "some": 2 * limit + SPARE}
+
+    def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
+        number, parts, params = self._ranges(point, names)
+        return self._statements.union("survey", number, **parts), params
+
+    def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
+        """Return how many selects there are, one for each name and range, with their parts and arguments."""
+        params: Params = dict(point.instants)
+        ones = [(name, *bounds) for name in ([None] if names is None else names) for bounds in point.ranges]
+        for i, one in enumerate(ones):
+            params |= zip((f"one{i}_{each}" for each in ("name", "priority", "id", "past")), one, strict=True)
+        if names is None:
+            return len(ones), {"index": "ready"}, params
+        return len(ones), {"index": "by_name", "of_one": self._statements.text("of_one")}, {**params, "names": names}
+
+    @staticmethod
+    def _listed(values: Sequence[str]) -> Any:
+        return values
+
+    @staticmethod
+    def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
+        # As bytes: in a text the driver looks at each character.
+        return json.dumps([list(row.values()) for row in rows], ensure_ascii=False).encode()
+
+
+class SQLitePaths(FastPaths):
+    def _point(self, names: Sequence[str] | None, readable: int) -> Point | None:
+        # A deletion leaves no entries.
+        return None
+
+    def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
+        link.begin()
+        if params.get("outcomes", "[]") != "[]":
+            link.count(self._statements["consume_outcomes"], params)
+        rows = link.rows(statement, params)
+        if len(rows) < params.get("count", 1):
+            link.rollback()
+            return []
+        if "call" in params:
+            answer = params.get("answer") or ",".join([f"{row[0]} {row[10]}" for row in rows])
+            if not link.count(self._statements["keep_answer"], {**params, "answer": answer}):
+                raise ConstraintViolated("this call was overtaken by its repetition")
+        link.commit()
+        return rows
+
+    def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
+        st = self._statements
+        ready = st.text("take_any" if names is None else "take_of_names")
+        return Looks(st.made("take", ready=ready), st["take_nothing"], {"names": json.dumps(names)})
+
+    @staticmethod
+    def _listed(values: Sequence[str]) -> Any:
+        return json.dumps(values)
+
+    @staticmethod
+    def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
+        return json.dumps([list(row.values()) for row in rows], ensure_ascii=False)
+
+
+def fast_paths(
+    links: Links, product: Database, statements: Statements, base: Mapping[str, Any], notify: bool
+) -> FastPaths | None:
+    """Return the fast paths of a database; None: there are none."""
+    kind: type[FastPaths]
+    if product.dialect.name == "postgresql":
+        kind = PostgreSQLPaths
+    elif product.compound and _takes_compounds(links, statements):
+        kind = MariaDBPaths
+    elif product.dialect.driver == "pysqlite" and product.dialect.update_returning:
+        kind = SQLitePaths
+    else:
+        return None
+    return kind(links, statements, base, notify)
+
+
+def _takes_compounds(links: Links, statements: Statements) -> bool:
+    """Return whether the server takes compound statements. In its Oracle mode MariaDB spells them in another way."""
+    try:
+        links.run(lambda link: link.compound(statements["compound"], {}))
+    except ConnectionFailure:
+        raise
+    except JobFailure as error:
+        LOG.info("the server refuses compound statements (%s), so there are no fast paths", error)
+        return False
+    return True
+
+
+def _claim_of(row: Row, lease: Params, now: int) -> Stored:
+    """Return the job in a row of ``{record}, tag``, as the claim leaves it."""
+    _, record = states.claim(record_of(row), now, lease["who"], lease["keeper"], now + lease["ttl"])
+    assert record is not None
+    return Stored(record, (row[3], row[RECORD] + 1))
+
+
+def _posted(draft: Draft, id_: int, tag: int, now: int) -> Stored:
+    return Stored(draft.record(id_, now), (id_, tag))
+
+
+def _row(draft: Draft) -> dict[str, Any]:
+    uuid, name, priority, _, version, posting, max_attempts, delay, due, _, group, *_ = draft
+    return {
+        "uuid": uuid,
+        "name": name,
+        "priority": priority,
+        "version": version,
+        "max_attempts": max_attempts,
+        "job_group": group,
+        "due": due,
+        "delay": delay,
+        # The longest comes last: MariaDB finds the columns behind it only by reading it.
+        "posting": posting,
+    }
+
+
+def _slot(nonce: Nonce) -> Params:
+    return {"handle": nonce.handle, "slot": nonce.slot, "call": nonce.call}
+
+
+def _unpacked(rows: Sequence[Row]) -> list[Row]:
+    """:raises ConstraintViolated: a row is longer, as JSON, than max_allowed_packet, and NULL: the engine reads it by
+    columns."""
+    if any(row[0] is None for row in rows):
+        raise ConstraintViolated("a row is too long for one packet")
+    return [json.loads(row[0])[1:] for row in rows]

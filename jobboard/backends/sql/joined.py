@@ -1,0 +1,200 @@
+"""Transactions of callers, ``connection=``: which of them a board works in, and what follows when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from jobboard.backends.sql.statements import Statement
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.retry import retrying
+from jobboard.sql.connections import Link, Links
+from jobboard.sql.dialects import Database, database
+from jobboard.sql.expressions import Place
+from jobboard.sql.runners import Runner
+from jobboard.sql.transactions import Transaction, begin_writing, check_savepoint, leads_to
+
+LOG = logging.getLogger(__name__)
+
+NAME = "connection="
+"""The name of such a transaction in errors."""
+
+SNAPSHOTS = ("repeatable read", "serializable")
+"""Levels at which a transaction on PostgreSQL sees what was there when it began, and fails where that has changed."""
+
+
+class CallersTransactions:
+    """The transactions of callers in which an open board works.
+
+    :param links: the board's own connections, which lead to its tables.
+    :param remedy: the command that creates missing tables.
+    :param notifies: whether a commit wakes listeners.
+    :param retry_for: for how many seconds the board repeats a request of its own.
+    :param rest: sleeps for some seconds between two such requests.
+    """
+
+    def __init__(
+        self,
+        table: sa.Table,
+        product: Database,
+        links: Links,
+        remedy: str,
+        notifies: bool,
+        retry_for: float,
+        rest: Callable[[float], None],
+    ) -> None:
+        self._table = table
+        self._product = product
+        self._links = links
+        self._remedy = remedy
+        self._notifies = notifies
+        self._retry_for = retry_for
+        self._rest = rest
+        level: list[sa.ColumnElement[str]] = []
+        if product.dialect.name == "postgresql":
+            level = [sa.literal_column("current_setting('transaction_isolation')")]
+        # As text: on an engine of the caller's, SQLAlchemy's "begin" could have a listener that locks an SQLite file.
+        self._find = Statement("place", str(sa.select(Place(table), *level).compile(dialect=product.dialect)))
+        self._place: object = None
+
+    @contextlib.contextmanager
+    def begun(self, given: object) -> Iterator[Runner]:
+        """Give the caller's transaction for a block, ready to be written in. Nothing is committed there.
+
+        :raises TypeError: it is no connection and no session.
+        :raises JobFailure: it can't be used for this board, or it has lost against another transaction.
+        """
+        with self._transaction(given).joined(self._remedy) as run:
+            self._check_kind(run.connection)
+            try:
+                begin_writing(run.connection, self._table)
+            finally:
+                # It may be a place where there is no such table.
+                self._check_place(run)
+            yield run
+
+    def after_commit(self, given: object, done: Callable[[], None], undone: Callable[[], None]) -> None:
+        """Call ``done`` after the caller's transaction was committed, ``undone`` after it was rolled back."""
+        connection = self._transaction(given).connection()
+        sequels = _sequels.get(connection)
+        if sequels is None:
+            sequels = _sequels[connection] = _Sequels(connection)
+        sequels.add(connection, done, undone)
+
+    def _transaction(self, given: object) -> Transaction:
+        return Transaction(given, NAME, clause=self._table)
+
+    def _check_kind(self, connection: Connection) -> None:
+        """:raises JobFailure: the connection is to another product, or its transaction can't take verbs in."""
+        there, here = connection.dialect, self._product.dialect
+        if type(database(there)) is not type(self._product):
+            raise JobFailure(f"{NAME} leads to {there.name}, and the board is in {here.name}")
+        if self._product.exclusive:
+            check_savepoint(connection, NAME)
+        if self._notifies and isinstance(connection.get_transaction(), sa.TwoPhaseTransaction):
+            raise JobFailure(
+                f"PostgreSQL prepares no transaction that wakes waiters: open the board with notify=false for {NAME} "
+                "in two phases"
+            )
+
+    def _check_place(self, run: Runner) -> None:
+        """:raises JobFailure: a connection does not lead to the tables of this board, or its transaction does not see
+        what others commit."""
+        there, level = leads_to(run, self._find)
+        if level and level[0] in SNAPSHOTS:
+            raise JobFailure(
+                f"{NAME} is in a transaction at {level[0].upper()}, which would take no notice of claims and keys that "
+                "others have written since it began: have it at READ COMMITTED, as by "
+                'engine.execution_options(isolation_level="READ COMMITTED")'
+            )
+        if there != self._place:
+            # Not asked for before, or no longer true: a server was restarted, or another has taken its place.
+            self._place = retrying(ConnectionFailure, self._retry_for, sleep=self._rest)(
+                self._links.run, self._own_place
+            )
+        if there != self._place:
+            raise JobFailure(
+                f"{NAME} leads to another database than the board's, or to another schema, or to a copy of it"
+            )
+
+    def _own_place(self, link: Link) -> object:
+        place, _ = leads_to(link, self._find)
+        link.end_read()
+        return place
+
+
+# The end of a transaction
+
+
+class _Sequel(NamedTuple):
+    """What follows the end of a transaction, for a verb at this depth of savepoints."""
+
+    depth: int
+    done: Callable[[], None]
+    undone: Callable[[], None]
+
+
+class _Sequels:
+    """What follows the end of one connection's transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._waiting: list[_Sequel] = []
+        # They stay for the connection's life: a listener can't be removed while it is called.
+        sa.event.listen(connection, "commit", self._commit)
+        sa.event.listen(connection, "rollback", lambda connection: self._undo(0))
+        sa.event.listen(connection, "rollback_savepoint", lambda connection, name, context: self._undo(_number(name)))
+        # These events come before the end, too. A prepared transaction is decided by then. If its commit fails, a claim
+        # that has ended in it comes back when its lease has lapsed.
+        sa.event.listen(connection, "commit_twophase", lambda connection, xid, is_prepared: self._committed())
+        sa.event.listen(connection, "rollback_twophase", lambda connection, xid, is_prepared: self._undo(0))
+
+    def add(self, connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
+        nested = connection.get_nested_transaction()
+        depth = _number(getattr(nested, "_savepoint", "")) if nested is not None else 0
+        self._waiting.append(_Sequel(depth, done, undone))
+
+    def _commit(self, connection: Connection) -> None:
+        if not self._waiting:
+            return
+        # SQLAlchemy's event comes before the commit. Nothing may be announced that could still fail, so the commit is
+        # done here; what SQLAlchemy then commits is empty.
+        dialect = connection.dialect
+        try:
+            dialect.do_commit(connection.connection)
+        except dialect.loaded_dbapi.Error as error:
+            # If it is committed all the same, the heartbeat finds that out. No event of a rollback follows.
+            self._undo(0)
+            of_driver = dialect.loaded_dbapi.Error
+            raise sa.exc.DBAPIError.instance("COMMIT", None, error, of_driver, dialect=dialect) from error
+        self._committed()
+
+    def _committed(self) -> None:
+        sequels, self._waiting = self._waiting, []
+        for sequel in sequels:
+            try:
+                sequel.done()
+            except Exception:
+                # What is committed stays committed, and the caller's commit has not failed.
+                LOG.exception("after the commit of a caller's transaction")
+
+    def _undo(self, depth: int) -> None:
+        """Undo the verbs from this depth on: a savepoint takes along those that came after its begin."""
+        undone = [each for each in self._waiting if each.depth >= depth]
+        self._waiting = [each for each in self._waiting if each.depth < depth]
+        for each in undone:
+            each.undone()
+
+
+_sequels: weakref.WeakKeyDictionary[Connection, _Sequels] = weakref.WeakKeyDictionary()
+
+
+def _number(savepoint: str) -> int:
+    """Return the number of a savepoint, by its name: they are numbered as they begin."""
+    digits = savepoint.rpartition("_")[2]
+    return int(digits) if digits.isdigit() else 0

@@ -1,0 +1,767 @@
+-- MariaDB's statements, and MySQL's. How a text is written: see statements.py. What a column means: see tables.py.
+-- The isolation level is READ COMMITTED. Hints name the index where statistics could talk the optimiser out of it: a
+-- sort locks all that it reads.
+
+-- name: now
+-- The time at which the statement began: µs since 1970. UNIX_TIMESTAMP() repeats an hour when a summer ends.
+timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
+
+-- name: utf8
+-- Texts of JSON are read as the server's default has it.
+character set utf8mb4
+
+-- ==================================================================================================================
+-- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast.py.
+--
+-- Posts and ends are compound statements: a transaction with its commit in one request. A take is two: it locks jobs,
+-- and claims them. Each restates one transition of jobboard/states.py, and stores the answer of its call, by which a
+-- repetition of the call learns what the first try did. Where a statement changes nothing, or fails, the engine does
+-- the call. MySQL has no compound statements.
+--
+-- A lease or a delay that has ended is left to the sweep, which records a lapse. Where the gate has a value, the
+-- board has pauses or limits, and the engine decides. A row goes to the client as a JSON array, as each column costs
+-- the driver more. Its first element gives the array a collation, where those of the columns differ.
+-- ==================================================================================================================
+
+-- name: compound
+-- Shows whether the server takes compound statements.
+begin not atomic
+    declare l_has_rules bool;
+end
+
+-- name: has_rules
+exists (select 1 from {sides} where board = :board and {gate} and value is not null)
+
+-- name: stamp
+-- The stamp of an answer is indexed, and changes rarely.
+{now} div 600000000 * 600000000
+
+-- name: keep_answer
+-- Fails, as the key is taken, where the slot has this call's answer, or a later one.
+update {answers}
+set `call` = :call, attempt = 1, answer = :answer, stamp = {stamp}
+where handle = :handle and slot = :slot and `call` < :call;
+if row_count() = 0 then
+    insert into {answers} (handle, slot, `call`, answer, stamp) values (:handle, :slot, :call, :answer, {stamp});
+end if;
+
+-- name: post
+-- Posts one job that is ready at once.
+begin not atomic
+    {keep_answer}
+    insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
+        state, attempts, retries, token, created_on, modified_on)
+    values (:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
+        'UNCLAIMED', 0, 0, 0, {now}, {now})
+    returning json_array('', uuid, id, tag, created_on);
+    commit;
+end
+
+-- name: post_many
+-- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED. A posting comes
+-- last, as what stands behind it is found only by reading it.
+begin not atomic
+    {keep_answer}
+    insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
+        state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
+    select uuid, name, priority, version, posting, max_attempts, job_group, :board,
+        if(wake_at > {now}, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, {now}, {now},
+        if(wake_at > {now}, wake_at, null), if(wake_at > {now}, wake_at, null)
+    from (
+        select given.*, coalesce(due, {now} + delay) as wake_at
+        from json_table(convert(:drafts using utf8mb4), '$[*]' columns (
+            uuid varchar(64) {text} path '$[0]', name varchar(255) {text} path '$[1]', priority smallint path '$[2]',
+            version int path '$[3]', max_attempts int path '$[4]', job_group varchar(255) {text} path '$[5]',
+            due bigint path '$[6]', delay bigint path '$[7]', posting longtext character set utf8mb4 path '$[8]'
+        )) as given
+    ) as draft
+    returning json_array('', uuid, id, tag, created_on);
+    commit;
+end
+
+-- name: text
+-- As the columns have it.
+character set utf8mb4 collate utf8mb4_nopad_bin
+
+-- name: take
+-- Locks the first ready jobs. While a lease or a delay may have ended, there are none to take: the job of that may
+-- belong before the others.
+select json_array('' collate utf8mb4_bin, {record}, tag, {now})
+from {jobs} force index (`{prefix}_{index?}`)
+where board = :board and state = 'UNCLAIMED' and version <= :readable {of_names?} and not {overdue_there}
+order by priority, id
+limit :limit
+for update skip locked
+
+-- name: take_of_all
+-- The same of several names. It finds the first jobs of each without a lock, and a few more than wanted, as others may
+-- hold some. Then it locks them in that order up to the limit: if it sorted them, it would lock them all.
+select json_array('' collate utf8mb4_bin, {record}, tag, {now})
+from (
+    select id, priority from (
+        {ones?} {returned?}
+    ) as of_each
+    where not {overdue_there}
+    order by priority, id
+    limit :some
+) as first
+straight_join {jobs} force index (primary) on {jobs}.id = first.id
+where board = :board and state = 'UNCLAIMED'
+limit :limit
+for update skip locked
+
+-- name: take_of
+(
+    select id, priority
+    from {jobs} force index (`{prefix}_by_name`)
+    where board = :board and state = 'UNCLAIMED' and version <= :readable and name = :one
+    order by priority, id
+    limit :some
+)
+
+-- name: take_since
+-- From a starting point on: the first jobs of a range of priorities, and a few more. See starts.py.
+(
+    select id, priority
+    from {jobs} force index (`{prefix}_{index?}`)
+    where board = :board and state = 'UNCLAIMED' and version <= :readable {of_one?} and {in_range}
+    order by priority, id
+    limit :some
+)
+
+-- name: returned
+-- And the jobs that came back since.
+union (
+    select id, priority
+    from {jobs} force index (`{prefix}_returned`)
+    where board = :board and returned >= :returned and state = 'UNCLAIMED' and version <= :readable {of_names?}
+)
+
+-- name: survey
+-- The first unclaimed job of a range of priorities from a starting point on, leaving out those that came back since.
+(
+    select priority, id
+    from {jobs} force index (`{prefix}_{index?}`)
+    where board = :board and state = 'UNCLAIMED' and version <= :readable {of_one?} and {in_range}
+        and (returned is null or returned < :returned)
+    order by priority, id
+    limit 1
+)
+
+-- name: survey_all
+-- With the highest id, the first lease or delay that has ended, the time, and for how long this ran.
+select json_array('', first.priority, first.id, (select id from {jobs} where id >= :highest order by id desc limit 1), (
+    select wake_at
+    from {jobs} force index (`{prefix}_wake`)
+    where board = :board and wake_at <= {now} {since}
+    order by wake_at
+    limit 1
+), {now}, timestampdiff(microsecond, now(6), sysdate(6)))
+from (select 1) as one
+left join ({ones?}) as first on true
+
+-- name: since
+-- With a column that the index lacks, so that InnoDB compares each entry with the upper bound. By the index alone it
+-- would walk on through the dead entries of leases that had yet to end, to the next live one.
+and wake_at >= :wake and lock_until is not null
+
+-- name: in_range
+(priority = :one_priority and id >= :one_id or priority > :one_priority and priority < :one_past)
+
+-- name: of_one
+and name = :one_name
+
+-- name: overdue_there
+exists (select 1 from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at <= {now} {since?} limit 1)
+
+-- name: take_nothing
+-- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs.
+select json_array('', {now}, (
+    select wake_at
+    from {jobs} force index (`{prefix}_wake`)
+    where board = :board and wake_at is not null
+    order by wake_at
+    limit 1
+), {has_rules}, exists (
+    select 1
+    from {jobs} force index (`{prefix}_{index?}`)
+    where board = :board and state = 'UNCLAIMED' and version <= :readable {of_names?}
+))
+
+-- name: take_of_names
+and name in (:names)
+
+-- name: claim
+-- Locks one job that is unclaimed, or due.
+select json_array('' collate utf8mb4_bin, {record}, tag, {now})
+from {jobs} force index (`{prefix}_uuid`)
+where uuid = :uuid and board = :board and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+for update
+
+-- name: claimed
+-- Claims jobs that are locked. set_limit and pause wait for those who have locked the gate.
+begin not atomic
+    declare l_has_rules bool;
+    select value is not null into l_has_rules from {sides} where board = :board and {gate} lock in share mode;
+    if l_has_rules then
+        signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the board has rules';
+    end if;
+    {keep_answer}
+    update {jobs} force index (primary)
+    set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, :now), who = :who, keeper = :keeper,
+        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, tag = tag + 1, returned = null, spare = ''
+    where id in (:ids);
+    commit;
+end
+
+-- name: consume
+-- Consumes all of these claims, each given as "uuid token", and leaves their outcomes; or it fails. A claim whose
+-- lapse a sweep has recorded may end until another claims the job.
+begin not atomic
+    {keep_answer}
+    {outcomes?}
+    delete {jobs}
+    from {jobs} force index (`{prefix}_uuid`)
+    where uuid in (:uuids) and board = :board and {ends};
+    if row_count() <> :count or {has_rules} then
+        signal sqlstate '23000' set mysql_errno = 1062, message_text = 'not all of these claims end';
+    end if;
+    commit;
+end
+
+-- name: consume_outcomes
+insert into {outcomes} (uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
+    created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
+select uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
+    created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
+from json_table(convert(:outcomes using utf8mb4), '$[*]' columns (
+    uuid_ varchar(64) {text} path '$[0]', keep bigint path '$[1]',
+    refused longtext character set utf8mb4 path '$[2]', result longtext character set utf8mb4 path '$[3]'
+)) as given
+straight_join {jobs} force index (`{prefix}_uuid`) on uuid = uuid_ and board = :board
+where {ends};
+
+-- name: ends
+concat(uuid, ' ', token) in (:claims) and who is not null
+    and (state = 'UNCLAIMED' or state = 'CLAIMED' and lock_until > {now}) and (key_until is null or key_until <= {now})
+
+-- name: renew_locked
+-- Locks those of these claims that live, each given as "uuid token". It passes over the jobs that others hold.
+select json_array('', id, uuid, token)
+from {jobs} force index (`{prefix}_uuid`)
+where uuid in (:uuids) and board = :board and concat(uuid, ' ', token) in (:claims) and keeper = :handle
+    and state = 'CLAIMED' and lock_until > {now}
+for update skip locked
+
+-- name: renew
+update {jobs} force index (primary) set lock_until = {now} + :ttl, tag = tag + 1 where id in (:ids)
+
+-- ==================================================================================================================
+-- Reading: no statement here locks anything, but for those whose name ends with _locked.
+-- ==================================================================================================================
+
+-- name: clock
+select {now}
+
+-- name: read
+select {record}, {jobs}.tag, {now}
+from {jobs} force index (`{prefix}_uuid`)
+where uuid in (:uuids) and board = :board
+
+-- name: read_locked
+{read}
+for update
+
+-- name: read_free_locked
+-- The jobs that no other transaction holds.
+select {record}, {jobs}.tag
+from {jobs} force index (primary)
+where id in (:ids)
+order by id
+for update skip locked
+
+-- name: holders
+-- The jobs that hold keys.
+select live_key, uuid, id, tag
+from {jobs} force index (`{prefix}_key`)
+where board = :board and live_key in (:keys)
+
+-- name: holders_locked
+{holders}
+for update
+
+-- name: sides
+-- One row at least, so that the time is known.
+select s.kind, s.key, s.value, s.until, s.version, clock.now
+from (select {now} as now) as clock
+left join {sides} as s on s.board = :board and s.kind in (:kinds) and s.place in (:places)
+
+-- name: sides_locked
+select kind, `key`, value, until, version, {now}
+from {sides} force index (primary)
+where board = :board and kind in (:kinds) and place in (:places)
+order by kind, place
+for update
+
+-- name: sides_after
+-- A page of the side records of one kind.
+select kind, `key`, value, until, version, {now}
+from {sides}
+where board = :board and kind = :kind and place > :after
+order by place
+limit :limit
+
+-- name: answer
+select `call`, attempt, answer, stamp
+from {answers}
+where handle = :handle and slot = :slot
+
+-- name: outcome_columns
+uuid, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
+until, errors, retries, job_group, result, refused
+
+-- name: outcomes
+select {outcome_columns}
+from {outcomes}
+where uuid in (:uuids) and board = :board
+
+-- name: outcomes_newest
+select {outcome_columns}
+from {outcomes} force index (`{prefix}_outcomes_newest`)
+where board = :board {behind?}
+order by modified_on desc, id desc
+limit :limit
+
+-- name: outcomes_behind
+and modified_on <= :modified_on and (modified_on < :modified_on or id < :id)
+
+-- name: glance
+-- The first thing of each look: the time, the gate, and when the next leases and delays end.
+select {now}, s.value, s.version,
+    (select wake_at from {jobs} force index (`{prefix}_wake`)
+     where board = :board and wake_at is not null order by wake_at limit 1),
+    (select wake_at from {jobs} force index (`{prefix}_wake`)
+     where board = :board and wake_at > {now} order by wake_at limit 1)
+from (select 1) as one
+left join {sides} as s on s.board = :board and s.{gate}
+
+-- name: overdue
+-- The jobs whose lease or delay has ended.
+select {record}, {jobs}.tag
+from {jobs} force index (`{prefix}_wake`)
+where board = :board and wake_at <= :now
+order by wake_at
+limit 100
+
+-- name: overdue_free_locked
+{overdue}
+for update skip locked
+
+-- name: ready
+-- The first jobs that can be claimed, in serving order.
+select {record}, {jobs}.tag
+from {jobs} force index (`{prefix}_ready`)
+where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
+order by priority, id
+limit :limit
+
+-- name: ready_of
+-- Of one name: as they lie in the index by name.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs} force index (`{prefix}_by_name`)
+    where board = :board and state = 'UNCLAIMED' and name = :one and version <= :readable {also?}
+    order by priority, id
+    limit :limit
+) as of_name
+
+-- name: ready_of_all
+select * from (
+{ones?}
+) as of_names
+order by priority, id
+limit :limit
+
+-- name: names
+-- The next name of the jobs that can be claimed. Asked for more names at once, the optimiser reads all of the jobs.
+select name from {jobs} force index (`{prefix}_by_name`)
+where board = :board and state = 'UNCLAIMED' and name > :after
+order by name
+limit 1
+
+-- name: without
+and name not in (:without)
+
+-- name: not_full
+-- Neither names nor groups have line feeds.
+and (job_group is null or concat(name, char(10), job_group) not in (:full))
+
+-- name: page
+-- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
+select {record}, {jobs}.tag, {now}
+from {jobs} force index (`{prefix}_serving`)
+where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
+order by priority, id
+limit :limit
+
+-- name: page_after
+-- The rest of a priority, and the priorities behind it: each is one walk along the index.
+select * from (
+    select * from (
+        select {record}, {jobs}.tag, {now}
+        from {jobs} force index (`{prefix}_serving`)
+        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
+            and priority = :priority and id > :id {also?}
+        order by priority, id
+        limit :limit
+    ) as rest
+    union all
+    select * from (
+        select {record}, {jobs}.tag, {now}
+        from {jobs} force index (`{prefix}_serving`)
+        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
+        order by priority, id
+        limit :limit
+    ) as others
+) as page
+order by priority, id
+limit :limit
+
+-- name: of_names
+and name in (:names)
+
+-- name: of_states
+and (state in (:states) or wake_at <= {now})
+
+-- name: trash
+-- What is in the trash, and what belongs there, as its last lease has lapsed.
+select * from (
+    select * from (
+        select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
+        from {jobs}
+        where board = :board and gone_on > 0 and state = 'TRASHED' {behind_gone?}
+        order by gone_on desc, id desc
+        limit :limit
+    ) as trashed
+    union all
+    select * from (
+        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
+        from {jobs}
+        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
+            and attempts >= max_attempts {behind_lapsed?}
+        order by lock_until desc, id desc
+        limit :limit
+    ) as lapsed
+) as page
+order by trashed_on desc, id desc
+limit :limit
+
+-- name: trash_behind_gone
+and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
+
+-- name: trash_behind_lapsed
+and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
+
+-- name: counts
+-- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
+select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
+union all
+select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
+group by state
+union all
+select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on > 0
+union all
+select state, lapsed, count(*)
+from (
+    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
+    from {jobs}
+    where board = :board and wake_at <= {now} and lock_until <= {now}
+) as overdue
+group by state, lapsed
+
+-- name: is_there
+-- The name of the board, if it has jobs, or had one that was purged within the last day.
+select board from (select board from {jobs} where board = :board limit 1) as with_jobs
+union
+select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
+
+-- name: next_board
+-- One board after the other: DISTINCT would read the whole index.
+select board from {jobs} force index (`{prefix}_serving`) where board > :after order by board, priority, id limit 1
+
+-- ==================================================================================================================
+-- Writing: the parts of one commit. First it locks and compares, and then it writes.
+-- ==================================================================================================================
+
+-- name: answer_first
+insert into {answers} (handle, slot, `call`, attempt, answer, stamp)
+values (:handle, :slot, :call, :attempt, :answer, {now})
+
+-- name: answer_next
+-- The stamp is indexed, and changes rarely.
+update {answers}
+set `call` = :call, attempt = :attempt, answer = :answer,
+    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+where handle = :handle and slot = :slot and `call` = :was_call and attempt = :was_attempt
+
+-- name: jobs_locked
+-- Waits for other transactions.
+select id, tag from {jobs} force index (primary) where id in (:ids) order by id for update
+
+-- name: jobs_free_locked
+-- Passes over the jobs that other transactions hold.
+select id, tag from {jobs} force index (primary) where id in (:ids) order by id for update skip locked
+
+-- name: side_version
+-- It stays so until the end of the transaction.
+select version from {sides} where board = :board and kind = :kind and place = :place lock in share mode
+
+-- name: jobs_delete
+-- A small table would be read, and locked, as a whole.
+delete j from {jobs} as j force index (primary) where j.id in (:ids)
+
+-- name: change
+id bigint path '$.id', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
+token bigint path '$.token', who varchar(255) {utf8} path '$.who', keeper varchar(64) {utf8} path '$.keeper',
+lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', modified_on bigint path '$.modified_on',
+errors longtext {utf8} path '$.errors', retries int path '$.retries', live_key varchar(255) {utf8} path '$.live_key',
+gone_on bigint path '$.gone_on'
+
+-- name: returned_now
+-- When a job came back: looks from a starting point find it by that.
+if(c.state = 'UNCLAIMED', {now}, null)
+
+-- name: jobs_update
+-- The rows come first, so that each job is found by its id. The spare room goes to what a claim adds: see tables.py.
+update json_table(:rows, '$[*]' columns (
+    {change}
+)) as c
+straight_join {jobs} as j force index (primary) on j.id = c.id
+set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
+    j.lock_until = c.lock_until, j.wake_at = c.wake_at, j.modified_on = c.modified_on, j.errors = c.errors,
+    j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
+    j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
+
+-- name: jobs_replace
+-- With what another post brings.
+update json_table(:rows, '$[*]' columns (
+    {change}, priority int path '$.priority', version int path '$.version', posting longtext {utf8} path '$.posting'
+)) as c
+straight_join {jobs} as j force index (primary) on j.id = c.id
+set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
+    j.lock_until = c.lock_until, j.wake_at = c.wake_at, j.modified_on = c.modified_on, j.errors = c.errors,
+    j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
+    j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1,
+    j.priority = c.priority, j.version = c.version, j.posting = c.posting
+
+-- name: jobs_insert
+-- In the order of the rows, which is that of their ids. Fails where a uuid or a key is taken.
+insert into {jobs} (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,
+    lock_until, wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
+select c.uuid, c.name, c.priority, c.posted_key, c.version, c.posting, c.state, c.attempts, c.max_attempts, c.token,
+    c.who, c.lock_until, c.wake_at, c.created_on, c.modified_on, c.errors, c.retries, c.job_group, c.key_until,
+    c.live_key, c.gone_on, :board
+from json_table(:rows, '$[*]' columns (
+    number for ordinality, uuid varchar(64) {utf8} path '$.uuid', name varchar(255) {utf8} path '$.name',
+    priority smallint path '$.priority', posted_key varchar(255) {utf8} path '$.key', version int path '$.version',
+    posting longtext {utf8} path '$.posting', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
+    max_attempts int path '$.max_attempts', token bigint path '$.token', who varchar(255) {utf8} path '$.who',
+    lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', created_on bigint path '$.created_on',
+    modified_on bigint path '$.modified_on', errors longtext {utf8} path '$.errors', retries int path '$.retries',
+    job_group varchar(255) {utf8} path '$.job_group', key_until bigint path '$.key_until',
+    live_key varchar(255) {utf8} path '$.live_key', gone_on bigint path '$.gone_on'
+)) as c
+order by c.number
+
+-- name: job_ids
+select uuid, id, tag from {jobs} where uuid in (:uuids) and board = :board
+
+-- name: gate_make
+-- A row without a value, so that there is one to be locked.
+insert into {sides} (board, kind, place, `key`, value, until, version)
+values (:board, :kind, :place, :key, null, null, :version)
+on duplicate key update version = version
+
+-- name: side_insert
+insert into {sides} (board, kind, place, `key`, value, until, version)
+values (:board, :kind, :place, :key, :value, coalesce(:until, {now} + :ttl), :version)
+
+-- name: side_update
+update {sides}
+set value = :value, until = coalesce(:until, {now} + :ttl), version = :version
+where board = :board and kind = :kind and place = :place and version = :was
+
+-- name: side_delete
+delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
+
+-- name: key_keep
+-- A key that outlives its job, until its window ends.
+insert into {sides} (board, kind, place, `key`, value, until, version)
+values (:board, 'key', :place, :key, :value, :until, :version)
+on duplicate key update value = values(value), until = values(until), version = values(version)
+
+-- name: keys_kept
+-- The windows of keys that still run.
+select `key`, value from {sides} where board = :board and kind = 'key' and place in (:places) and until > {now}
+
+-- name: outcome_insert
+insert into {outcomes} ({outcome_columns}, board)
+values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
+    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+
+-- name: outcome_delete
+delete from {outcomes} where uuid = :uuid and board = :board
+
+-- name: part_begin
+-- A commit within a transaction that goes on if the commit is refused.
+savepoint jobboard_commit
+
+-- name: part_end
+release savepoint jobboard_commit
+
+-- name: part_undo
+rollback to savepoint jobboard_commit
+
+-- ==================================================================================================================
+-- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
+-- ==================================================================================================================
+
+-- name: scopes_locked
+-- In one order, so that two transactions never wait for each other.
+select place from {sides} where board = :board and kind = 'scope' and place in (:places) order by place for update
+
+-- name: scope_make
+-- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
+insert ignore into {sides} (board, kind, place, `key`, until, version)
+values (:board, 'scope', :place, :key, {now} + 3600000000, :version)
+
+-- name: claims_of_names
+-- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
+-- holds. One row at least, so that the time is known.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, null as job_group, count(*) as claims, sum(lock_until <= {now}) as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name in (:names) and lock_until <> 7258118400000000
+    group by name
+) as c on true
+
+-- name: claims_of_groups
+-- The same of each group of these names.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, job_group, count(*) as claims, sum(lock_until <= {now}) as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name in (:names) and job_group in (:groups)
+        and lock_until <> 7258118400000000
+    group by name, job_group
+) as c on true
+
+-- name: lapsed_of_names
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and state = 'CLAIMED' and name in (:names) and lock_until <= {now} {also?}
+limit 100
+
+-- name: of_groups
+and job_group in (:groups)
+
+-- name: groups
+-- A loose scan of the index by groups, which finds each group in one step: so the cost is in the number of groups, and
+-- not in that of their jobs. BETWEEN is "=" here, in a form that leaves the optimiser this scan. Of each group, the
+-- place of its first job that can be claimed. Jobs without a group are in one that is NULL.
+select name, job_group, first
+from (
+    select name, job_group, (
+        select priority * 281474976710656 + id
+        from {jobs} force index ({prefix}_by_group)
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+            and {jobs}.job_group <=> grouped.job_group and version <= :readable
+        order by priority, id
+        limit 1
+    ) as first
+    from (
+        select name, job_group
+        from {jobs} force index ({prefix}_by_group)
+        where board between :board and :board
+        group by board, name, job_group
+    ) as grouped
+    where true {also?}
+) as firsts
+where first is not null
+order by first
+limit :limit
+
+-- name: ready_of_group
+-- The first jobs of one group that can be claimed.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs} force index ({prefix}_by_group)
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group = :one_group
+        and version <= :readable
+    order by priority, id
+    limit :limit
+) as of_group
+
+-- name: ready_of_group_all
+select * from (
+{ones?}
+) as of_groups
+order by priority, id
+limit :limit
+
+-- name: ready_of_none
+-- The first jobs of one name that have no group.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs} force index ({prefix}_by_group)
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
+    order by priority, id
+    limit :limit
+) as of_none
+
+-- name: ready_of_none_all
+select * from (
+{ones?}
+) as of_names
+order by priority, id
+limit :limit
+
+-- ==================================================================================================================
+-- Upkeep: in small steps, see SQLStore.tidy.
+-- ==================================================================================================================
+
+-- name: answers_old
+select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
+
+-- name: answers_drop
+delete from {answers} where handle in (:handles) and stamp < {now} - 4200000000
+
+-- name: sides_old
+select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
+
+-- name: sides_drop
+delete from {sides} where board = :board and kind = :kind and place in (:places) and until < {now}
+
+-- name: outcomes_old
+select uuid from {outcomes} where board = :board and until <= {now} order by until limit 500
+
+-- name: outcomes_drop
+delete from {outcomes} where uuid in (:uuids) and board = :board and until <= {now}
+
+-- ==================================================================================================================
+-- The doctor, see doctor.py
+-- ==================================================================================================================
+
+-- name: settings
+-- What may lose acknowledged data in a crash.
+select 'innodb_flush_log_at_trx_commit', @@innodb_flush_log_at_trx_commit
+
+-- name: open_transactions
+-- What it is, whose, its state, for how many seconds, and what ends it.
+select concat('session ', t.trx_mysql_thread_id), concat(p.user, '@', p.host), p.command,
+    timestampdiff(second, t.trx_started, now()), concat('KILL ', t.trx_mysql_thread_id)
+from information_schema.innodb_trx as t
+join information_schema.processlist as p on p.id = t.trx_mysql_thread_id

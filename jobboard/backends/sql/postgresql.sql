@@ -1,0 +1,829 @@
+-- PostgreSQL's statements. How a text is written: see statements.py. What a column means: see tables.py.
+-- The isolation level is READ COMMITTED: each statement sees what was committed before it began.
+
+-- name: now
+-- The time at which the statement began: µs since 1970. An index serves conditions on it. now() stands still within a
+-- transaction, clock_timestamp() would keep conditions off the index, and extract() returns a slow numeric.
+cast(date_part('epoch', statement_timestamp()) * 1000000 as bigint)
+
+-- ==================================================================================================================
+-- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast.py.
+--
+-- Each restates one transition of jobboard/states.py, and stores the answer of its call, by which a repetition of the
+-- call learns what the first try did. Where a statement changes nothing, or fails, the engine does the call.
+--
+-- A lease or a delay that has ended is left to the sweep, which records a lapse. Where the gate has a value, the board
+-- has pauses or limits, and the engine decides.
+-- ==================================================================================================================
+
+-- name: instant
+-- The time at this moment, behind the wait for a lock.
+cast(date_part('epoch', clock_timestamp()) * 1000000 as bigint)
+
+-- name: has_rules
+exists (select from {sides} where board = :board and {gate} and value is not null)
+
+-- name: stamp
+-- The stamp of an answer is indexed, and changes rarely.
+{now} / 600000000 * 600000000
+
+-- name: keep_answer
+-- The number of a call must not be null: the statement fails where the slot has this call's answer, or a later one.
+on conflict (handle, slot) do update
+set call = case when {answers}.call < excluded.call then excluded.call end, attempt = 1, answer = excluded.answer,
+    stamp = excluded.stamp
+
+-- name: post_answer
+-- Only the first try finds an older answer to replace, and only then there is a row.
+insert into {answers} (handle, slot, call, answer, stamp)
+values (:handle, :slot, :call, :answer, {stamp})
+on conflict (handle, slot) do update
+set call = excluded.call, attempt = 1, answer = excluded.answer,
+    stamp = excluded.stamp
+where {answers}.call < excluded.call
+returning {instant} as now
+
+-- name: post_notify
+, cast(pg_notify(:channel, :board) as text)
+
+-- name: post
+-- Posts one job that is ready at once.
+with answer as (
+    {post_answer}
+)
+insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
+    state, attempts, retries, token, created_on, modified_on)
+select :uuid, :name, :priority, :version, :posting, cast(:max_attempts as int), :job_group, :board,
+    'UNCLAIMED', 0, 0, 0, now, now
+from answer
+returning uuid, id, tag, created_on {notify?}
+
+-- name: post_many
+-- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED.
+with answer as (
+    {post_answer}
+), draft as (
+    select given.*, now, case when coalesce(due, now + delay) > now then coalesce(due, now + delay) end as wake_at
+    from answer, rows from (json_to_recordset(cast(:drafts as json)) as (
+        uuid text, name text, priority smallint, version int, posting text, max_attempts int, job_group text,
+        due bigint, delay bigint
+    )) with ordinality as given
+), posted as (
+    insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
+        state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
+    select uuid, name, priority, version, posting, max_attempts, job_group, :board,
+        case when wake_at is null then 'UNCLAIMED' else 'SCHEDULED' end, 0, 0, 0, now, now, wake_at, wake_at
+    from draft
+    order by ordinality
+    returning uuid, id, tag, created_on
+)
+select posted.* {notify?}
+from posted
+
+-- name: take
+-- Claims the first ready jobs. While a lease or a delay may have ended, it takes none: the job of that may belong
+-- before the others. The limit is written out, as PostgreSQL plans each time for one that it does not know. The ids
+-- are an array, as the planner may run a subquery behind IN twice, and take more. Without its order the search for an
+-- event might walk through the table.
+with {prefix}_clock as materialized (
+    select {instant} as now
+), taken as (
+    update {jobs}
+    set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, now), who = :who, keeper = :keeper,
+        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
+    from {prefix}_clock
+    where id = any(array(
+        select id
+        from {jobs}
+        where {ready?} and not {has_rules}
+            and (
+                select wake_at from {jobs} where board = :board and wake_at <= {now} {since?} order by wake_at limit 1
+            ) is null
+        order by priority, id
+        limit {limit?}
+        for update skip locked
+    ))
+    returning {record}, {jobs}.tag
+), answer as (
+    insert into {answers} (handle, slot, call, answer, stamp)
+    select :handle, :slot, :call, string_agg(uuid || ' ' || token, ','), {stamp} from taken having count(*) > 0
+    {keep_answer}
+)
+select * from taken
+
+-- name: take_nothing
+-- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs. A plain EXISTS
+-- might walk through the table.
+select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
+    {has_rules}, (select id from {jobs} where {ready?} order by priority, id limit 1) is not null
+
+-- name: take_any
+board = :board and state = 'UNCLAIMED' and version <= :readable
+
+-- name: take_of_name
+board = :board and state = 'UNCLAIMED' and version <= :readable and name = :name
+
+-- name: take_of_names
+-- The first jobs of each name, which this finds without a lock, and a few more than wanted, as others may hold some.
+-- coalesce() keeps the planner from the index of ready jobs.
+coalesce(state, '') = 'UNCLAIMED' and id = any(array(
+    select first.id
+    from unnest(string_to_array(:names, chr(10))) as wanted (name), lateral (
+        select id, priority
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and version <= :readable and name = wanted.name
+        order by priority, id
+        limit {limit?} + 8
+    ) as first
+    order by priority, id
+    limit {limit?} + 8
+))
+
+-- name: take_since
+-- From a starting point on: the first jobs of each range of priorities, and those that came back since. See starts.py.
+coalesce(state, '') = 'UNCLAIMED' and id = any(array(
+    select id
+    from (
+        select first.id, first.priority
+        from {ranges?}, lateral (
+            select id, priority
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and version <= :readable {of_each?} and {in_range}
+            order by priority, id
+            limit {some?}
+        ) as first
+        union
+        select id, priority
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and version <= :readable {of_any?} and returned >= :returned
+    ) as found
+    order by priority, id
+    limit {some?}
+))
+
+-- name: survey
+-- The first unclaimed job of each range of priorities from a starting point on, leaving out those that came back since;
+-- the highest id; the first lease or delay that has ended; the time; and, in the last row, for how long this ran.
+select
+    first.priority, first.id, drawn.id, event.wake_at, {now},
+    cast(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000 as bigint)
+from {ranges?}
+left join lateral (
+    select priority, id
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and version <= :readable {of_each?} and {in_range}
+        and (returned is null or returned < :returned)
+    order by priority, id
+    limit 1
+) as first on true
+left join (select id from {jobs} where id >= :highest order by id desc limit 1) as drawn on true
+left join (
+    select wake_at from {jobs} where board = :board and wake_at <= {now} {since} order by wake_at limit 1
+) as event on true
+
+-- name: since
+and wake_at >= :wake
+
+-- name: ranges
+unnest(cast(:priorities as bigint[]), cast(:ids as bigint[]), cast(:pasts as bigint[])) as range (priority, id, past)
+
+-- name: ranges_of_names
+unnest(string_to_array(:names, chr(10))) as wanted (name)
+cross join {ranges}
+
+-- name: in_range
+(priority, id) >= (range.priority, range.id) and priority < range.past
+
+-- name: of_each
+and name = wanted.name
+
+-- name: of_any
+and name = any(string_to_array(:names, chr(10)))
+
+-- name: claim
+-- Claims one job that is unclaimed, or due.
+with {prefix}_clock as materialized (
+    select {instant} as now
+), taken as (
+    update {jobs}
+    set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, now), who = :who, keeper = :keeper,
+        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
+    from {prefix}_clock
+    where uuid = :uuid and coalesce(board, '') = :board and not {has_rules}
+        and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+    returning {record}, {jobs}.tag
+), answer as (
+    insert into {answers} (handle, slot, call, answer, stamp)
+    select :handle, :slot, :call, uuid || ' ' || token, {stamp} from taken
+    {keep_answer}
+)
+select * from taken
+
+-- name: consume
+-- Consumes all of these claims, each given as "uuid token", and leaves their outcomes; or it fails, as an answer must
+-- not be null. A claim whose lapse a sweep has recorded may end until another claims the job.
+with taken as (
+    delete from {jobs}
+    where uuid = any(string_to_array(:uuids, ',')) and coalesce(board, '') = :board
+        and uuid || ' ' || token = any(string_to_array(:claims, ',')) and who is not null
+        and (state = 'UNCLAIMED' or state = 'CLAIMED' and lock_until > {now})
+        and (key_until is null or key_until <= {now}) and not {has_rules}
+    returning *
+), answer as (
+    insert into {answers} (handle, slot, call, answer, stamp)
+    select :handle, :slot, :call, case when count(*) = :count then :answer end, {stamp} from taken having count(*) > 0
+    {keep_answer}
+) {outcomes?}
+select count(*) from taken having count(*) > 0
+
+-- name: consume_outcomes
+, outcome as (
+    insert into {outcomes} (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
+        created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
+    select uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
+        created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
+    from taken
+    join json_to_recordset(cast(:outcomes as json)) as given (uuid text, keep bigint, result text, refused text)
+        using (uuid)
+)
+
+-- name: renew
+-- Prolongs those of these claims that live, each given as "uuid token". It passes over the jobs that others hold.
+update {jobs}
+set lock_until = {now} + :ttl, tag = tag + 1
+where id = any(array(
+    select id
+    from {jobs}
+    where uuid = any(string_to_array(:uuids, ',')) and coalesce(board, '') = :board
+        and uuid || ' ' || token = any(string_to_array(:claims, ',')) and keeper = :handle
+        and state = 'CLAIMED' and lock_until > {now}
+    for update skip locked
+))
+returning uuid, token
+
+-- ==================================================================================================================
+-- Reading: no statement here locks anything, but for those whose name ends with _locked.
+-- ==================================================================================================================
+
+-- name: clock
+select {now}
+
+-- name: read
+-- coalesce() keeps the planner from the indexes that begin with the board. A table without statistics looks as if next
+-- to no row were of this board.
+select {record}, {jobs}.tag, {now}
+from {jobs}
+where uuid = any(:uuids) and coalesce(board, '') = :board
+
+-- name: read_locked
+{read}
+for update
+
+-- name: read_free_locked
+-- The jobs that no other transaction holds.
+select {record}, {jobs}.tag
+from {jobs}
+where id = any(:ids)
+order by id
+for update skip locked
+
+-- name: holders
+-- The jobs that hold keys.
+select live_key, uuid, id, tag
+from {jobs}
+where board = :board and live_key = any(:keys)
+
+-- name: holders_locked
+{holders}
+for update
+
+-- name: sides
+-- One row at least, so that the time is known.
+select s.kind, s.key, s.value, s.until, s.version, clock.now
+from (select {now} as now) as clock
+left join {sides} as s on s.board = :board and s.kind = any(:kinds) and s.place = any(:places)
+
+-- name: sides_locked
+select kind, key, value, until, version, {now}
+from {sides}
+where board = :board and kind = any(:kinds) and place = any(:places)
+order by kind, place
+for update
+
+-- name: sides_after
+-- A page of the side records of one kind.
+select kind, key, value, until, version, {now}
+from {sides}
+where board = :board and kind = :kind and place > :after
+order by place
+limit :limit
+
+-- name: answer
+select call, attempt, answer, stamp
+from {answers}
+where handle = :handle and slot = :slot
+
+-- name: outcome_columns
+uuid, name, priority, id, key, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
+until, errors, retries, job_group, result, refused
+
+-- name: outcomes
+select {outcome_columns}
+from {outcomes}
+where uuid = any(:uuids) and coalesce(board, '') = :board
+
+-- name: outcomes_newest
+select {outcome_columns}
+from {outcomes}
+where board = :board {behind?}
+order by modified_on desc, id desc
+limit :limit
+
+-- name: outcomes_behind
+and (modified_on, id) < (:modified_on, :id)
+
+-- name: glance
+-- The first thing of each look: the time, the gate, and when the next leases and delays end.
+select {now}, s.value, s.version,
+    (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
+    (select wake_at from {jobs} where board = :board and wake_at > {now} order by wake_at limit 1)
+from (select) as one
+left join {sides} as s on s.board = :board and s.{gate}
+
+-- name: overdue
+-- The jobs whose lease or delay has ended.
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and wake_at <= :now
+order by wake_at
+limit 100
+
+-- name: overdue_free_locked
+{overdue}
+for update skip locked
+
+-- name: ready
+-- The first jobs that can be claimed, in serving order.
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
+order by priority, id
+limit :limit
+
+-- name: ready_of
+-- Of one name: as they lie in the index by name.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and name = :one and version <= :readable {also?}
+    order by priority, id
+    limit :limit
+) as of_name
+
+-- name: ready_of_all
+select * from (
+{ones?}
+) as of_names
+order by priority, id
+limit :limit
+
+-- name: names
+-- The next names of jobs that can be claimed: from one to the next along the index by name. A step costs one look-up.
+with recursive walk (name, step) as (
+    select (
+        select name from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > :after
+        order by name limit 1
+    ), 1
+    union all
+    select (
+        select name from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > walk.name
+        order by name limit 1
+    ), step + 1
+    from walk
+    where walk.name is not null and step < 500
+)
+select name from walk where name is not null
+
+-- name: without
+and name <> all(:without)
+
+-- name: not_full
+-- Neither names nor groups have line feeds.
+and (job_group is null or name || chr(10) || job_group <> all(:full))
+
+-- name: page
+-- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
+select {record}, {jobs}.tag, {now}
+from {jobs}
+where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
+order by priority, id
+limit :limit
+
+-- name: page_after
+-- The rest of a priority, and the priorities behind it: each is one walk along the index.
+select * from (
+    select * from (
+        select {record}, {jobs}.tag, {now}
+        from {jobs}
+        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
+            and priority = :priority and id > :id {also?}
+        order by priority, id
+        limit :limit
+    ) as rest
+    union all
+    select * from (
+        select {record}, {jobs}.tag, {now}
+        from {jobs}
+        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
+        order by priority, id
+        limit :limit
+    ) as others
+) as page
+order by priority, id
+limit :limit
+
+-- name: of_names
+and name = any(:names)
+
+-- name: of_states
+and (state = any(:states) or wake_at <= {now})
+
+-- name: trash
+-- What is in the trash, and what belongs there, as its last lease has lapsed.
+select * from (
+    select * from (
+        select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
+        from {jobs}
+        where board = :board and gone_on is not null and state = 'TRASHED' {behind_gone?}
+        order by gone_on desc, id desc
+        limit :limit
+    ) as trashed
+    union all
+    select * from (
+        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
+        from {jobs}
+        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
+            and attempts >= max_attempts {behind_lapsed?}
+        order by lock_until desc, id desc
+        limit :limit
+    ) as lapsed
+) as page
+order by trashed_on desc, id desc
+limit :limit
+
+-- name: trash_behind_gone
+and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
+
+-- name: trash_behind_lapsed
+and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
+
+-- name: counts
+-- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
+select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
+union all
+select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
+group by state
+union all
+select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on is not null
+union all
+select state, lapsed, count(*)
+from (
+    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
+    from {jobs}
+    where board = :board and wake_at <= {now} and lock_until <= {now}
+) as overdue
+group by state, lapsed
+
+-- name: is_there
+-- The name of the board, if it has jobs, or had one that was purged within the last day.
+select board from (select board from {jobs} where board = :board limit 1) as with_jobs
+union
+select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
+
+-- name: next_board
+-- One board after the other: DISTINCT would read the whole index.
+select board from {jobs} where board > :after order by board, priority, id limit 1
+
+-- ==================================================================================================================
+-- Writing: the parts of one commit. First it locks and compares, and then it writes.
+-- ==================================================================================================================
+
+-- name: answer_first
+insert into {answers} (handle, slot, call, attempt, answer, stamp)
+values (:handle, :slot, :call, :attempt, :answer, {now})
+on conflict do nothing
+
+-- name: answer_next
+-- The stamp is indexed, and changes rarely.
+update {answers}
+set call = :call, attempt = :attempt, answer = :answer,
+    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+where handle = :handle and slot = :slot and call = :was_call and attempt = :was_attempt
+
+-- name: jobs_locked
+-- Waits for other transactions.
+select id, tag from {jobs} where id = any(:ids) order by id for update
+
+-- name: jobs_free_locked
+-- Passes over the jobs that other transactions hold.
+select id, tag from {jobs} where id = any(:ids) order by id for update skip locked
+
+-- name: rely
+-- Shows to set_limit and pause, which wait for that, that a commit may rely on an older gate: see under_way.
+lock table {answers} in row exclusive mode
+
+-- name: side_version
+select version from {sides} where board = :board and kind = :kind and place = :place
+
+-- name: jobs_delete
+delete from {jobs} where id = any(:ids)
+
+-- name: change
+id bigint, state text, attempts int, token bigint, who text, keeper text, lock_until bigint, wake_at bigint,
+modified_on bigint, errors text, retries int, live_key text, gone_on bigint
+
+-- name: returned_now
+-- When a job came back: looks from a starting point find it by that.
+case when c.state = 'UNCLAIMED' then {now} end
+
+-- name: jobs_update
+update {jobs}
+set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
+    wake_at = c.wake_at, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
+    gone_on = c.gone_on, returned = {returned_now}, tag = {jobs}.tag + 1
+from json_to_recordset(cast(:rows as json)) as c({change})
+where {jobs}.id = c.id
+
+-- name: jobs_replace
+-- With what another post brings.
+update {jobs}
+set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
+    wake_at = c.wake_at, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
+    gone_on = c.gone_on, returned = {returned_now}, priority = c.priority, version = c.version, posting = c.posting,
+    tag = {jobs}.tag + 1
+from json_to_recordset(cast(:rows as json)) as c({change}, priority int, version int, posting text)
+where {jobs}.id = c.id
+
+-- name: jobs_insert
+-- In the order of the rows, which is that of their ids. Passes over a job whose uuid or key is taken.
+insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
+    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
+select uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
+    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, :board
+from rows from (json_to_recordset(cast(:rows as json)) as (
+    uuid text, name text, priority smallint, key text, version int, posting text, state text, attempts int,
+    max_attempts int, token bigint, who text, lock_until bigint, wake_at bigint, created_on bigint, modified_on bigint,
+    errors text, retries int, job_group text, key_until bigint, live_key text, gone_on bigint
+)) with ordinality as c
+order by ordinality
+on conflict do nothing
+
+-- name: job_ids
+select uuid, id, tag from {jobs} where uuid = any(:uuids) and coalesce(board, '') = :board
+
+-- name: side_insert
+insert into {sides} (board, kind, place, key, value, until, version)
+values (:board, :kind, :place, :key, :value, coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), :version)
+on conflict do nothing
+
+-- name: side_update
+update {sides}
+set value = :value, until = coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), version = :version
+where board = :board and kind = :kind and place = :place and version = :was
+
+-- name: side_delete
+delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
+
+-- name: key_keep
+-- A key that outlives its job, until its window ends.
+insert into {sides} (board, kind, place, key, value, until, version)
+values (:board, 'key', :place, :key, :value, :until, :version)
+on conflict (board, kind, place) do update
+set value = excluded.value, until = excluded.until, version = excluded.version
+
+-- name: keys_kept
+-- The windows of keys that still run.
+select key, value from {sides} where board = :board and kind = 'key' and place = any(:places) and until > {now}
+
+-- name: outcome_insert
+insert into {outcomes} ({outcome_columns}, board)
+values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
+    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+on conflict do nothing
+
+-- name: outcome_delete
+delete from {outcomes} where uuid = :uuid and board = :board
+
+-- name: notify
+-- Wakes the listeners of a channel when the transaction commits.
+select cast(pg_notify(:channel, :payload) as text)
+
+-- name: under_way
+-- The transactions that may have claimed by an older gate, which has been replaced just now.
+select virtualtransaction
+from pg_locks
+where database = (select oid from pg_database where datname = current_database())
+    and relation = to_regclass('{answers}') and mode = 'RowExclusiveLock' and pid is distinct from pg_backend_pid()
+
+-- name: part_begin
+-- A commit within a transaction that goes on if the commit is refused.
+savepoint jobboard_commit
+
+-- name: part_end
+release savepoint jobboard_commit
+
+-- name: part_undo
+rollback to savepoint jobboard_commit
+
+-- ==================================================================================================================
+-- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
+-- ==================================================================================================================
+
+-- name: scopes_locked
+-- In one order, so that two transactions never wait for each other.
+select place from {sides} where board = :board and kind = 'scope' and place = any(:places) order by place for update
+
+-- name: scope_make
+-- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
+insert into {sides} (board, kind, place, key, until, version)
+values (:board, 'scope', :place, :key, {now} + 3600000000, :version)
+on conflict do nothing
+
+-- name: claims_of_names
+-- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
+-- holds. One row at least, so that the time is known.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, null as job_group, count(*) as claims, count(*) filter (where lock_until <= {now}) as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <> 7258118400000000
+    group by name
+) as c on true
+
+-- name: claims_of_groups
+-- The same of each group of these names.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, job_group, count(*) as claims, count(*) filter (where lock_until <= {now}) as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name = any(:names) and job_group = any(:groups)
+        and lock_until <> 7258118400000000
+    group by name, job_group
+) as c on true
+
+-- name: lapsed_of_names
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <= {now} {also?}
+limit 100
+
+-- name: of_groups
+and job_group = any(:groups)
+
+-- name: groups
+-- A walk from name to name, and in each from group to group: to the next one it is one step down the index by groups, so
+-- that the cost is in the number of groups, and not in that of their jobs. Of each group, the place of its first job
+-- that can be claimed. The last group of each name is NULL: the jobs that have none.
+with recursive named (name) as (
+    select (select min(name) from {jobs} where board = :board and state = 'UNCLAIMED')
+    union all
+    select (
+        select name
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > named.name
+        order by name
+        limit 1
+    )
+    from named
+    where name is not null
+),
+grouped (name, job_group) as (
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
+        order by job_group
+        limit 1
+    )
+    from named
+    where name is not null {also?}
+    union all
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+            and {jobs}.job_group > grouped.job_group
+        order by job_group
+        limit 1
+    )
+    from grouped
+    where job_group is not null
+)
+select name, job_group, first
+from (
+    select name, job_group, case
+        when job_group is null then (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group is null and version <= :readable
+            order by {jobs}.job_group, priority, id
+            limit 1
+        )
+        else (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group = grouped.job_group and version <= :readable
+            order by priority, id
+            limit 1
+        )
+    end as first
+    from grouped
+) as firsts
+where first is not null
+order by first
+limit :limit
+
+-- name: ready_of_group
+-- The first jobs of one group that can be claimed.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group = :one_group
+        and version <= :readable
+    order by priority, id
+    limit :limit
+) as of_group
+
+-- name: ready_of_group_all
+select * from (
+{ones?}
+) as of_groups
+order by priority, id
+limit :limit
+
+-- name: ready_of_none
+-- The first jobs of one name that have no group.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
+    order by job_group, priority, id
+    limit :limit
+) as of_none
+
+-- name: ready_of_none_all
+select * from (
+{ones?}
+) as of_names
+order by priority, id
+limit :limit
+
+-- ==================================================================================================================
+-- Upkeep: in small steps, see SQLStore.tidy.
+-- ==================================================================================================================
+
+-- name: answers_old
+select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
+
+-- name: answers_drop
+delete from {answers} where handle = any(:handles) and stamp < {now} - 4200000000
+
+-- name: sides_old
+select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
+
+-- name: sides_drop
+delete from {sides} where board = :board and kind = :kind and place = any(:places) and until < {now}
+
+-- name: outcomes_old
+select uuid from {outcomes} where board = :board and until <= {now} order by until limit 500
+
+-- name: outcomes_drop
+delete from {outcomes} where uuid = any(:uuids) and coalesce(board, '') = :board and until <= {now}
+
+-- ==================================================================================================================
+-- The doctor, see doctor.py
+-- ==================================================================================================================
+
+-- name: settings
+-- What may lose acknowledged data in a crash.
+select 'fsync', current_setting('fsync')
+union all
+select 'synchronous_commit', current_setting('synchronous_commit')
+
+-- name: open_transactions
+-- What it is, whose, its state, for how many seconds, and what ends it. Others than these keep no dead rows.
+select 'session ' || pid, usename || case when application_name <> '' then ' in ' || application_name else '' end, state,
+    cast(extract(epoch from clock_timestamp() - xact_start) as float), 'SELECT pg_terminate_backend(' || pid || ')'
+from pg_catalog.pg_stat_activity
+where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
+union all
+select 'prepared transaction ' || gid, owner, 'prepared',
+    cast(extract(epoch from clock_timestamp() - prepared) as float),
+    'COMMIT PREPARED or ROLLBACK PREPARED ''' || gid || ''''
+from pg_catalog.pg_prepared_xacts

@@ -1,0 +1,629 @@
+-- SQLite's statements. How a text is written: see statements.py. What a column means: see tables.py.
+-- A statement that writes is in a transaction that began by BEGIN IMMEDIATE: nobody else writes meanwhile.
+
+-- name: now
+-- The time at which the statement began: µs since 1970, by the ms. Only SQLite from 3.42 has unixepoch('subsec').
+cast(round((julianday('now') - 2440587.5) * 86400000) * 1000 as integer)
+
+-- ==================================================================================================================
+-- Fast paths: the plain case of a verb. They do what the engine does, see fast.py.
+--
+-- Each is a short transaction: BEGIN IMMEDIATE, the statement of the verb, keep_answer and COMMIT. It restates one
+-- transition of jobboard/states.py. A repetition of the call learns from the answer what the first try did. Where a
+-- statement changes nothing, or not all that it should, the transaction is rolled back, and the engine does the call.
+--
+-- A lease or a delay that has ended is left to the sweep, which records a lapse. Where the gate has a value, the board
+-- has pauses or limits, and the engine decides. The plus of +board keeps the planner from the indexes that begin with
+-- the board, where the uuid finds the row.
+-- ==================================================================================================================
+
+-- name: has_rules
+exists (select 1 from {sides} where board = :board and {gate} and value is not null)
+
+-- name: keep_answer
+-- Changes nothing where the slot has this call's answer, or a later one. The stamp is indexed, and changes rarely.
+insert into {answers} (handle, slot, call, answer, stamp)
+values (:handle, :slot, :call, :answer, {now} / 600000000 * 600000000)
+on conflict (handle, slot) do update
+set call = excluded.call, attempt = 1, answer = excluded.answer,
+    stamp = excluded.stamp
+where call < excluded.call
+
+-- name: post
+-- Posts one job that is ready at once.
+insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
+    state, attempts, retries, token, created_on, modified_on)
+values (:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
+    'UNCLAIMED', 0, 0, 0, {now}, {now})
+returning uuid, id, tag, created_on
+
+-- name: post_many
+-- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED.
+insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
+    state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
+select uuid, name, priority, version, posting, max_attempts, job_group, :board,
+    iif(wake_at > {now}, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, {now}, {now},
+    iif(wake_at > {now}, wake_at, null), iif(wake_at > {now}, wake_at, null)
+from (
+    select key as place, coalesce(json_extract(value, '$[6]'), {now} + json_extract(value, '$[7]')) as wake_at,
+        json_extract(value, '$[0]') as uuid, json_extract(value, '$[1]') as name,
+        json_extract(value, '$[2]') as priority, json_extract(value, '$[3]') as version,
+        json_extract(value, '$[4]') as max_attempts, json_extract(value, '$[5]') as job_group,
+        json_extract(value, '$[8]') as posting
+    from json_each(:drafts)
+)
+order by place
+returning uuid, id, tag, created_on
+
+-- name: take
+-- Claims the first ready jobs. While a lease or a delay may have ended, it takes none: the job of that may belong
+-- before the others.
+update {jobs}
+set {claimed}
+where id in (select id from {jobs} where {ready?} order by priority, id limit :limit) and not {has_rules}
+    and not exists (select 1 from {jobs} where board = :board and wake_at <= {now})
+returning {record}, tag
+
+-- name: claimed
+state = 'CLAIMED', attempts = attempts + 1, token = max(token + 1, {now}), who = :who, keeper = :keeper,
+    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, tag = tag + 1
+
+-- name: take_any
+board = :board and state = 'UNCLAIMED' and version <= :readable
+
+-- name: take_of_names
+-- The first jobs of each name.
+id in (
+    select first.value
+    from json_each(:names) as wanted, json_each((
+        select json_group_array(id) from (
+            select id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and version <= :readable and name = wanted.value
+            order by priority, id
+            limit :limit
+        )
+    )) as first
+)
+
+-- name: take_nothing
+-- Why a take has found no job: the time, the next event, and the rules. Nobody else can hold a job.
+select {now}, (
+    select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1
+), {has_rules}, false
+
+-- name: claim
+-- Claims one job that is unclaimed, or due.
+update {jobs}
+set {claimed}
+where uuid = :uuid and +board = :board and not {has_rules}
+    and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+returning {record}, tag
+
+-- name: consume_outcomes
+-- Leaves the outcomes of claims, before these are consumed.
+insert into {outcomes} (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
+    created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
+select uuid, board, name, priority, {jobs}.id, {jobs}.key, version, posting, attempts, max_attempts, token, who,
+    created_on, errors, retries, job_group, modified_on, {now}, {now} + json_extract(value, '$[1]'),
+    json_extract(value, '$[3]'), json_extract(value, '$[2]')
+from json_each(:outcomes)
+join {jobs} on uuid = json_extract(value, '$[0]') and +board = :board
+where {ends}
+
+-- name: consume
+-- Consumes these claims, each given as "uuid token". A claim whose lapse a sweep has recorded may end until another
+-- claims the job.
+delete from {jobs}
+where uuid in (select value from json_each(:uuids)) and +board = :board and {ends} and not {has_rules}
+returning uuid
+
+-- name: ends
+-- "+" keeps SQLite from the indexes by state: each row is found by its uuid.
+uuid || ' ' || token in (select value from json_each(:claims)) and who is not null
+    and (+state = 'UNCLAIMED' or +state = 'CLAIMED' and lock_until > {now}) and (key_until is null or key_until <= {now})
+
+-- name: renew
+-- Prolongs those of these claims that live, each given as "uuid token".
+update {jobs}
+set lock_until = {now} + :ttl, tag = tag + 1
+where uuid in (select value from json_each(:uuids)) and +board = :board
+    and uuid || ' ' || token in (select value from json_each(:claims)) and keeper = :handle
+    and +state = 'CLAIMED' and lock_until > {now}
+returning uuid, token
+
+-- ==================================================================================================================
+-- Reading: no statement here locks anything, but for those whose name ends with _locked.
+-- ==================================================================================================================
+
+-- name: clock
+select {now}
+
+-- name: read
+select {record}, {jobs}.tag, {now}
+from {jobs}
+where uuid in (:uuids) and board = :board
+
+-- name: read_locked
+{read}
+
+-- name: read_free_locked
+-- The jobs that no other transaction holds.
+select {record}, {jobs}.tag
+from {jobs}
+where id in (:ids)
+order by id
+
+-- name: holders
+-- The jobs that hold keys.
+select live_key, uuid, id, tag
+from {jobs}
+where board = :board and live_key in (:keys)
+
+-- name: holders_locked
+{holders}
+
+-- name: sides
+-- One row at least, so that the time is known.
+select s.kind, s.key, s.value, s.until, s.version, clock.now
+from (select {now} as now) as clock
+left join {sides} as s on s.board = :board and s.kind in (:kinds) and s.place in (:places)
+
+-- name: sides_locked
+select kind, key, value, until, version, {now}
+from {sides}
+where board = :board and kind in (:kinds) and place in (:places)
+order by kind, place
+
+-- name: sides_after
+-- A page of the side records of one kind.
+select kind, key, value, until, version, {now}
+from {sides}
+where board = :board and kind = :kind and place > :after
+order by place
+limit :limit
+
+-- name: answer
+select call, attempt, answer, stamp
+from {answers}
+where handle = :handle and slot = :slot
+
+-- name: outcome_columns
+uuid, name, priority, id, key, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
+until, errors, retries, job_group, result, refused
+
+-- name: outcomes
+select {outcome_columns}
+from {outcomes}
+where uuid in (:uuids) and board = :board
+
+-- name: outcomes_newest
+select {outcome_columns}
+from {outcomes}
+where board = :board {behind?}
+order by modified_on desc, id desc
+limit :limit
+
+-- name: outcomes_behind
+and (modified_on, id) < (:modified_on, :id)
+
+-- name: glance
+-- The first thing of each look: the time, the gate, and when the next leases and delays end.
+select {now}, s.value, s.version,
+    (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
+    (select wake_at from {jobs} where board = :board and wake_at > {now} order by wake_at limit 1)
+from (select 1) as one
+left join {sides} as s on s.board = :board and s.{gate}
+
+-- name: overdue
+-- The jobs whose lease or delay has ended.
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and wake_at <= :now
+order by wake_at
+limit 100
+
+-- name: overdue_free_locked
+{overdue}
+
+-- name: ready
+-- The first jobs that can be claimed, in serving order.
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
+order by priority, id
+limit :limit
+
+-- name: ready_of
+-- Of one name: as they lie in the index by name.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and name = :one and version <= :readable {also?}
+    order by priority, id
+    limit :limit
+)
+
+-- name: ready_of_all
+select * from (
+{ones?}
+) as of_names
+order by priority, id
+limit :limit
+
+-- name: names
+-- The next names of jobs that can be claimed: from one to the next along the index by name. A step costs one look-up.
+with recursive walk (name, step) as (
+    select (
+        select name from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > :after
+        order by name limit 1
+    ), 1
+    union all
+    select (
+        select name from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > walk.name
+        order by name limit 1
+    ), step + 1
+    from walk
+    where walk.name is not null and step < 500
+)
+select name from walk where name is not null
+
+-- name: without
+and name not in (:without)
+
+-- name: not_full
+-- Neither names nor groups have line feeds.
+and (job_group is null or name || char(10) || job_group not in (:full))
+
+-- name: page
+-- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
+select {record}, {jobs}.tag, {now}
+from {jobs}
+where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
+order by priority, id
+limit :limit
+
+-- name: page_after
+-- The rest of a priority, and the priorities behind it: each is one walk along the index.
+select * from (
+    select * from (
+        select {record}, {jobs}.tag, {now}
+        from {jobs}
+        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
+            and priority = :priority and id > :id {also?}
+        order by priority, id
+        limit :limit
+    ) as rest
+    union all
+    select * from (
+        select {record}, {jobs}.tag, {now}
+        from {jobs}
+        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
+        order by priority, id
+        limit :limit
+    ) as others
+) as page
+order by priority, id
+limit :limit
+
+-- name: of_names
+and name in (:names)
+
+-- name: of_states
+and (state in (:states) or wake_at <= {now})
+
+-- name: trash
+-- What is in the trash, and what belongs there, as its last lease has lapsed.
+select * from (
+    select * from (
+        select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
+        from {jobs}
+        where board = :board and gone_on is not null and state = 'TRASHED' {behind_gone?}
+        order by gone_on desc, id desc
+        limit :limit
+    ) as trashed
+    union all
+    select * from (
+        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
+        from {jobs}
+        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
+            and attempts >= max_attempts {behind_lapsed?}
+        order by lock_until desc, id desc
+        limit :limit
+    ) as lapsed
+) as page
+order by trashed_on desc, id desc
+limit :limit
+
+-- name: trash_behind_gone
+and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
+
+-- name: trash_behind_lapsed
+and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
+
+-- name: counts
+-- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
+select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
+union all
+select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
+group by state
+union all
+select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on is not null
+union all
+select state, lapsed, count(*)
+from (
+    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
+    from {jobs}
+    where board = :board and wake_at <= {now} and lock_until <= {now}
+) as overdue
+group by state, lapsed
+
+-- name: is_there
+-- The name of the board, if it has jobs, or had one that was purged within the last day.
+select board from (select board from {jobs} where board = :board limit 1) as with_jobs
+union
+select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
+
+-- name: next_board
+-- One board after the other: DISTINCT would read the whole index.
+select board from {jobs} where board > :after order by board, priority, id limit 1
+
+-- ==================================================================================================================
+-- Writing: the parts of one commit. First it locks and compares, and then it writes.
+-- ==================================================================================================================
+
+-- name: answer_first
+insert into {answers} (handle, slot, call, attempt, answer, stamp)
+values (:handle, :slot, :call, :attempt, :answer, {now})
+on conflict do nothing
+
+-- name: answer_next
+-- The stamp is indexed, and changes rarely.
+update {answers}
+set call = :call, attempt = :attempt, answer = :answer,
+    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+where handle = :handle and slot = :slot and call = :was_call and attempt = :was_attempt
+
+-- name: jobs_locked
+-- Nobody else changes these jobs before the commit.
+select id, tag from {jobs} where id in (:ids)
+
+-- name: jobs_free_locked
+{jobs_locked}
+
+-- name: side_version
+select version from {sides} where board = :board and kind = :kind and place = :place
+
+-- name: jobs_delete
+delete from {jobs} where id in (:ids)
+
+-- name: change
+state = :state, attempts = :attempts, token = :token, who = :who, keeper = :keeper, lock_until = :lock_until,
+wake_at = :wake_at, modified_on = :modified_on, errors = :errors, retries = :retries, live_key = :live_key,
+gone_on = :gone_on, tag = tag + 1
+
+-- name: jobs_update
+update {jobs} set {change} where id = :id
+
+-- name: jobs_replace
+-- With what another post brings.
+update {jobs} set {change}, priority = :priority, version = :version, posting = :posting where id = :id
+
+-- name: jobs_insert
+-- Passes over a job whose uuid or key is taken.
+insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
+    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
+values (:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who, :lock_until,
+    :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on, :board)
+on conflict do nothing
+
+-- name: job_ids
+select uuid, id, tag from {jobs} where uuid in (:uuids) and board = :board
+
+-- name: side_insert
+insert into {sides} (board, kind, place, key, value, until, version)
+values (:board, :kind, :place, :key, :value, coalesce(:until, {now} + :ttl), :version)
+on conflict do nothing
+
+-- name: side_update
+update {sides}
+set value = :value, until = coalesce(:until, {now} + :ttl), version = :version
+where board = :board and kind = :kind and place = :place and version = :was
+
+-- name: side_delete
+delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
+
+-- name: key_keep
+-- A key that outlives its job, until its window ends.
+insert into {sides} (board, kind, place, key, value, until, version)
+values (:board, 'key', :place, :key, :value, :until, :version)
+on conflict (board, kind, place) do update
+set value = excluded.value, until = excluded.until, version = excluded.version
+
+-- name: keys_kept
+-- The windows of keys that still run.
+select key, value from {sides} where board = :board and kind = 'key' and place in (:places) and until > {now}
+
+-- name: outcome_insert
+insert into {outcomes} ({outcome_columns}, board)
+values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
+    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+on conflict do nothing
+
+-- name: outcome_delete
+delete from {outcomes} where uuid = :uuid and board = :board
+
+-- name: part_begin
+-- A commit within a transaction that goes on if the commit is refused.
+savepoint jobboard_commit
+
+-- name: part_end
+release savepoint jobboard_commit
+
+-- name: part_undo
+rollback to savepoint jobboard_commit
+
+-- ==================================================================================================================
+-- Limits: the claims of a scope are counted, see scopes.py. Nobody else writes meanwhile.
+-- ==================================================================================================================
+
+-- name: claims_of_names
+-- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
+-- holds. One row at least, so that the time is known.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, null as job_group, count(*) as claims, sum(lock_until <= {now}) as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name in (:names) and lock_until <> 7258118400000000
+    group by name
+) as c on true
+
+-- name: claims_of_groups
+-- The same of each group of these names.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, job_group, count(*) as claims, sum(lock_until <= {now}) as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name in (:names) and job_group in (:groups)
+        and lock_until <> 7258118400000000
+    group by name, job_group
+) as c on true
+
+-- name: lapsed_of_names
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and state = 'CLAIMED' and name in (:names) and lock_until <= {now} {also?}
+limit 100
+
+-- name: of_groups
+and job_group in (:groups)
+
+-- name: groups
+-- A walk from name to name, and in each from group to group: to the next one it is one step down the index by groups, so
+-- that the cost is in the number of groups, and not in that of their jobs. Of each group, the place of its first job
+-- that can be claimed. The last group of each name is NULL: the jobs that have none.
+with recursive named (name) as (
+    select (select min(name) from {jobs} where board = :board and state = 'UNCLAIMED')
+    union all
+    select (
+        select name
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > named.name
+        order by name
+        limit 1
+    )
+    from named
+    where name is not null
+),
+grouped (name, job_group) as (
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
+        order by job_group
+        limit 1
+    )
+    from named
+    where name is not null {also?}
+    union all
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+            and {jobs}.job_group > grouped.job_group
+        order by job_group
+        limit 1
+    )
+    from grouped
+    where job_group is not null
+)
+select name, job_group, first
+from (
+    select name, job_group, case
+        when job_group is null then (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group is null and version <= :readable
+            order by {jobs}.job_group, priority, id
+            limit 1
+        )
+        else (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group = grouped.job_group and version <= :readable
+            order by priority, id
+            limit 1
+        )
+    end as first
+    from grouped
+) as firsts
+where first is not null
+order by first
+limit :limit
+
+-- name: ready_of_group
+-- The first jobs of one group that can be claimed.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group = :one_group
+        and version <= :readable
+    order by priority, id
+    limit :limit
+) as of_group
+
+-- name: ready_of_group_all
+select * from (
+{ones?}
+) as of_groups
+order by priority, id
+limit :limit
+
+-- name: ready_of_none
+-- The first jobs of one name that have no group.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs}
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
+    order by job_group, priority, id
+    limit :limit
+) as of_none
+
+-- name: ready_of_none_all
+select * from (
+{ones?}
+) as of_names
+order by priority, id
+limit :limit
+
+-- ==================================================================================================================
+-- Upkeep: in small steps, see SQLStore.tidy.
+-- ==================================================================================================================
+
+-- name: answers_old
+select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
+
+-- name: answers_drop
+delete from {answers} where handle in (:handles) and stamp < {now} - 4200000000
+
+-- name: sides_old
+select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
+
+-- name: sides_drop
+delete from {sides} where board = :board and kind = :kind and place in (:places) and until < {now}
+
+-- name: outcomes_old
+select uuid from {outcomes} where board = :board and until <= {now} order by until limit 250
+
+-- name: outcomes_drop
+delete from {outcomes} where uuid in (:uuids) and board = :board and +until <= {now}
+
+-- name: checkpoint
+-- Copies what is committed into the file. It waits for nobody and stops nobody.
+pragma wal_checkpoint(passive)

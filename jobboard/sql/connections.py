@@ -1,0 +1,678 @@
+"""Connections of boards and task loops: taken for one call, watched while they work, and given back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+
+from jobboard import forks
+from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.retry import retrying
+from jobboard.sql.dialects import Database, Raw, Trouble, database
+from jobboard.sql.runners import Row, Runner, Statement, Text, executed
+from jobboard.threads import started
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+UNSENDABLE = (OverflowError, UnicodeError)
+"""Errors that drivers raise, instead of errors of their own, for a value that a request cannot hold."""
+
+_SHORTEST = 2.0
+"""The lowest deadline, in seconds. Locks are waited for in turns of half a deadline, and MariaDB's shortest is 1 s."""
+_CLOSING = 2.0
+"""The deadline, in seconds, once the board is being closed."""
+_IDLE = 5.0
+"""The number of seconds without a request after which the watchdog's thread ends."""
+
+
+def deadline(retry_for: float, lease: float) -> float:
+    """Return the number of seconds after which a server that does not answer counts as silent.
+
+    A third of the lease is left to repeat a heartbeat in.
+    """
+    return max(_SHORTEST, min(retry_for, lease / 3))
+
+
+# Errors
+
+
+class _OfTheDatabase(Exception):
+    """:param cause: the driver's own error, unless it shows the password."""
+
+    def __init__(self, text: str, cause: BaseException | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class Contended(_OfTheDatabase):
+    """A transaction lost against another and was rolled back; the whole of it may be repeated."""
+
+
+class ConstraintViolated(_OfTheDatabase):
+    """A constraint refused a statement, and the transaction was rolled back."""
+
+
+def refused(error: ConstraintViolated) -> JobFailure:
+    """Return the public error for the refusal of a constraint, where nothing else can be tried."""
+    return JobFailure(f"the database refused it: {error}", error.cause)
+
+
+def repeated(
+    on: type[Exception] | Callable[[BaseException], bool], seconds: float, sleep: Callable[[float], None] = time.sleep
+) -> Callable[[Callable[[], T]], T]:
+    """Return :func:`~jobboard.retry.retrying` with the short pauses that suit a transaction which lost to another."""
+    return retrying(on, seconds, base=0.005, cap=0.25, sleep=sleep)
+
+
+def sorted_out(
+    error: Exception, product: Database, url: URL, remedy: str, raw: Raw | None = None, in_doubt: bool = False
+) -> Exception:
+    """Return this library's error for an error of the driver's; an error that is not about the database stays.
+
+    :param remedy: the command or call that creates a missing table.
+    :param raw: the driver's connection.
+    :param in_doubt: the request may have been carried out although no reply came.
+    """
+    cause = getattr(error, "orig", None) or error
+    kept = None if _shows_password(url, cause) else cause
+    name = type(cause).__name__
+    text = name if kept is None else f"{name}: {cause}"
+    server = url.get_backend_name()
+    outcome: Literal["none", "unknown"] = "unknown" if in_doubt else "none"
+    match product.trouble(error, raw):
+        case Trouble.DISCONNECTED:
+            return ConnectionFailure(f"the connection to {server} broke ({name})", kept, outcome)
+        case Trouble.REPLACED:
+            return ConnectionFailure(f"{server} at {_where(url)} takes no writes ({text})", kept)
+        case Trouble.FULL:
+            return ConnectionFailure(f"{server} at {_where(url)} can't store that now: {text}", kept, outcome)
+        case Trouble.CONTENDED:
+            return Contended(text, kept)
+        case Trouble.REFUSED:
+            return ConstraintViolated(text, kept)
+        case Trouble.MISSING:
+            return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
+    if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
+        return JobFailure(f"the database refused it: {text}{product.remedy(cause)}", kept)
+    return error
+
+
+def unreachable(error: BaseException, url: URL, product: Database) -> ConnectionFailure:
+    """Return the public error for a connection that could not be made."""
+    refusal = product.refusal(error, url)
+    hidden = _shows_password(url, error)
+    reason = type(error).__name__ if hidden else refusal or f"{type(error).__name__}: {error}"
+    return ConnectionFailure(
+        f"can't connect to {url.get_backend_name()} at {_where(url)}: {reason}",
+        None if hidden else error,
+        refused=refusal is not None,
+    )
+
+
+def _where(url: URL) -> str:
+    place = f"{url.host or ''}:{url.port}" if url.port else url.host or url.database
+    return place or "the place that is the driver's default"
+
+
+def _shows_password(url: URL, error: BaseException) -> bool:
+    """Return whether an error holds the password, in its text or in its attributes."""
+    return isinstance(error, UnicodeError) or (bool(url.password) and str(url.password) in f"{error} {error!r}")
+
+
+class Link(Runner):
+    """A connection. It belongs to the thread whose call has taken it.
+
+    Texts run on the driver's own cursor, as SQLAlchemy's execution costs several times as much.
+    """
+
+    def __init__(self, connection: Connection, product: Database) -> None:
+        self._connection = connection
+        self._told = False
+        self.raw = cast(Raw, connection.connection.dbapi_connection)
+        self.product = product
+        self.dialect = connection.dialect
+        self.cursor: Any = self.raw.cursor()
+        self.in_doubt = False
+        """Whether the last request may have been carried out although no reply came."""
+        self.since: float | None = None
+        """When the request under way was sent, on the monotonic clock."""
+        self.give_back: Callable[[], None] | None = None
+        """Restores the settings of a caller's connection."""
+        self._descriptor: int | None = None
+        with contextlib.suppress(AttributeError, OSError):
+            # A duplicate, as the driver may close its own at any time, and another file then has its number.
+            self._descriptor = os.dup(product.descriptor(self.raw))
+
+    @property
+    def connection(self) -> Connection:  # type: ignore[override]
+        """SQLAlchemy's connection, for statements that it runs by itself."""
+        if not self._told:
+            sa.event.listen(self._connection, "before_cursor_execute", self._sends)
+            self._told = True
+        return self._connection
+
+    def _sends(self, *args: Any) -> None:
+        self.since = time.monotonic()
+
+    # Requests
+
+    def rows(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+        if isinstance(statement, sa.Executable):
+            self.since = time.monotonic()
+            return [tuple(row) for row in executed(self._connection, statement, params)]
+        self._send(statement, params)
+        return self.cursor.fetchall()  # type: ignore[no-any-return]
+
+    def count(self, statement: Statement, params: Mapping[str, Any]) -> int:
+        if isinstance(statement, sa.Executable):
+            self.since = time.monotonic()
+            return executed(self._connection, statement, params).rowcount
+        self._send(statement, params)
+        return self.cursor.rowcount  # type: ignore[no-any-return]
+
+    def _send(self, statement: Text, params: Mapping[str, Any]) -> None:
+        text, values = statement.compiled(self.dialect, params)
+        self.since = time.monotonic()
+        self.cursor.execute(text, values)
+
+    def single(self, statement: Text, params: Mapping[str, Any]) -> list[Row]:
+        """Run a statement that is a transaction of its own and may write."""
+        self.in_doubt = True
+        rows = self.rows(statement, params)
+        self.in_doubt = False
+        return rows
+
+    def compound(self, statement: Text, params: Mapping[str, Any]) -> list[Row]:
+        """Run several statements with their commit as one request; return the rows of the first that has any."""
+        rows = self.single(statement, params)
+        self.in_doubt = True
+        # The error of a later statement comes behind the rows of an earlier one.
+        while self.cursor.nextset():
+            pass
+        self.in_doubt = False
+        return rows
+
+    # Transactions
+
+    def begin(self) -> None:
+        self.since = time.monotonic()
+        if self._connection.dispatch.begin and not self._connection.in_transaction():
+            # A listener to this event may begin by hand, as SQLite's users are told to. Let it do so before ours.
+            self._connection.begin()
+            self.product.rollback(self.raw, self.cursor)
+        self.product.begin(self.cursor)
+
+    def commit(self) -> None:
+        self.in_doubt = True
+        self.since = time.monotonic()
+        self.product.commit(self.raw, self.cursor)
+        self.in_doubt = False
+
+    def rollback(self) -> None:
+        self.since = time.monotonic()
+        self.product.rollback(self.raw, self.cursor)
+
+    def end_read(self) -> None:
+        """End the transaction, if there is one, in which something was read."""
+        self.since = time.monotonic()
+        self.product.end_read(self.raw)
+
+    # The end of a call
+
+    def close(self) -> None:
+        """Give a caller's connection back to its pool, with the settings that it had."""
+        self.since = time.monotonic()
+        try:
+            self.cursor.close()
+            if self.give_back is not None:
+                self.give_back()
+            self._connection.close()
+            self._forget()
+        except Exception:  # noqa: BLE001 - drivers raise anything for a connection that is broken
+            self.discard()
+
+    def discard(self) -> None:
+        """Close the connection itself, whatever state it is in."""
+        if self.product.exclusive:
+            # SQLite's locks are the process's, and stay as long as a statement of this connection is known.
+            with contextlib.suppress(Exception):
+                self.product.rollback(self.raw, self.cursor)
+        with contextlib.suppress(Exception):
+            self._connection.invalidate()
+        with contextlib.suppress(Exception):
+            self._connection.close()
+        self._forget()
+
+    def leak(self) -> None:
+        """In a forked child: leave the connection, which nobody uses, to the parent."""
+        forks.keep(self)
+
+    def broke(self) -> None:
+        """Discard a broken connection, and have a caller's pool replace its others: they have hardly been spared."""
+        if self._descriptor is not None:
+            self.cut()
+            with contextlib.suppress(Exception):
+                # SQLAlchemy replaces all connections of a pool once it has itself found one that is broken.
+                self._connection.exec_driver_sql("SELECT 1")
+        self.discard()
+
+    # For the watchdog
+
+    @property
+    def watched(self) -> bool:
+        """Whether another thread can end the request under way."""
+        return self._descriptor is not None
+
+    def is_late(self, before: float) -> bool:
+        """Return whether a request was sent before that instant, and no part of its answer waits to be read."""
+        if self.since is None or self.since > before or self._descriptor is None:
+            return False
+        unread = select.poll()
+        unread.register(self._descriptor, select.POLLIN)
+        return not unread.poll(0)
+
+    def cut(self) -> None:
+        """Shut the socket down, so that the thread which reads from it meets the end of the connection."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._descriptor)) as sock:
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self._forget()
+
+
+class Watchdog:
+    """Ends requests whose answer does not come in time: psycopg has no time limit for reading, nor has every caller's
+    driver. Its thread runs only while requests are under way.
+
+    :param name: the name of the watched board in the log.
+    :param deadline: the number of seconds after which a request is ended.
+    """
+
+    def __init__(self, name: str, deadline: float) -> None:
+        self._name = name
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._busy: set[Link] = set()
+        self._hurried = threading.Event()
+        self._closing_since: float | None = None
+        self.awake = False
+        """Whether the thread runs."""
+        self.cuts = 0
+        """The number of requests that were ended."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether the board is being closed."""
+        return self._closing_since is not None
+
+    @property
+    def spent(self) -> bool:
+        """Whether closing takes too long already for one more connection to a server that was silent."""
+        since = self._closing_since
+        return since is not None and bool(self.cuts) and time.monotonic() - since > 1.5 * _CLOSING
+
+    def hurry(self) -> None:
+        """The board is being closed: no request may take long any more."""
+        self._closing_since = time.monotonic()
+        self._deadline = min(self._deadline, _CLOSING)
+        self._hurried.set()
+
+    @contextlib.contextmanager
+    def watching(self, link: Link, patient: bool = False) -> Iterator[None]:
+        """Watch the requests of a link within the block.
+
+        :param patient: do not: they may take as long as they need.
+        """
+        if not link.watched or patient:
+            yield
+            return
+        link.since = time.monotonic()
+        with self._lock:
+            self._busy.add(link)
+            if not self.awake:
+                self.awake = self._started()
+        try:
+            yield
+        finally:
+            link.since = None
+            with self._lock:
+                self._busy.discard(link)
+
+    def _started(self) -> bool:
+        try:
+            started(f"{self._name}-connections", self._run)
+        except RuntimeError as error:
+            # So it is at the end of the interpreter.
+            if not self.closing:
+                LOG.warning("%s: nobody watches this request's connection: %s", self._name, error)
+            return False
+        return True
+
+    def _run(self) -> None:
+        used = time.monotonic()
+        while True:
+            if self._hurried.wait(min(self._deadline / 4, 1.0)):
+                time.sleep(0.1)
+            now = time.monotonic()
+            with self._lock:
+                if self._busy:
+                    used = now
+                elif now - used > _IDLE or self.closing:
+                    self.awake = False
+                    return
+                # Under the lock, as the owner of a link takes it before it closes the link.
+                late = [link for link in self._busy if link.is_late(now - self._deadline)]
+                for link in late:
+                    link.since = None
+                    link.cut()
+            for _ in late:
+                self.cuts += 1
+                LOG.warning("%s: the server was silent for %.1f s; its connection is ended", self._name, self._deadline)
+
+
+class Links:
+    """The way of one board or task loop to its database.
+
+    :param make: makes the engine; a forked child calls it again, as it needs another.
+    :param own: whether the engine is ours. It has no pool then: connections are kept here, as SQLAlchemy's pool costs a
+        call a third of its CPU time. Otherwise the engine is the caller's: each of its connections is used for one
+        call, and given back to its pool as it was.
+    :param patience: the number of seconds for which a transaction that lost against another is repeated.
+    :param deadline: the number of seconds after which a server that does not answer counts as silent.
+    :param name: the name of the board or task loop in errors.
+    :param remedy: the command or call that creates a missing table.
+    :param options: passed to :meth:`Database.prepare`.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Engine],
+        own: bool,
+        patience: float,
+        deadline: float,
+        name: str,
+        remedy: str,
+        **options: Any,
+    ) -> None:
+        self._make = make
+        self._patience = patience
+        self._deadline = deadline
+        self._name = name
+        self._remedy = remedy
+        self._options = options
+        self.own = own
+        self.product: Database | None = None
+        self._inherited: list[Link] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        self._engine: Engine | None = None
+        self._apart: Links | None = None
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self.idle: list[Link] = []
+        """The connections that no call uses, the one that was given back last at the end."""
+        self._closed = False
+        self.watch = Watchdog(self._name, self._deadline)
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            with self._lock:
+                return self._made_engine()
+        return self._engine
+
+    def _made_engine(self) -> Engine:
+        self._engine = self._engine or self._make()
+        return self._engine
+
+    @property
+    def apart(self) -> Links:
+        """Links beside a caller's pool, for heartbeats: the pool may have no connection to give."""
+        if self.own:
+            return self
+        if self._apart is None:
+            with self._lock:
+                self._apart = self._apart or self._beside()
+        return self._apart
+
+    def _beside(self) -> Links:
+        engine = self._made_engine()
+        return Links(
+            lambda: Engine(engine.pool.recreate(), engine.dialect, engine.url),
+            True,
+            self._patience,
+            self._deadline,
+            self._name,
+            self._remedy,
+            **self._options,
+        )
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Have the calls of this thread within the block run beside a caller's pool, as those of a heartbeat."""
+        self._local.beside = not self.own
+        try:
+            yield
+        finally:
+            self._local.beside = False
+
+    def known_product(self) -> Database:
+        """Return the database, which must have been met."""
+        assert self.product is not None
+        return self.product
+
+    # Work
+
+    def run(self, work: Callable[[Link], T], patience: float | None = None, patient: bool = False) -> T:
+        """Do some work on a connection, and repeat it with a backoff while it loses against other transactions. Within
+        the work of this thread, more work runs on the same connection.
+
+        :param patience: the number of seconds for which to repeat it; None: as long as this board repeats anything.
+        :param patient: wait for answers as long as it takes.
+        :raises ConnectionFailure: the connection is broken, or the database stayed busy.
+        :raises ConstraintViolated: a constraint refused it. After any error the transaction is rolled back.
+        """
+        begun = time.monotonic()
+        seconds = self._patience if patience is None else patience
+        try:
+            try:
+                return self._once(work, patient)
+            except Contended:
+                # SQLite waits for its turn by itself, for a while.
+                left = begun + seconds - time.monotonic()
+                if left <= 0:
+                    raise
+            again = repeated(Contended, left)
+            return again(lambda: self._once(work, patient))
+        except Contended as error:
+            raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error
+
+    def finish(self, work: Callable[[Link], T], patience: float | None = None, patient: bool = False) -> T:
+        """Run the work of a verb that has no other way left, as :meth:`run` does.
+
+        :raises JobFailure: also where a constraint refused it, one that somebody has added to the tables."""
+        try:
+            return self.run(work, patience, patient)
+        except ConstraintViolated as error:
+            raise refused(error) from error.cause
+
+    def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
+        """Return this library's error for an error of the driver's."""
+        return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
+
+    def _once(self, work: Callable[[Link], T], patient: bool) -> T:
+        with self.held(patient) as link:
+            return work(link)
+
+    @contextlib.contextmanager
+    def held(self, patient: bool = False) -> Iterator[Link]:
+        """Give this thread a connection for a block, which is not repeated. Within the block, more work of this thread
+        runs on the same connection. An error in the block is raised as by :meth:`run`, or as :class:`Contended`, and
+        what was begun is rolled back."""
+        link: Link | None = getattr(self._local, "link", None)
+        if link is not None:
+            yield link
+            return
+        if getattr(self._local, "beside", False):
+            with self.apart.held(patient) as link:
+                yield link
+            return
+        link = self._take()
+        with self.watch.watching(link, patient):
+            self._local.link = link
+            try:
+                yield link
+            except Exception as error:
+                raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, link.in_doubt)
+                self._failed(link, raised)
+                if raised is error:
+                    raise
+                raise raised from getattr(raised, "cause", None)
+            except BaseException:
+                # Interrupted between a request and its reply: the next request could read that reply.
+                link.discard()
+                raise
+            finally:
+                self._local.link = None
+            self._leave(link)
+
+    def _failed(self, link: Link, raised: Exception) -> None:
+        if not isinstance(raised, ConnectionFailure):
+            try:
+                link.rollback()
+            except Exception:  # noqa: BLE001 - what can't be rolled back is broken
+                pass
+            else:
+                self._leave(link)
+                return
+        # Idle connections have hardly been spared, and each would cost a call one of its tries.
+        link.broke()
+        self._discard_idle()
+
+    # Connections
+
+    def _take(self) -> Link:
+        """Take the connection that was given back last, or make one."""
+        try:
+            link = self.idle.pop()
+        except IndexError:
+            return self._connected()
+        link.in_doubt = False
+        return link
+
+    def _leave(self, link: Link) -> None:
+        if self.own:
+            self.idle.append(link)
+            if self._closed:
+                self._discard_idle()
+        else:
+            link.close()
+
+    def _discard_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self.idle.pop().discard()
+
+    def _connected(self) -> Link:
+        """Make a connection of our own, or take one from a caller's pool, and set it up."""
+        if self._closed or self.watch.spent:
+            raise ConnectionFailure(f"{self._name} is closed")
+        if self._inherited:
+            self._close_inherited()
+        try:
+            connection = self.engine.connect()
+        except (sa.exc.SQLAlchemyError, OSError, *UNSENDABLE) as error:
+            raise self._unreachable(error) from None
+        try:
+            if self.product is None:
+                self.product = database(connection.dialect)
+            link = Link(connection, self.product)
+            with self.watch.watching(link):
+                self._set_up(link, connection)
+            return link
+        except BaseException as error:
+            if isinstance(error, JobFailure):
+                # An engine whose connections a board can't use.
+                connection.close()
+                raise
+            connection.invalidate()
+            connection.close()
+            if not isinstance(error, Exception):
+                raise
+            raise self._unreachable(error) from None
+
+    def _set_up(self, link: Link, connection: Connection) -> None:
+        product = link.product
+        walks = self._options.get("walks")
+        connection.execution_options(isolation_level=product.isolation_of_walks if walks else product.isolation)
+        if self.own:
+            product.prepare(link.raw, **self._options)
+            link.end_read()
+        else:
+            link.give_back = product.borrow(link.raw, **self._options)
+
+    def _unreachable(self, error: Exception) -> ConnectionFailure:
+        product = self.product or database(self.engine.dialect)
+        return unreachable(getattr(error, "orig", None) or error, self.engine.url, product)
+
+    def listener(self) -> Link:
+        """Connect, beside a caller's pool, for somebody who sleeps on the connection and then discards it."""
+        return (self if self.own else self._beside())._connected()
+
+    # The end
+
+    def close(self) -> None:
+        """Close the connections; one that is at work is closed by its thread, as soon as that has its reply."""
+        self.watch.hurry()
+        self._closed = True
+        self._discard_idle()
+        if self._apart is not None:
+            self._apart.close()
+
+    def hurry(self) -> None:
+        """The board is being closed: no request may take long any more."""
+        self.watch.hurry()
+        if self._apart is not None:
+            self._apart.hurry()
+
+    def leak(self) -> None:
+        """In a forked child: leave the connections to the parent, and connect anew."""
+        if self._apart is not None:
+            self.inherit(*self._apart.idle)
+        self.inherit(*self.idle)
+        forks.keep(self._engine, self._apart)
+        self._reset()
+
+    def inherit(self, *links: Link) -> None:
+        """In a forked child: leave these connections to the parent."""
+        for link in links:
+            link.leak()
+        self._inherited += links
+
+    def _close_inherited(self) -> None:
+        """SQLite believes that the locks of inherited connections are the child's, which they are not, until they are
+        closed. That takes nothing from the parent. A child that never uses the board calls nothing of SQLite's: another
+        thread of the parent may have been inside of it at the fork."""
+        inherited, self._inherited = self._inherited, []
+        for link in inherited:
+            if link.product.exclusive:
+                link.raw.close()

@@ -1,0 +1,77 @@
+"""Takes past the jobs of full groups: by a walk from group to group."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.job import Job, Posting
+from jobboard.testing.conformance.support import take, uuids
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+NAMES = ("mail", "print", "resize")
+MOST = {"mail": 1, "print": 2}
+"""How many claims live in each group of a name."""
+
+
+def fitting(jobs: list[Job], held: list[Job], names: tuple[str, ...] | None, limit: int) -> list[Job]:
+    """The first jobs of these names that can be claimed together."""
+    claims = Counter((job.name, job.group) for job in held)
+    chosen: list[Job] = []
+    for job in sorted(jobs):
+        lane = (job.name, job.group)
+        full = job.group is not None and claims[lane] >= MOST.get(job.name, len(jobs))
+        if not full and (names is None or job.name in names) and len(chosen) < limit:
+            claims[lane] += 1
+            chosen.append(job)
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_taken_is_the_first_that_has_room(board: JobBoard, seed: int) -> None:
+    dice = random.Random(seed)
+    for name, most in MOST.items():
+        board.set_limit(name, per="group", concurrency=most)
+    crowd = [Posting("mail", group="full", priority="HIGH")] * 60
+    others = [
+        Posting(
+            dice.choice(NAMES), group=dice.choice([None, *"abcdef"]), priority=dice.choice(["LOW", "NORMAL", "HIGH"])
+        )
+        for _ in range(60)
+    ]
+    jobs, held = board.post_many([*crowd, *others]), list[Job]()
+    for _ in range(25):
+        names = dice.choice([None, NAMES[:1], NAMES[:2], NAMES[1:]])
+        limit = dice.choice([1, 1, 3, 20])
+        taken = board.claim_many("anna", limit, names=names)
+        assert uuids(taken) == uuids(fitting(jobs, held, names, limit))
+        jobs = [job for job in jobs if job not in taken]
+        held += taken
+        ended = dice.sample(held, dice.randrange(len(held) // 2 + 1))
+        board.consume_many(ended, "anna")
+        held = [job for job in held if job not in ended]
+
+
+def test_the_walk_reads_no_jobs_of_the_full_group(board: JobBoard) -> None:
+    """It is asked once, and its cost is in the groups: of the jobs of a group it reads those that it may take."""
+    board.set_limit("mail", per="group", concurrency=1)
+    board.post_many([Posting("mail", group="full")] * 400)
+    behind = board.post_many([Posting("mail", group=group) for group in ("a", None, "b")])
+    assert take(board).group == "full"
+    store, run = board.engine.store, []
+    rows = store._rows
+
+    def spied(link: object, statement: object, **params: object) -> list[object]:
+        found = rows(link, statement, **params)
+        run.append((getattr(statement, "name", statement), len(found)))
+        return found
+
+    store._rows = spied
+    assert take(board) == behind[0]
+    walks = [number for name, number in run if name == "groups"]
+    assert walks in ([4], [4, 4]), "one before the locks, and one behind"
+    assert all(number <= 40 for _, number in run)

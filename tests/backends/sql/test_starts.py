@@ -1,0 +1,296 @@
+"""Starting points of takes: a take begins behind the dead entries of finished jobs, and passes over no job for long."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard import Act
+from jobboard.backends.sql import starts
+from jobboard.board import JobBoard
+from jobboard.testing import eventually
+
+pytestmark = pytest.mark.backends("postgresql", "mariadb")
+
+
+class Clock:
+    """The clock by which surveys come, which stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Have each board use starting points, and a full survey come every EVERY seconds, however long one takes."""
+    clock = Clock()
+    monkeypatch.setattr(starts, "time", clock)
+    monkeypatch.setattr(starts, "EXPENSIVE", 0)
+    monkeypatch.setattr(starts, "RARELY", 0)
+    return clock
+
+
+def taken(board: JobBoard, **wanted: Any) -> Any:
+    job = board.claim_next("anna", **wanted)
+    assert job is not None
+    return job
+
+
+def work(board: JobBoard, clock: Clock, seconds: float = 3 * starts.LATE, **wanted: Any) -> list[str]:
+    """Take a job four times a second, for as long; return the names. Enough others remain."""
+    board.post_many([{"name": "other"}] * (int(seconds * 4) + 10))
+    names = []
+    for _ in range(int(seconds * 4)):
+        clock.now += 0.25
+        job = taken(board, **wanted)
+        names.append(job.name)
+        board.consume(job, "anna")
+    return names
+
+
+@contextlib.contextmanager
+def open_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
+        yield connection
+
+
+def set_id(board: JobBoard, engine: sa.Engine, job: Any, id_: int) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.update(board.table).where(board.table.c.uuid == job.uuid).values(id=id_))
+
+
+@pytest.mark.parametrize("pin", ["read", "write"])
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_job_costs_the_same_behind_a_pinned_snapshot(
+    make_board: Callable[..., JobBoard],
+    engine: sa.Engine,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    pin: str,
+    retried: bool,
+) -> None:
+    board = make_board(table=f"pinned_{pin}_{retried}".lower())
+    lone = make_board("lone", table=f"pinned_{pin}_{retried}".lower()).post("lone")
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        connection.execute(sa.select(sa.func.count()).select_from(board.table)).all()
+        if pin == "write":
+            connection.execute(sa.update(board.table).where(board.table.c.id == lone.sequence).values(errors=""))
+        for _ in range(12):
+            board.post_many([{"name": "a"}] * 100)
+            if retried:
+                board.finish_many([Act(job, "abandon") for job in board.claim_many("anna", 100)], "anna")
+            board.consume_many(board.claim_many("anna", 100), "anna")
+        work(board, clock)
+        board.post_many([{"name": "a"}] * 40)
+        assert cost_of_a_job(board, engine) < 400
+        # Each job has left entries, which a look from the beginning passes.
+        monkeypatch.setattr(starts, "EXPENSIVE", 1e12)
+        clock.now += 2 * starts.EVERY
+        assert cost_of_a_job(board, engine) > 1000
+        connection.rollback()
+
+
+def cost_of_a_job(board: JobBoard, engine: sa.Engine) -> int:
+    """Return what a claim and its end read, entries of indexes or pages: the fewest, as a server counts for others,
+    too."""
+    costs = []
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+        def read() -> int:
+            if engine.dialect.name != "postgresql":
+                pages = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
+                return int(connection.exec_driver_sql(pages).one()[1])
+            # The server tells this only after a while unless it is asked to.
+            flush = "SELECT pg_stat_force_next_flush()"
+            board.engine.store.links.run(lambda link: link.raw.cursor().execute(flush))  # type: ignore[union-attr]
+            entries = sa.text("SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = :table")
+            return int(connection.execute(entries, {"table": board.table.name}).scalar_one())
+
+        for _ in range(20):
+            before = read()
+            board.consume(taken(board), "anna")
+            costs.append(read() - before)
+    return min(costs)
+
+
+@pytest.mark.parametrize("names", [None, ["late", "other"]])
+def test_a_post_that_commits_within_the_time_allowed_is_next(
+    board: JobBoard, engine: sa.Engine, clock: Clock, names: list[str] | None
+) -> None:
+    work(board, clock, names=names)
+    with open_transaction(engine) as connection:
+        late = board.post("late", connection=connection)
+        # All the jobs before it go meanwhile.
+        board.consume_many(board.claim_many("anna", 100, names=names), "anna")
+        assert set(work(board, clock, starts.LATE - 0.5, names=names)) == {"other"}
+    assert taken(board, names=names).uuid == late.uuid
+
+
+def test_posts_that_commit_later_than_that_are_found_by_the_next_full_survey(
+    board: JobBoard, engine: sa.Engine, clock: Clock
+) -> None:
+    work(board, clock)
+    with open_transaction(engine) as connection:
+        late = [job for _ in range(20) for job in board.post_many([{"name": "late"}] * 500, connection=connection)]
+        board.consume_many(board.claim_many("anna", 100), "anna")
+        work(board, clock)
+    for _ in range(int(starts.EVERY * 4) + 1):
+        clock.now += 0.25
+        job = taken(board)
+        board.consume(job, "anna")
+        if job.name == "late":
+            break
+    assert job.uuid == late[0].uuid
+    found = [job.uuid]
+    while len(found) < len(late):
+        clock.now += 0.25
+        jobs = board.claim_many("anna", min(100, len(late) - len(found)))
+        assert jobs, f"{len(late) - len(found)} jobs are left"
+        found += [job.uuid for job in jobs]
+        board.consume_many(jobs, "anna")
+    # A take between two transactions may find fewer than it may claim, and no take finds another's.
+    assert found == [job.uuid for job in late]
+
+
+def test_a_take_finds_nothing_only_after_a_look_from_the_beginning(
+    board: JobBoard, engine: sa.Engine, clock: Clock
+) -> None:
+    work(board, clock)
+    with open_transaction(engine) as connection:
+        late = board.post("late", connection=connection)
+        work(board, clock)
+        while jobs := board.claim_many("anna", 100):
+            board.consume_many(jobs, "anna")
+    assert taken(board).uuid == late.uuid
+
+
+def test_a_claim_that_is_rolled_back_leaves_its_job_next(board: JobBoard, engine: sa.Engine, clock: Clock) -> None:
+    work(board, clock)
+    first = next(iter(board.iterjobs(only_unclaimed=True)))
+    with open_transaction(engine) as connection:
+        claimed = {"state": "CLAIMED", "who": "bob", "lock_until": 2**60, "wake_at": 2**60}
+        connection.execute(sa.update(board.table).where(board.table.c.uuid == first.uuid).values(claimed))
+        work(board, clock)
+        connection.rollback()
+    assert taken(board).uuid == first.uuid
+
+
+def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, clock: Clock) -> None:
+    early = board.claim(board.post("early"), "bob").job
+    work(board, clock)
+    early.claim.extend(0.4)
+    with open_transaction(engine) as connection:
+        c = board.table.c
+        connection.execute(sa.select(c.id).where(c.id == early.sequence).with_for_update())
+        eventually(lambda: early.state == "UNCLAIMED")
+        assert set(work(board, clock, 2)) == {"other"}
+    assert taken(board).uuid == early.uuid
+
+
+@pytest.mark.parametrize("held", [1, 20])
+def test_jobs_that_others_hold_are_passed_over(board: JobBoard, engine: sa.Engine, clock: Clock, held: int) -> None:
+    work(board, clock)
+    board.post_many([{"name": "other"}] * (held + 2))
+    jobs = list(board.iterjobs(only_unclaimed=True))
+    with open_transaction(engine) as connection:
+        c = board.table.c
+        for job in jobs[:held]:
+            # Each by itself: of many MariaDB would lock all rows.
+            connection.execute(sa.select(c.id).where(c.id == job.sequence).with_for_update())
+        assert [taken(board).uuid, taken(board).uuid] == [job.uuid for job in jobs[held : held + 2]]
+    assert taken(board).uuid == jobs[0].uuid
+
+
+@pytest.mark.parametrize("how", ["abandon", "release", "restore", "lapse", "due", "replace"])
+@pytest.mark.parametrize("names", [None, ["other", "early"]])
+def test_a_job_that_comes_back_is_next(board: JobBoard, clock: Clock, how: str, names: list[str] | None) -> None:
+    early = board.post("early", key="k", delay=None if how != "replace" else 3600)
+    if how != "replace":
+        assert taken(board).uuid == early.uuid
+        board.abandon(early, "anna")
+        board.claim(early, "bob")
+    work(board, clock, names=names)
+    if how == "abandon":
+        board.abandon(early, "bob")
+    elif how == "release":
+        board.release(early)
+    elif how == "restore":
+        board.trash(early, "bob")
+        work(board, clock, names=names)
+        board.restore(early)
+    elif how == "lapse":
+        early.claim.extend(0.4)  # type: ignore[union-attr]
+    elif how == "due":
+        board.abandon(early, "bob", delay=0.4)
+    else:
+        board.post("early", key="k", on_key="replace")
+    work_on = work(board, clock, 1, names=names) if how in ("lapse", "due") else []
+    eventually(lambda: early.state == "UNCLAIMED")
+    assert "early" in work_on or taken(board, names=names).uuid == early.uuid
+
+
+def test_many_jobs_come_back_in_their_order(board: JobBoard, clock: Clock) -> None:
+    early = board.post_many([{"name": "early"}] * 300)
+    board.claim_many("bob", 300)
+    work(board, clock)
+    for job in reversed(early):
+        board.release(job)
+    found = []
+    for _ in range(30):
+        clock.now += 0.25
+        jobs = board.claim_many("anna", 10)
+        found += [job.uuid for job in jobs]
+    assert found == [job.uuid for job in early]
+
+
+def test_one_name_for_five_seconds_and_then_any(board: JobBoard, clock: Clock) -> None:
+    work(board, clock)
+    board.consume_many(board.claim_many("anna", 100), "anna")
+    mine = board.post("mine")
+    assert set(work(board, clock, 5, names=["other"])) == {"other"}
+    assert taken(board).uuid == mine.uuid
+
+
+def test_a_name_that_was_paused(board: JobBoard, clock: Clock) -> None:
+    work(board, clock)
+    board.consume_many(board.claim_many("anna", 100), "anna")
+    mine = board.post("mine")
+    board.pause(["mine"])
+    assert set(work(board, clock, 5)) == {"other"}
+    board.resume(["mine"])
+    assert taken(board).uuid == mine.uuid
+
+
+def test_priorities_that_come_and_go(board: JobBoard, clock: Clock) -> None:
+    for priority in (0, 50, 20, 100, 50, -50, 20):
+        work(board, clock, 3)
+        first = board.post_many([{"name": "first", "priority": priority}] * 3)
+        if priority > 0:
+            for job in first:
+                clock.now += 0.25
+                assert taken(board).uuid == job.uuid
+    while jobs := board.claim_many("anna", 100):
+        board.consume_many(jobs, "anna")
+    assert {job.state for job in board.iterjobs()} == {"CLAIMED"}
+
+
+def test_ids_that_begin_again_are_found_by_the_next_full_survey(
+    board: JobBoard, engine: sa.Engine, clock: Clock
+) -> None:
+    """As on a replica that has missed some posts, and takes the place of its server."""
+    board.consume(board.claim(board.post("first"), "anna").job, "anna")
+    work(board, clock)
+    lower = board.post("lower")
+    set_id(board, engine, lower, 1)
+    names = []
+    for _ in range(int(starts.EVERY * 4) + 1):
+        clock.now += 0.25
+        names.append(taken(board).name)
+    assert "lower" in names

@@ -1,7 +1,0 @@
-SELECT jobboard_sides.key, jobboard_sides.value, jobboard_sides.until, jobboard_sides.version, clock.now
-FROM (SELECT CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT) AS now) AS clock LEFT OUTER JOIN
-  jobboard_sides ON jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind = %(p_kind)s::VARCHAR;
-BEGIN; SELECT CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END;
-DELETE FROM jobboard_sides WHERE jobboard_sides.board = %(p_board)s::VARCHAR AND jobboard_sides.kind =
-  %(p_kind)s::VARCHAR AND jobboard_sides.place = %(p_place)s::VARCHAR AND jobboard_sides.version = %(p_was)s::BIGINT;
-COMMIT;
