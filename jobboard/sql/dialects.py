@@ -20,7 +20,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Dialect
 
 from jobboard.exceptions import JobFailure
-from jobboard.sql.expressions import XACT
 
 Raw = Any
 """A connection of the driver's own, as PEP 249 has it."""
@@ -262,8 +261,7 @@ class PostgreSQLDatabase(Database):
         raw.cursor().execute("SELECT 1")
 
     def begin(self, cursor: Any) -> None:
-        # It has its id before anything else, as what looks behind floors relies on.
-        cursor.execute("begin isolation level read committed; SELECT " + XACT)
+        cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")
@@ -345,9 +343,6 @@ class MySQLDatabase(Database):
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         self.borrow(raw, **options)
-        if self.compound:
-            # As MariaDB has it by itself: where it is less, the lists of ids that it puts together are cut off.
-            raw.cursor().execute("SET SESSION group_concat_max_len = 1048576")
 
     def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
         # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.

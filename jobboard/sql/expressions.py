@@ -17,9 +17,6 @@ from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 
 T = TypeVar("T")
 
-XACT = "CASE WHEN NOT pg_is_in_recovery() THEN txid_current() END"
-"""Has PostgreSQL give the transaction its id; a server that takes no writes refuses these in its own words."""
-
 
 class Now(FunctionElement[int]):
     """The time at which the statement began. Stable within it, so that a condition on it can use an index."""
