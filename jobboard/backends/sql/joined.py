@@ -133,7 +133,7 @@ class CallersTransactions:
 
 
 class _Sequel(NamedTuple):
-    """What follows the end of a transaction, for a verb at this depth of savepoints."""
+    """The calls that a verb makes when its transaction ends. depth: of the savepoint that the verb ran in."""
 
     depth: int
     done: Callable[[], None]
@@ -141,7 +141,7 @@ class _Sequel(NamedTuple):
 
 
 class _Sequels:
-    """What follows the end of one connection's transaction."""
+    """The calls that are made when the transaction of a connection ends."""
 
     def __init__(self, connection: Connection) -> None:
         self._waiting: list[_Sequel] = []

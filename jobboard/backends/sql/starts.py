@@ -77,7 +77,7 @@ class Point(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a survey has read from a point on.
+    """The answer to a survey from a point on.
 
     :param firsts: the priority and the id of the first unclaimed job of each name in each range of priorities, which
         begins with one of the point's. Of jobs that came back, only those count that did so before the point's instant.

@@ -209,7 +209,7 @@ class Tables:
         return answers
 
     def _sides(self) -> sa.Table:
-        """What a board keeps beside its jobs; see jobboard.engine.store.KINDS."""
+        """Return the table of side records; see jobboard.engine.store.KINDS."""
         sides = self._table(
             "_sides",
             sa.Column("board", Exact(255), primary_key=True),
@@ -228,7 +228,7 @@ class Tables:
         return sides
 
     def _outcomes(self) -> sa.Table:
-        """What consumed jobs have left; "id" is the job's place, as it was. Nothing that looks for work meets these."""
+        """Return the table of outcomes, which no look for jobs reads. "id" is the place that the job had."""
         outcomes = self._table(
             "_outcomes",
             sa.Column("uuid", Exact(64), primary_key=True),

@@ -53,7 +53,7 @@ class SQLWaiter:
         """Close what was opened for waiting."""
 
     def forked(self) -> None:
-        """In a forked child: let go of what was opened, without closing it."""
+        """Let go of what was opened without closing it, in a forked child."""
 
 
 class FileWaiter(SQLWaiter):
