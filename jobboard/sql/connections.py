@@ -618,6 +618,9 @@ class Links:
             connection.close()
             if not isinstance(error, Exception):
                 raise
+            if isinstance(busy := self.sorted_out(error, None, False), Contended):
+                # As where several processes turn a new SQLite file to its write-ahead log at once.
+                raise busy from error
             raise self._unreachable(error) from None
 
     def _set_up(self, link: Link, connection: Connection) -> None:

@@ -1,7 +1,10 @@
 """A database that somebody else keeps busy: for how long it is waited for, and what is raised then."""
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +29,19 @@ def test_a_busy_database_is_waited_for_no_longer_than_told(
         assert 0.9 < time.monotonic() - begun < 1.9
         connection.rollback()
     board.post("a")
+
+
+@pytest.mark.backends("sqlite")
+def test_connect_waits_for_a_busy_file_as_long_as_told(tmp_path: Path) -> None:
+    """A new file turns to its write-ahead log, for which each process that opens it wants to be alone."""
+    board = jobboard.fetch("board", {"board": "sqlite", "database": str(tmp_path / "new.db"), "retry_for": 1})
+    with contextlib.closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ConnectionFailure, match="stayed busy for 1 s"):
+            board.connect()
+        other.execute("ROLLBACK")
+    with board:
+        board.post("a")
 
 
 @pytest.mark.backends("postgresql", "mariadb")
