@@ -14,7 +14,12 @@ from jobboard.primitives import Peeked, batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
 SWEEPING = 0.25
-"""For how many seconds a call waits for the sweep of another process."""
+"""For how many seconds a call waits for the sweep of another process. No state of the store could take the place of it.
+The row of an overdue job is locked by a sweep that ends in a moment, by a sweep of a frozen process, or by a
+transaction of a caller's, and the locks look the same. A call that waited for the lock itself, or for a lock that marks
+a sweep, would stand still with a frozen process; but a locked job may delay only itself. A call that waited for none
+would pass over an overdue job whenever two calls meet. So behind a sweep that takes longer than this, a job is passed
+over that an overlapping call holds."""
 
 _AGAIN = 5
 """After how many tries at which others were quicker a claim looks again, though it has seen more jobs."""
@@ -222,6 +227,9 @@ class Choice:
         # The jobs that this try has locked, and the room in the scopes that it has locked.
         self._locked: dict[str, Stored] = {}
         self._held: Rooms | None = None
+        # Whether a part of a lock may do, where scopes have locks, and whether to wait for it.
+        self._shares = limit == 1 and trashed is not None and finder.committer.store.locks_scopes
+        self._waits = False
         self._needed: dict[str, LimitScope] = {}
         self._full: dict[str, LimitScope] = {}
 
@@ -241,8 +249,7 @@ class Choice:
             wanted = [stored for stored in look.ready if stored.record.uuid not in self._locked]
             if not wanted or self._trashed is None:
                 return look
-            found = [stored for stored in store.lock(wanted) if stored.record.state == UNCLAIMED]
-            self._locked |= {stored.record.uuid: stored for stored in found}
+            self._lock(wanted, len(wanted))
             lost = {stored.record.uuid for stored in wanted} - self._locked.keys()
             if not lost:
                 return look._replace(ready=[self._locked[stored.record.uuid] for stored in look.ready])
@@ -251,11 +258,34 @@ class Choice:
             self._goes_on = True
         raise AssertionError("unreachable")
 
+    def _lock(self, jobs: Sequence[Stored], limit: int) -> list[Stored]:
+        found = self._finder.committer.store.lock(jobs, limit)
+        self._locked |= {stored.record.uuid: stored for stored in found}
+        return found
+
+    def _under_parts(self, rooms: Rooms) -> list[Stored]:
+        """Lock the first job that has room under a part of the lock of each scope. Empty where no lock has parts.
+
+        :raises Stale: another try has to find a job, under a part or under a whole lock.
+        """
+        ahead = self._in_order()[: 1 + AHEAD]
+        open_ = rooms.by_parts(ahead, self._waits)
+        if open_ is None:
+            return []
+        if open_ and (locked := self._lock(open_, 1)):
+            return locked
+        first = rooms.scopes(stored.record for stored in ahead[:1])
+        # Others have taken all of these jobs, or they hold all parts, or a part does not decide.
+        self._looks -= not open_
+        self._lose([stored.record.uuid for stored in open_])
+        self._shares, self._waits = bool(open_) or not rooms.holds(first), not rooms.holds(first)
+        raise Stale(sides=[(SCOPE, key) for key in first])
+
     def _under_locks(self, look: Look, rooms: Rooms) -> Look:
-        """Lock the scopes of the first jobs that have room, and look again: others may have claimed these jobs while
+        """Lock the scopes of the first jobs that have room, and count again: others may have claimed these jobs while
         this call has waited. A scope is locked before any job, as others pass over a job that is locked.
 
-        :raises Stale: another scope turns out to be needed, or the rules have changed.
+        :raises Stale: another scope turns out to be needed.
         """
         if not rooms.locks(stored.record for stored in look.ready):
             return look
@@ -263,10 +293,10 @@ class Choice:
             ahead, _ = self._fitting(self._limit + AHEAD)
             rooms.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed})
             self._held = rooms
-            fresh = self._look_again()
-            if fresh is None or fresh.gate.tag != look.gate.tag:
-                raise Stale(sides=[GATE])
-            look = fresh
+            if self._limit == 1 and (open_ := rooms.open_jobs(self._in_order())):
+                # Others may have taken the first ones meanwhile.
+                self._lock(open_, 1)
+            look = look._replace(now=max(look.now, rooms.now), ready=self._fitting(self._limit)[0])
         held = [rooms.holds(rooms.scopes([stored.record])) for stored in look.ready]
         if all(held):
             return look
@@ -318,7 +348,9 @@ class Choice:
         if not ruled.limited(names):
             return look._replace(ready=self._fitting(self._limit)[0])
         self.rooms = rooms = self._held or Rooms(finder.committer, ruled.limits, look.now, self._trashed)
-        first, known = look, 0
+        if self._shares and (locked := self._under_parts(rooms)):
+            return look._replace(now=max(look.now, rooms.now), ready=locked)
+        known = 0
         chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
             # There may be others behind those that have to wait; and where more have to, many may.
@@ -332,8 +364,11 @@ class Choice:
             chosen, enough = self._fitting(self._limit)
         if rooms.brought_back:
             return None
-        event = first.next_event
+        event = look.next_event
         if self._full:
+            if event is None and not chosen:
+                # As many are ready as were asked for, and all have to wait.
+                event = finder.look(0, None, self._readable).next_event
             waits = (event, rooms.opens_in, finder.patience)
             event = min(wait for wait in waits if wait is not None)
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
@@ -358,11 +393,13 @@ class Choice:
             # Some of the first ones are held by others.
             asked *= 2
 
+    def _in_order(self) -> list[Stored]:
+        # What is locked is taken: others have passed it over.
+        return sorted(self._met.values(), key=lambda stored: (stored.record.uuid not in self._locked, _order(stored)))
+
     def _fitting(self, limit: int) -> tuple[list[Stored], bool]:
         """Return the first of the jobs that can be claimed together, and whether one commit may claim no more."""
-        # What is locked is taken: others have passed it over.
-        met = sorted(self._met.values(), key=lambda stored: (stored.record.uuid not in self._locked, _order(stored)))
-        rooms = self.rooms
+        met, rooms = self._in_order(), self.rooms
         if rooms is None:
             return met[:limit], len(met) >= limit
         rooms.learn(stored.record for stored in met)

@@ -5,7 +5,9 @@ has a side record, with the instants at which the last claims of a rate began. T
 a scope live:
 
 - A store that *counts* locks a scope, and then counts its jobs that are stored as claimed. Until the end of its
-  transaction no other call begins a claim there, or revives one. The end of a claim changes nothing but its job.
+  transaction no other call begins a claim there, or revives one. The lock may have *parts*: a call that holds one of n
+  parts may begin one claim where there is room for n, as the others begin n - 1 claims at most that it does not see.
+  The end of a claim changes nothing but its job.
 - On other stores the side record *lists* claims by uuid and token. A claim changes the records of its scopes in its own
   commit, so that two claims cannot both take the last slot. The record lists at least every claim that lives and that
   began under the limit. It may list claims that have ended, as the end of a claim does not change it. So a scope with a
@@ -17,6 +19,7 @@ changed job, and has to enter the scope again.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import Counter
@@ -28,7 +31,7 @@ import msgpack
 from jobboard.engine.answers import HOUR
 from jobboard.engine.calls import AT_ONCE, Committer, Timely, standing
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopePlace, Side, Stale, Stored, turns
+from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopeLock, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
@@ -155,14 +158,19 @@ class _Room:
     """A scope as it was read, and the claims that have entered it since.
 
     :param counted: how many claims the store has counted. None: the side record lists the claims.
+    :param ended: how many of the counted claims have lapsed.
+    :param others: how many more claims may begin meanwhile, by those who hold the other parts of the scope's lock.
     """
 
-    def __init__(self, scope: LimitScope, side: Side, counted: int | None = None) -> None:
+    def __init__(
+        self, scope: LimitScope, side: Side, counted: int | None = None, ended: int = 0, others: int = 0
+    ) -> None:
         self.scope = scope
         self.side = side
         listed = Listed.of(side)
         self._counts = counted is not None
-        self._counted = counted or 0
+        self._counted = (counted or 0) + others
+        self._live = (counted or 0) - ended
         # With only those of its claims that live, where it mattered; and with those that have entered.
         self.cleared = self.listed = listed._replace(claims=()) if self._counts else listed
         self._was_crowded = self.crowded
@@ -188,6 +196,11 @@ class _Room:
             if others >= limit.concurrency:
                 return False
         return not (begins and limit.rate) or self.opens_in(now) == 0
+
+    def is_full(self, now: int) -> bool:
+        """Return whether no claim can begin, whoever holds the other parts of the lock and whatever has lapsed."""
+        most = self.scope.limit.concurrency
+        return self.opens_in(now) > 0 or (most is not None and self._live >= most)
 
     def opens_in(self, now: int) -> int:
         """Return the µs until the rate lets one more claim begin."""
@@ -248,6 +261,7 @@ class Rooms:
         self._own = own
         self._rooms: dict[str, _Room] = {}
         self._locked: frozenset[str] = frozenset()
+        self._has_parts = False
         self._weights: dict[str, int] = {}
         self.now = now
         self._asked = boottime()
@@ -274,8 +288,46 @@ class Rooms:
 
     def lock(self, scopes: Mapping[str, LimitScope]) -> None:
         """Lock these scopes until the end of the transaction, and count again what has come meanwhile."""
-        self._read_counted(scopes, locks=True)
+        self._read_counted(scopes, "whole")
         self._locked = frozenset(scopes)
+
+    def by_parts(self, jobs: Sequence[Stored], waits: bool) -> list[Stored] | None:
+        """Lock a part of each scope of these jobs, and return what :meth:`open_jobs` does. None: the lock of the scopes
+        of the first job has no parts.
+
+        :param waits: wait for a part of the scopes of the first job, and leave out the other scopes.
+        """
+        shared = list(itertools.takewhile(lambda stored: self._is_shared(stored.record), jobs))
+        if not shared:
+            return None
+        scopes = self.scopes(stored.record for stored in (shared[:1] if waits else shared))
+        self._read_counted(scopes, "part" if waits else "free part")
+        self._locked, self._has_parts = frozenset(self._rooms), True
+        return self.open_jobs(shared)
+
+    def open_jobs(self, jobs: Iterable[Stored]) -> list[Stored]:
+        """Return those of these jobs any one of which may be claimed under the locks, in their order; none behind the
+        first job of a scope that is not locked, or that a part of a lock does not decide about."""
+        found = []
+        for stored in jobs:
+            mine = self._limits.scopes(stored.record)
+            if not self.holds(scope.key for scope in mine):
+                break
+            if not self.full(stored.record):
+                found.append(stored)
+            elif self._has_parts and not any(self._rooms[scope.key].is_full(self.now) for scope in mine):
+                break
+        return found
+
+    def _is_shared(self, job: Record) -> bool:
+        """Return whether the scopes of this job have parts for several claims at once, or nobody waits for a lock."""
+        parts = self._committer.store.scope_parts
+        return all(self._parts(scope) == parts for scope in self._limits.scopes(job))
+
+    def _parts(self, scope: LimitScope) -> int:
+        """Return how many parts the lock of a scope has: one where there is never room for one claim of each part."""
+        parts, limit = self._committer.store.scope_parts, scope.limit
+        return 1 if limit.rate is not None or (limit.concurrency or 0) <= parts else parts
 
     def holds(self, scopes: Iterable[str]) -> bool:
         """Return whether all of these scopes are locked."""
@@ -288,7 +340,8 @@ class Rooms:
         :raises Stale: others were quicker.
         """
         if self.locks([claim]):
-            if [each.tag for each in self._committer.store.lock([stored], waits)] != [stored.tag]:
+            found = self._committer.store.lock([stored], None if waits else 1)
+            if [each.tag for each in found] != [stored.tag]:
                 raise Stale([claim.uuid])
             self.lock(self.scopes([claim]))
             if full := self.full(claim, begins):
@@ -308,16 +361,19 @@ class Rooms:
             self._sweep(left, now)
         raise AssertionError("unreachable")
 
-    def _read_counted(self, scopes: Mapping[str, LimitScope], locks: bool = False) -> list[Stored]:
+    def _read_counted(self, scopes: Mapping[str, LimitScope], locks: ScopeLock | None = None) -> list[Stored]:
         """Return lapsed claims in these scopes. They take room if they can be written down."""
         store, asked = self._committer.store, boottime()
-        now, found = store.occupied([_place(scope) for scope in scopes.values()], locks)
+        now, counts = store.occupied([_place(scope, self._parts(scope)) for scope in scopes.values()], locks)
+        found = {key: occupied for key, occupied in zip(scopes, counts, strict=True) if occupied is not None}
+        scopes = {key: scopes[key] for key in found}
         self._tell(now, asked)
         rated = [(SCOPE, key) for key, scope in scopes.items() if scope.limit.rate is not None]
         sides = {side.key: side for side in (store.read([], rated).sides if rated else ())}
         own = self._own and self._own.record
         lapsed: dict[str, Stored] = {}
-        for (key, scope), occupied in zip(scopes.items(), found, strict=True):
+        for key, occupied in found.items():
+            scope = scopes[key]
             others = [each for each in occupied.lapsed if own is None or each.record.uuid != own.uuid]
             counted = occupied.claims
             if own is not None and own.state == CLAIMED and key in self.scopes([own]):
@@ -327,7 +383,9 @@ class Rooms:
             elif not locks and occupied.ended < LAPSED:
                 # Others have written some down meanwhile. Those that they have prolonged the locked count shows.
                 counted -= occupied.ended - len(occupied.lapsed)
-            self._rooms[key] = _Room(scope, sides.get(key) or Side(SCOPE, key, None, None, None), counted)
+            side = sides.get(key) or Side(SCOPE, key, None, None, None)
+            more = 0 if locks in (None, "whole") else self._parts(scope) - 1
+            self._rooms[key] = _Room(scope, side, counted, occupied.ended, more)
             lapsed |= {each.record.uuid: each for each in others}
         return list(lapsed.values())
 
@@ -445,15 +503,15 @@ class Rooms:
         return min((wait for wait in waits if wait), default=None)
 
 
-def _place(scope: LimitScope) -> ScopePlace:
-    _, _, group = scope.key.partition("\n")
-    return scope.key, scope.limit.name, None if scope.limit.per == "name" else group
+def _place(scope: LimitScope, parts: int = 1) -> ScopePlace:
+    lane_ = lane(scope)
+    return ScopePlace(scope.key, scope.limit.name, None if lane_ is None else lane_[1], parts)
 
 
 def lane(scope: LimitScope) -> Lane | None:
     """Return the name and the group of a scope; None for the scope of a name."""
-    _, name, group = _place(scope)
-    return None if group is None else (name, group)
+    name, _, group = scope.key.partition("\n")
+    return None if scope.limit.per == "name" else (name, group)
 
 
 class Revival(NamedTuple):
@@ -531,7 +589,7 @@ def free(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None
         known = {scope.key: scope for scope in scopes}
         _, found = committer.store.occupied([_place(scope) for scope in known.values()])
         for scope, occupied in zip(known.values(), found, strict=True):
-            if occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
+            if occupied and occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
                 committer.store.wake()
                 return
 

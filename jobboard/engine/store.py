@@ -108,8 +108,20 @@ class Look(NamedTuple):
     gate: Side
 
 
-ScopePlace = tuple[str, str, str | None]
-"""The key of a scope's side record, and the name and the group of its jobs. None: of any group."""
+class ScopePlace(NamedTuple):
+    """A scope, as a store that counts locks it.
+
+    key: of its side record. name, group: of its jobs; None: of any group. parts: how many parts its lock has.
+    """
+
+    key: str
+    name: str
+    group: str | None
+    parts: int
+
+
+ScopeLock = Literal["free part", "part", "whole"]
+"""How much of a scope to lock: a part if one is free, a part that is waited for, or all of its parts."""
 
 
 class Occupied(NamedTuple):
@@ -297,6 +309,10 @@ class Store(abc.ABC):
     """Whether the store counts the claims in the scope of a limit by itself, under a lock: see :meth:`occupied`. If
     not, the side record of the scope lists the claims."""
 
+    scope_parts: int = 1
+    """How many parts the lock of a scope has, each for a claim that begins while there is room for one of each part. 1:
+    the lock keeps all other transactions out, as on SQLite, and nobody waits for it alone."""
+
     wakes: bool = False
     """Whether :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
 
@@ -418,20 +434,24 @@ class Store(abc.ABC):
         """
         return contextlib.nullcontext()
 
-    def lock(self, jobs: Sequence[Stored], waits: bool = False) -> list[Stored]:
-        """Return the jobs that no other transaction holds, as they are now. They stay so until the end of the block's
-        transaction. What the caller locks it has to claim, as others pass it over.
+    def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
+        """Return the jobs that are as they were read and that no other transaction holds. They stay so until the end of
+        the block's transaction. What the caller locks it has to claim, as others pass it over.
 
-        :param waits: wait for the other transactions, and return the jobs that they have left.
+        :param limit: lock the first so many, in serving order. None: wait for the other transactions, and return the
+            jobs as those have left them.
         """
         return list(jobs)
 
-    def occupied(self, scopes: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
+    def occupied(
+        self, scopes: Sequence[ScopePlace], locks: ScopeLock | None = None
+    ) -> tuple[int, list[Occupied | None]]:
         """Count the claims in each of these scopes. Return the time too. Only for a store that ``locks_scopes``.
 
-        :param locks: first lock all of these scopes until the end of the transaction, in one order and waiting for
-            each. Then count, by a statement that begins under the locks. The side records of the scopes are made where
-            they are missing. Once in a transaction: where more scopes turn out to be needed, the try begins anew.
+        :param locks: first lock so much of each of these scopes until the end of the transaction, in one order. Then
+            count, by a statement that begins under the locks. The records to be locked are made where they are missing,
+            but for a free part: a scope of which no part is free is not counted, and None. Once in a transaction: where
+            more scopes turn out to be needed, the try begins anew.
         """
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 import sqlalchemy as sa
@@ -182,6 +182,14 @@ class Link(Runner):
         self._send(statement, params)
         return self.cursor.rowcount  # type: ignore[no-any-return]
 
+    def each(self, statement: Text, rows: Sequence[Mapping[str, Any]]) -> int:
+        text, first = statement.compiled(self.dialect, rows[0])
+        # A driver that takes values by their names needs no other form.
+        values = rows if isinstance(first, dict) else [statement.compiled(self.dialect, row)[1] for row in rows]
+        self.since = time.monotonic()
+        self.cursor.executemany(text, values)
+        return self.cursor.rowcount  # type: ignore[no-any-return]
+
     def _send(self, statement: Text, params: Mapping[str, Any]) -> None:
         text, values = statement.compiled(self.dialect, params)
         self.since = time.monotonic()
@@ -203,6 +211,41 @@ class Link(Runner):
             pass
         self.in_doubt = False
         return rows
+
+    def several(
+        self,
+        statements: Sequence[tuple[Text, Mapping[str, Any]]],
+        begins: bool = False,
+        ends: bool = False,
+        hurries: bool = False,
+    ) -> list[list[Row]]:
+        """Run several statements, as one request where the database and the driver take that. Return the rows of each
+        that has any.
+
+        :param begins: begin a transaction before them. ends: commit behind them.
+        :param hurries: send one request also where that costs more than several do, as others wait for its locks.
+        """
+        joined = None
+        if (hurries or self.product.compound) and not (begins and self._connection.dispatch.begin):
+            texts = [statement.compiled(self.dialect, params) for statement, params in statements]
+            joined = self.product.joined(self.raw, self.cursor, texts, begins, ends)
+        if joined is None:
+            if begins:
+                self.begin()
+            found = [self.rows(*each) for each in statements]
+            if ends:
+                self.commit()
+            return found
+        self.in_doubt, self.since = ends, time.monotonic()
+        self.cursor.execute(joined)
+        found = []
+        while True:
+            if self.cursor.description is not None:
+                found.append(self.cursor.fetchall())
+            if not self.cursor.nextset():
+                break
+        self.in_doubt = False
+        return found
 
     # Transactions
 
@@ -335,26 +378,31 @@ class Watchdog:
         self._deadline = min(self._deadline, _CLOSING)
         self._hurried.set()
 
-    @contextlib.contextmanager
-    def watching(self, link: Link, patient: bool = False) -> Iterator[None]:
-        """Watch the requests of a link within the block.
-
-        :param patient: do not: they may take as long as they need.
-        """
-        if not link.watched or patient:
-            yield
+    def watch(self, link: Link) -> None:
+        """Watch the requests of a link."""
+        if not link.watched:
             return
         link.since = time.monotonic()
         with self._lock:
             self._busy.add(link)
             if not self.awake:
                 self.awake = self._started()
-        try:
-            yield
-        finally:
+
+    def release(self, link: Link) -> None:
+        """Watch a link no longer."""
+        if link in self._busy:
             link.since = None
             with self._lock:
                 self._busy.discard(link)
+
+    @contextlib.contextmanager
+    def watching(self, link: Link) -> Iterator[None]:
+        """Watch the requests of a link within the block."""
+        self.watch(link)
+        try:
+            yield
+        finally:
+            self.release(link)
 
     def _started(self) -> bool:
         try:
@@ -386,6 +434,26 @@ class Watchdog:
             for _ in late:
                 self.cuts += 1
                 LOG.warning("%s: the server was silent for %.1f s; its connection is ended", self._name, self._deadline)
+
+
+class _Hold:
+    """A block in which a thread holds a connection. A class, as a generator would cost a call a tenth of its time."""
+
+    def __init__(self, links: Links, local: threading.local, patient: bool) -> None:
+        self._links = links
+        self._local = local
+        self._patient = patient
+
+    def __enter__(self) -> Link:
+        self._link = link = self._links.take()
+        if not self._patient:
+            self._links.watch.watch(link)
+        self._local.link = link
+        return link
+
+    def __exit__(self, kind: object, error: BaseException | None, *where: object) -> None:
+        self._local.link = None
+        self._links.end(self._link, error)
 
 
 class Links:
@@ -523,37 +591,30 @@ class Links:
         with self.held(patient) as link:
             return work(link)
 
-    @contextlib.contextmanager
-    def held(self, patient: bool = False) -> Iterator[Link]:
+    def held(self, patient: bool = False) -> contextlib.AbstractContextManager[Link]:
         """Give this thread a connection for a block, which is not repeated. Within the block, more work of this thread
         runs on the same connection. An error in the block is raised as by :meth:`run`, or as :class:`Contended`, and
         what was begun is rolled back."""
         link: Link | None = getattr(self._local, "link", None)
         if link is not None:
-            yield link
-            return
+            return contextlib.nullcontext(link)
         if getattr(self._local, "beside", False):
-            with self.apart.held(patient) as link:
-                yield link
-            return
-        link = self._take()
-        with self.watch.watching(link, patient):
-            self._local.link = link
-            try:
-                yield link
-            except Exception as error:
-                raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, link.in_doubt)
-                self._failed(link, raised)
-                if raised is error:
-                    raise
-                raise raised from getattr(raised, "cause", None)
-            except BaseException:
-                # Interrupted between a request and its reply: the next request could read that reply.
-                link.discard()
-                raise
-            finally:
-                self._local.link = None
+            return self.apart.held(patient)
+        return _Hold(self, self._local, patient)
+
+    def end(self, link: Link, error: BaseException | None) -> None:
+        """Give back the connection of a block that has ended, or raise this library's error for the block's."""
+        if error is None:
             self._leave(link)
+        elif isinstance(error, Exception):
+            raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, link.in_doubt)
+            self._failed(link, raised)
+            if raised is not error:
+                raise raised from getattr(raised, "cause", None)
+        else:
+            # Interrupted between a request and its reply: the next request could read that reply.
+            link.discard()
+            self.watch.release(link)
 
     def _failed(self, link: Link, raised: Exception) -> None:
         if not isinstance(raised, ConnectionFailure):
@@ -566,11 +627,12 @@ class Links:
                 return
         # Idle connections have hardly been spared, and each would cost a call one of its tries.
         link.broke()
+        self.watch.release(link)
         self._discard_idle()
 
     # Connections
 
-    def _take(self) -> Link:
+    def take(self) -> Link:
         """Take the connection that was given back last, or make one."""
         try:
             link = self.idle.pop()
@@ -581,11 +643,14 @@ class Links:
 
     def _leave(self, link: Link) -> None:
         if self.own:
+            # Another thread may take it at once.
+            self.watch.release(link)
             self.idle.append(link)
             if self._closed:
                 self._discard_idle()
         else:
             link.close()
+            self.watch.release(link)
 
     def _discard_idle(self) -> None:
         with contextlib.suppress(IndexError):

@@ -6,7 +6,7 @@ A statement is a text with its values, as boards have, or one of SQLAlchemy's, w
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import sqlalchemy as sa
@@ -38,6 +38,10 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def count(self, statement: Statement, params: Mapping[str, Any]) -> int:
         """Run a statement for its effect, and return how many rows it matched."""
+
+    def each(self, statement: Text, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Run a statement for each of these values, and return how many rows it matched in all."""
+        return sum(self.count(statement, params) for params in rows)
 
 
 class CallersConnection(Runner):

@@ -63,13 +63,7 @@ class FastPaths(abc.ABC):
         self._told = {"notify": statements.text("post_notify")} if notify else {}
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
-        params = {**_slot(nonce), "answer": f"* {len(drafts)}"}
-        first = drafts[0]
-        if len(drafts) == 1 and first.due is None and first.delay is None:
-            rows = self._do(self._statements.made("post", **self._told), {**params, **_row(first)})
-        else:
-            several = self._statements.made("post_many", **self._told)
-            rows = self._do(several, {**params, "drafts": self._packed([_row(draft) for draft in drafts])})
+        rows = self._inserted(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
         if not rows:
             return None
         places = {uuid: (id_, tag, now) for uuid, id_, tag, now, *_ in rows}
@@ -83,7 +77,7 @@ class FastPaths(abc.ABC):
             return None
         params = {**_slot(nonce), **lease._asdict(), **looks.params, "readable": readable, "limit": limit}
         claims: list[Stored] | None = []
-        if (point := self._point(names, readable)) is not None:
+        if (point := self.point(names, readable)) is not None:
             take, more = self._since(point, names, limit)
             claims = self._claimed(take, {**params, **more})
         if claims == []:
@@ -104,17 +98,20 @@ class FastPaths(abc.ABC):
         return claims[0] if claims else None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        if any(act.verb != CONSUME for act in acts):
+        if any(act.end.verb != CONSUME for act in acts):
             return False
         claims = self._claims([(act.uuid, act.holder.token) for act in acts])
         params = {**_slot(nonce), **claims, "answer": f"* {len(acts)}", "count": len(acts)}
-        kept = [
-            {"uuid": act.uuid, "keep": act.keep, "refused": act.refused, "result": act.result}
-            for act in acts
-            if act.keep
-        ]
-        more = {"outcomes": self._statements.text("consume_outcomes")} if kept else {}
-        return self._ended(self._statements.made("consume", **more), {**params, "outcomes": self._packed(kept)})
+        kept = []
+        for act in acts:
+            if act.keep:
+                result, refused = act.end.result or (None, None)
+                kept.append({"uuid": act.uuid, "keep": act.keep, "refused": refused, "result": result})
+        if not kept:
+            return self._ended(self._statements["consume"], params)
+        outcomes = self._statements.text("consume_outcomes")
+        leaving = self._statements.made("consume", outcomes=outcomes, columns="*,")
+        return self._ended(leaving, {**params, "outcomes": self._packed(kept)})
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         params = {**self._claims(held), "handle": handle, "ttl": ttl}
@@ -129,6 +126,12 @@ class FastPaths(abc.ABC):
 
         :raises ConstraintViolated: it has done nothing.
         """
+
+    def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
+        """Insert jobs; return their uuids, ids, tags and times, or None if the call was refused."""
+        if len(jobs) == 1 and jobs[0]["due"] is None and jobs[0]["delay"] is None:
+            return self._do(self._statements.made("post", **self._told), {**params, **jobs[0]})
+        return self._do(self._statements.made("post_many", **self._told), {**params, **self._drafts(jobs)})
 
     def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
         """Run a statement that claims jobs; return None if it was refused."""
@@ -161,8 +164,17 @@ class FastPaths(abc.ABC):
         """Return the statement of a take that begins at a starting point, and its arguments."""
         raise NotImplementedError
 
+    def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
+        """Return the statement that reads the first ready jobs from a starting point on, and its arguments."""
+        raise NotImplementedError
+
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         """Return the statement of a survey, and its arguments."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _drafts(jobs: Sequence[Params]) -> Params:
+        """Return new jobs as arguments."""
         raise NotImplementedError
 
     @staticmethod
@@ -188,7 +200,7 @@ class FastPaths(abc.ABC):
         except ConstraintViolated:
             return None
 
-    def _point(self, names: Sequence[str] | None, readable: int) -> Point | None:
+    def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
         """Return where a take begins; None: at the beginning."""
 
         def survey(since: Point) -> Told:
@@ -212,19 +224,26 @@ class PostgreSQLPaths(FastPaths):
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         st = self._statements
+        parts: dict[str, str] = {}
         if names is None:
             ready, params = st.text("take_any"), {}
         elif len(names) == 1:
-            ready, params = st.text("take_of_name"), {"name": names[0]}
+            ready, params, parts = st.text("take_of_name"), {"name": names[0]}, {"of_one": st.text("of_one")}
         else:
             ready, params = st.made("take_of_names", limit=str(limit)).text, {"names": "\n".join(names)}
-        return Looks(st.made("take", ready=ready, limit=str(limit)), st.made("take_nothing", ready=ready), params)
+        take = st.made("take", ready=ready, limit=str(limit), **parts)
+        return Looks(take, st.made("take_nothing", ready=ready, **parts), params)
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
         ready = self._statements.text("take_since", some=str(2 * limit + SPARE), **parts)
         since = self._statements.text("since")
         return self._statements.made("take", ready=ready, since=since, limit=str(limit)), params
+
+    def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
+        parts, params = self._ranges(point, names)
+        first = self._statements.text("take_since", some=str(limit), **parts)
+        return self._statements.made("ready_since", first=first), params
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
@@ -234,11 +253,20 @@ class PostgreSQLPaths(FastPaths):
         st, lists = self._statements, zip(("priorities", "ids", "pasts"), zip(*point.ranges, strict=True), strict=True)
         params = {**point.instants, **{name: f"{{{','.join(map(str, values))}}}" for name, values in lists}}
         if names is None:
-            return {"ranges": st.text("ranges")}, params
-        parts = {"ranges": st.text("ranges_of_names"), "of_each": st.text("of_each"), "of_any": st.text("of_any")}
+            return {"ranges": st.text("ranges"), "in_range": st.text("in_range")}, params
+        texts = {"ranges": "ranges_of_names", "in_range": "in_range_of_name", "of_one": "of_one", "of_any": "of_any"}
+        parts = {part: st.text(name) for part, name in texts.items()}
         return parts, {**params, "names": "\n".join(names)}
 
     # To write out an array costs the driver more than to split a text does the server.
+
+    @staticmethod
+    def _drafts(jobs: Sequence[Params]) -> Params:
+        columns = zip(*(job.values() for job in jobs), strict=True)
+        return {
+            name: "\x1e".join(["\x1f" if value is None else str(value) for value in column])
+            for name, column in zip(jobs[0], columns, strict=True)
+        }
 
     @staticmethod
     def _listed(values: Sequence[str]) -> Any:
@@ -311,6 +339,12 @@ class MariaDBPaths(FastPaths):
         take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
         return take, {**params, "some": 2 * limit + SPARE}
 
+    def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
+        st, (number, parts, params) = self._statements, self._ranges(point, names)
+        returned = st.text("returned", of_names="" if names is None else st.text("take_of_names"))
+        ones = st.ones("take_since", number, **parts)
+        return st.made("ready_since", ones=ones, returned=returned), {**params, "some": limit}
+
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         number, parts, params = self._ranges(point, names)
         return self._statements.union("survey", number, **parts), params
@@ -326,6 +360,10 @@ class MariaDBPaths(FastPaths):
         return len(ones), {"index": "by_name", "of_one": self._statements.text("of_one")}, {**params, "names": names}
 
     @staticmethod
+    def _drafts(jobs: Sequence[Params]) -> Params:
+        return {"drafts": MariaDBPaths._packed(jobs)}
+
+    @staticmethod
     def _listed(values: Sequence[str]) -> Any:
         return values
 
@@ -336,29 +374,44 @@ class MariaDBPaths(FastPaths):
 
 
 class SQLitePaths(FastPaths):
-    def _point(self, names: Sequence[str] | None, readable: int) -> Point | None:
+    def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
         # A deletion leaves no entries.
         return None
 
     def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
         link.begin()
-        if params.get("outcomes", "[]") != "[]":
+        if "outcomes" in params:
             link.count(self._statements["consume_outcomes"], params)
         rows = link.rows(statement, params)
         if len(rows) < params.get("count", 1):
             link.rollback()
             return []
         if "call" in params:
-            answer = params.get("answer") or ",".join([f"{row[0]} {row[10]}" for row in rows])
-            if not link.count(self._statements["keep_answer"], {**params, "answer": answer}):
-                raise ConstraintViolated("this call was overtaken by its repetition")
+            self._keep(link, params, params.get("answer") or ",".join([f"{row[0]} {row[10]}" for row in rows]))
         link.commit()
         return rows
+
+    def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
+        def work(link: Link) -> Sequence[Row]:
+            link.begin()
+            [(now,)] = link.rows(self._statements["clock"], {})
+            link.each(self._statements["post"], [{**self._base, "now": now, **job} for job in jobs])
+            rows = link.rows(self._statements["posted"], {"count": len(jobs)})
+            self._keep(link, params, params["answer"])
+            link.commit()
+            return rows
+
+        return self._tried(work)
+
+    def _keep(self, link: Link, params: Params, answer: str) -> None:
+        if not link.count(self._statements["keep_answer"], {**params, "answer": answer}):
+            raise ConstraintViolated("this call was overtaken by its repetition")
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         st = self._statements
         ready = st.text("take_any" if names is None else "take_of_names")
-        return Looks(st.made("take", ready=ready), st["take_nothing"], {"names": json.dumps(names)})
+        params = {} if names is None else {"names": json.dumps(names)}
+        return Looks(st.made("take", ready=ready), st["take_nothing"], params)
 
     @staticmethod
     def _listed(values: Sequence[str]) -> Any:

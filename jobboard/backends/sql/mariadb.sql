@@ -260,9 +260,6 @@ update {jobs} force index (primary) set lock_until = {now} + :ttl, tag = tag + 1
 -- Reading: no statement here locks anything, but for those whose name ends with _locked.
 -- ==================================================================================================================
 
--- name: clock
-select {now}
-
 -- name: read
 select {record}, {jobs}.tag, {now}
 from {jobs} force index (`{prefix}_uuid`)
@@ -273,11 +270,13 @@ where uuid in (:uuids) and board = :board
 for update
 
 -- name: read_free_locked
--- The jobs that no other transaction holds.
+-- The first of these jobs that are as they were read, and that no other transaction holds. They are given in serving
+-- order: if it sorted them, it would lock them all.
 select {record}, {jobs}.tag
-from {jobs} force index (primary)
-where id in (:ids)
-order by id
+from json_table(:tags, '$[*]' columns (id bigint path '$[0]', tag bigint path '$[1]')) as wanted
+straight_join {jobs} force index (primary) on {jobs}.id = wanted.id
+where {jobs}.tag = wanted.tag
+limit :limit
 for update skip locked
 
 -- name: holders
@@ -335,15 +334,24 @@ limit :limit
 -- name: outcomes_behind
 and modified_on <= :modified_on and (modified_on < :modified_on or id < :id)
 
--- name: glance
--- The first thing of each look: the time, the gate, and when the next leases and delays end.
-select {now}, s.value, s.version,
-    (select wake_at from {jobs} force index (`{prefix}_wake`)
-     where board = :board and wake_at is not null order by wake_at limit 1),
-    (select wake_at from {jobs} force index (`{prefix}_wake`)
-     where board = :board and wake_at > {now} order by wake_at limit 1)
+-- name: look
+-- What a look reads at one instant: the time, the gate, without a value that is known already, the first lease or delay
+-- that has ended, and the first jobs that can be claimed. One row at least.
+select {now}, s.version, case when s.version <=> :known then null else s.value end,
+    (select wake_at from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at <= {now} {since?} order by wake_at limit 1),
+    ready.*
 from (select 1) as one
 left join {sides} as s on s.board = :board and s.{gate}
+left join (
+    {ready?}
+) as ready on true
+
+-- name: ready_none
+select null as uuid
+
+-- name: next_event
+-- When the next leases and delays end.
+select wake_at from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at > :now order by wake_at limit 1
 
 -- name: overdue
 -- The jobs whose lease or delay has ended.
@@ -364,6 +372,19 @@ from {jobs} force index (`{prefix}_ready`)
 where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
 order by priority, id
 limit :limit
+
+-- name: ready_since
+-- From a starting point on.
+select {record}, {jobs}.tag
+from (
+    select id, priority from (
+        {ones?} {returned?}
+    ) as of_each
+    order by priority, id
+    limit :some
+) as first
+straight_join {jobs} force index (primary) on {jobs}.id = first.id
+where {jobs}.board = :board and {jobs}.state = 'UNCLAIMED'
 
 -- name: ready_of
 -- Of one name: as they lie in the index by name.
@@ -456,12 +477,6 @@ select * from (
 order by trashed_on desc, id desc
 limit :limit
 
--- name: trash_behind_gone
-and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
-
--- name: trash_behind_lapsed
-and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
-
 -- name: counts
 -- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
 select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
@@ -478,12 +493,6 @@ from (
     where board = :board and wake_at <= {now} and lock_until <= {now}
 ) as overdue
 group by state, lapsed
-
--- name: is_there
--- The name of the board, if it has jobs, or had one that was purged within the last day.
-select board from (select board from {jobs} where board = :board limit 1) as with_jobs
-union
-select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
 
 -- name: next_board
 -- One board after the other: DISTINCT would read the whole index.
@@ -525,7 +534,7 @@ id bigint path '$.id', state varchar(9) {utf8} path '$.state', attempts int path
 token bigint path '$.token', who varchar(255) {utf8} path '$.who', keeper varchar(64) {utf8} path '$.keeper',
 lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', modified_on bigint path '$.modified_on',
 errors longtext {utf8} path '$.errors', retries int path '$.retries', live_key varchar(255) {utf8} path '$.live_key',
-gone_on bigint path '$.gone_on'
+gone_on bigint path '$.gone_on', was bigint path '$.was'
 
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
@@ -541,6 +550,47 @@ set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who
     j.lock_until = c.lock_until, j.wake_at = c.wake_at, j.modified_on = c.modified_on, j.errors = c.errors,
     j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
     j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
+
+-- name: commit
+-- A whole commit: changes and deletes jobs, each if it has the tag that was read, and stores the answer of the call. It
+-- fails where a job, the gate or the slot is not as it was read.
+begin not atomic
+    declare l_gate bigint;
+    {gate_is?}
+    update {answers}
+    set `call` = :call, attempt = :attempt, answer = :answer,
+        stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+    where handle = :handle and slot = :slot and `call` = :was_call and attempt = :was_attempt;
+    if row_count() = 0 then
+        insert into {answers} (handle, slot, `call`, attempt, answer, stamp)
+        values (:handle, :slot, :call, :attempt, :answer, {now});
+    end if;
+    {changes?}
+    commit;
+end
+
+-- name: gate_is
+-- set_limit and pause wait for those who have locked the gate.
+select version into l_gate from {sides} where board = :board and {gate} lock in share mode;
+if l_gate <> :gate then
+    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the gate has changed';
+end if;
+
+-- name: commit_changed
+{jobs_update}
+where j.tag = c.was;
+if row_count() <> :changed then
+    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
+end if;
+
+-- name: commit_gone
+delete j
+from json_table(:gone, '$[*]' columns (id bigint path '$.id', was bigint path '$.was')) as c
+straight_join {jobs} as j force index (primary) on j.id = c.id
+where j.tag = c.was;
+if row_count() <> :deleted then
+    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
+end if;
 
 -- name: jobs_replace
 -- With what another post brings.
@@ -591,9 +641,6 @@ update {sides}
 set value = :value, until = coalesce(:until, {now} + :ttl), version = :version
 where board = :board and kind = :kind and place = :place and version = :was
 
--- name: side_delete
-delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
-
 -- name: key_keep
 -- A key that outlives its job, until its window ends.
 insert into {sides} (board, kind, place, `key`, value, until, version)
@@ -609,19 +656,6 @@ insert into {outcomes} ({outcome_columns}, board)
 values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
     :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
 
--- name: outcome_delete
-delete from {outcomes} where uuid = :uuid and board = :board
-
--- name: part_begin
--- A commit within a transaction that goes on if the commit is refused.
-savepoint jobboard_commit
-
--- name: part_end
-release savepoint jobboard_commit
-
--- name: part_undo
-rollback to savepoint jobboard_commit
-
 -- ==================================================================================================================
 -- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
 -- ==================================================================================================================
@@ -630,10 +664,31 @@ rollback to savepoint jobboard_commit
 -- In one order, so that two transactions never wait for each other.
 select place from {sides} where board = :board and kind = 'scope' and place in (:places) order by place for update
 
--- name: scope_make
+-- name: parts_locked_all
+-- Of each scope the first part of its lock that is free.
+{ones?}
+
+-- name: parts_locked
+(
+    select place
+    from {sides} force index (primary)
+    where board = :board and kind = 'scope' and place in (:one)
+    order by place
+    limit 1
+    for update skip locked
+)
+
+-- name: scopes_there
+select place from {sides} where board = :board and kind = 'scope' and place in (:places)
+
+-- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert ignore into {sides} (board, kind, place, `key`, until, version)
-values (:board, 'scope', :place, :key, {now} + 3600000000, :version)
+select :board, 'scope', part.place, part.name, {now} + 3600000000, :version
+from json_table(:parts, '$[*]' columns (
+    place varchar(64) {utf8} path '$.place', name longtext {utf8} path '$.key'
+)) as part
+order by part.place
 
 -- name: claims_of_names
 -- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
@@ -733,14 +788,8 @@ limit :limit
 -- Upkeep: in small steps, see SQLStore.tidy.
 -- ==================================================================================================================
 
--- name: answers_old
-select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
-
 -- name: answers_drop
 delete from {answers} where handle in (:handles) and stamp < {now} - 4200000000
-
--- name: sides_old
-select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
 
 -- name: sides_drop
 delete from {sides} where board = :board and kind = :kind and place in (:places) and until < {now}

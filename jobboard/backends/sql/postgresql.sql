@@ -59,15 +59,20 @@ from answer
 returning uuid, id, tag, created_on {notify?}
 
 -- name: post_many
--- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED.
+-- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED. Each column comes as one text, whose
+-- values have a control character between them, and another one for NULL. No value holds one: in postings JSON has them
+-- escaped. JSON for all of it takes the server twice as long to read, and arrays take the driver long to write.
 with answer as (
     {post_answer}
 ), draft as (
     select given.*, now, case when coalesce(due, now + delay) > now then coalesce(due, now + delay) end as wake_at
-    from answer, rows from (json_to_recordset(cast(:drafts as json)) as (
-        uuid text, name text, priority smallint, version int, posting text, max_attempts int, job_group text,
-        due bigint, delay bigint
-    )) with ordinality as given
+    from answer, unnest(
+        string_to_array(:uuid, chr(30)), string_to_array(:name, chr(30)),
+        cast(string_to_array(:priority, chr(30)) as smallint[]), cast(string_to_array(:version, chr(30)) as int[]),
+        string_to_array(:posting, chr(30)), cast(string_to_array(:max_attempts, chr(30), chr(31)) as int[]),
+        string_to_array(:job_group, chr(30), chr(31)), cast(string_to_array(:due, chr(30), chr(31)) as bigint[]),
+        cast(string_to_array(:delay, chr(30), chr(31)) as bigint[])
+    ) with ordinality as given (uuid, name, priority, version, posting, max_attempts, job_group, due, delay, ordinality)
 ), posted as (
     insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
         state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
@@ -99,7 +104,7 @@ with {prefix}_clock as materialized (
             and (
                 select wake_at from {jobs} where board = :board and wake_at <= {now} {since?} order by wake_at limit 1
             ) is null
-        order by priority, id
+        order by {of_one?} priority, id
         limit {limit?}
         for update skip locked
     ))
@@ -115,13 +120,18 @@ select * from taken
 -- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs. A plain EXISTS
 -- might walk through the table.
 select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
-    {has_rules}, (select id from {jobs} where {ready?} order by priority, id limit 1) is not null
+    {has_rules}, (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
 
 -- name: take_any
 board = :board and state = 'UNCLAIMED' and version <= :readable
 
 -- name: take_of_name
-board = :board and state = 'UNCLAIMED' and version <= :readable and name = :name
+-- The jobs of one name, in the order of the index by name. With an equals sign that order is the one of all ready jobs
+-- too, and without statistics the planner may take their index, and walk past the jobs of all other names.
+board = :board and state = 'UNCLAIMED' and version <= :readable and name between :name and :name
+
+-- name: of_one
+name,
 
 -- name: take_of_names
 -- The first jobs of each name, which this finds without a lock, and a few more than wanted, as others may hold some.
@@ -131,8 +141,9 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
     from unnest(string_to_array(:names, chr(10))) as wanted (name), lateral (
         select id, priority
         from {jobs}
-        where board = :board and state = 'UNCLAIMED' and version <= :readable and name = wanted.name
-        order by priority, id
+        where board = :board and state = 'UNCLAIMED' and version <= :readable
+            and name between wanted.name and wanted.name
+        order by name, priority, id
         limit {limit?} + 8
     ) as first
     order by priority, id
@@ -148,8 +159,8 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
         from {ranges?}, lateral (
             select id, priority
             from {jobs}
-            where board = :board and state = 'UNCLAIMED' and version <= :readable {of_each?} and {in_range}
-            order by priority, id
+            where board = :board and state = 'UNCLAIMED' and version <= :readable and {in_range?}
+            order by {of_one?} priority, id
             limit {some?}
         ) as first
         union
@@ -171,9 +182,9 @@ from {ranges?}
 left join lateral (
     select priority, id
     from {jobs}
-    where board = :board and state = 'UNCLAIMED' and version <= :readable {of_each?} and {in_range}
+    where board = :board and state = 'UNCLAIMED' and version <= :readable and {in_range?}
         and (returned is null or returned < :returned)
-    order by priority, id
+    order by {of_one?} priority, id
     limit 1
 ) as first on true
 left join (select id from {jobs} where id >= :highest order by id desc limit 1) as drawn on true
@@ -194,8 +205,8 @@ cross join {ranges}
 -- name: in_range
 (priority, id) >= (range.priority, range.id) and priority < range.past
 
--- name: of_each
-and name = wanted.name
+-- name: in_range_of_name
+(name, priority, id) >= (wanted.name, range.priority, range.id) and (name, priority) < (wanted.name, range.past)
 
 -- name: of_any
 and name = any(string_to_array(:names, chr(10)))
@@ -210,7 +221,7 @@ with {prefix}_clock as materialized (
         lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
     from {prefix}_clock
     where uuid = :uuid and coalesce(board, '') = :board and not {has_rules}
-        and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+        and case state when 'UNCLAIMED' then true when 'SCHEDULED' then lock_until <= {now} end
     returning {record}, {jobs}.tag
 ), answer as (
     insert into {answers} (handle, slot, call, answer, stamp)
@@ -221,14 +232,16 @@ select * from taken
 
 -- name: consume
 -- Consumes all of these claims, each given as "uuid token", and leaves their outcomes; or it fails, as an answer must
--- not be null. A claim whose lapse a sweep has recorded may end until another claims the job.
+-- not be null. A claim whose lapse a sweep has recorded may end until another claims the job. CASE keeps the planner
+-- from the indexes by state, where OR could have it read all of them, and array() has each list split once, not for
+-- each job. Only outcomes need the columns.
 with taken as (
     delete from {jobs}
-    where uuid = any(string_to_array(:uuids, ',')) and coalesce(board, '') = :board
-        and uuid || ' ' || token = any(string_to_array(:claims, ',')) and who is not null
-        and (state = 'UNCLAIMED' or state = 'CLAIMED' and lock_until > {now})
+    where uuid = any(array(select unnest(string_to_array(:uuids, ',')))) and coalesce(board, '') = :board
+        and uuid || ' ' || token = any(array(select unnest(string_to_array(:claims, ',')))) and who is not null
+        and case state when 'UNCLAIMED' then true when 'CLAIMED' then lock_until > {now} end
         and (key_until is null or key_until <= {now}) and not {has_rules}
-    returning *
+    returning {columns?} true
 ), answer as (
     insert into {answers} (handle, slot, call, answer, stamp)
     select :handle, :slot, :call, case when count(*) = :count then :answer end, {stamp} from taken having count(*) > 0
@@ -248,25 +261,27 @@ select count(*) from taken having count(*) > 0
 )
 
 -- name: renew
--- Prolongs those of these claims that live, each given as "uuid token". It passes over the jobs that others hold.
+-- Prolongs those of these claims that live, each given as "uuid token". It passes over the jobs that others hold. The
+-- limit keeps the planner from other ways than to look for each claim by its uuid.
 update {jobs}
 set lock_until = {now} + :ttl, tag = tag + 1
 where id = any(array(
-    select id
-    from {jobs}
-    where uuid = any(string_to_array(:uuids, ',')) and coalesce(board, '') = :board
-        and uuid || ' ' || token = any(string_to_array(:claims, ',')) and keeper = :handle
-        and state = 'CLAIMED' and lock_until > {now}
-    for update skip locked
+    select held.id
+    from unnest(string_to_array(:uuids, ','), string_to_array(:claims, ',')) as given (uuid, claim), lateral (
+        select id
+        from {jobs}
+        where {jobs}.uuid = given.uuid and coalesce(board, '') = :board
+            and {jobs}.uuid || ' ' || token = given.claim and keeper = :handle
+            and coalesce(state, '') = 'CLAIMED' and lock_until > {now}
+        limit 1
+        for update skip locked
+    ) as held
 ))
 returning uuid, token
 
 -- ==================================================================================================================
 -- Reading: no statement here locks anything, but for those whose name ends with _locked.
 -- ==================================================================================================================
-
--- name: clock
-select {now}
 
 -- name: read
 -- coalesce() keeps the planner from the indexes that begin with the board. A table without statistics looks as if next
@@ -280,11 +295,12 @@ where uuid = any(:uuids) and coalesce(board, '') = :board
 for update
 
 -- name: read_free_locked
--- The jobs that no other transaction holds.
+-- The first of these jobs that are as they were read, and that no other transaction holds.
 select {record}, {jobs}.tag
 from {jobs}
-where id = any(:ids)
-order by id
+where id = any(:ids) and id || ' ' || tag = any(:versions)
+order by priority, id
+limit :limit
 for update skip locked
 
 -- name: holders
@@ -310,45 +326,29 @@ where board = :board and kind = any(:kinds) and place = any(:places)
 order by kind, place
 for update
 
--- name: sides_after
--- A page of the side records of one kind.
-select kind, key, value, until, version, {now}
-from {sides}
-where board = :board and kind = :kind and place > :after
-order by place
-limit :limit
-
--- name: answer
-select call, attempt, answer, stamp
-from {answers}
-where handle = :handle and slot = :slot
-
--- name: outcome_columns
-uuid, name, priority, id, key, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
-until, errors, retries, job_group, result, refused
-
 -- name: outcomes
 select {outcome_columns}
 from {outcomes}
 where uuid = any(:uuids) and coalesce(board, '') = :board
 
--- name: outcomes_newest
-select {outcome_columns}
-from {outcomes}
-where board = :board {behind?}
-order by modified_on desc, id desc
-limit :limit
-
--- name: outcomes_behind
-and (modified_on, id) < (:modified_on, :id)
-
--- name: glance
--- The first thing of each look: the time, the gate, and when the next leases and delays end.
-select {now}, s.value, s.version,
-    (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
-    (select wake_at from {jobs} where board = :board and wake_at > {now} order by wake_at limit 1)
+-- name: look
+-- What a look reads at one instant: the time, the gate, without a value that is known already, the first lease or delay
+-- that has ended, and the first jobs that can be claimed. One row at least.
+select {now}, s.version, case when s.version is not distinct from cast(:known as bigint) then null else s.value end,
+    (select wake_at from {jobs} where board = :board and wake_at <= {now} {since?} order by wake_at limit 1),
+    ready.*
 from (select) as one
 left join {sides} as s on s.board = :board and s.{gate}
+left join (
+    {ready?}
+) as ready on true
+
+-- name: ready_none
+select null as uuid
+
+-- name: next_event
+-- When the next leases and delays end.
+select wake_at from {jobs} where board = :board and wake_at > :now order by wake_at limit 1
 
 -- name: overdue
 -- The jobs whose lease or delay has ended.
@@ -370,13 +370,21 @@ where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
 order by priority, id
 limit :limit
 
+-- name: ready_since
+-- From a starting point on.
+select {record}, {jobs}.tag
+from {jobs}
+where {first?}
+order by priority, id
+limit :limit
+
 -- name: ready_of
--- Of one name: as they lie in the index by name.
+-- Of one name: as they lie in the index by name, see take_of_name.
 select * from (
     select {record}, {jobs}.tag
     from {jobs}
-    where board = :board and state = 'UNCLAIMED' and name = :one and version <= :readable {also?}
-    order by priority, id
+    where board = :board and state = 'UNCLAIMED' and name between :one and :one and version <= :readable {also?}
+    order by name, priority, id
     limit :limit
 ) as of_name
 
@@ -413,114 +421,15 @@ and name <> all(:without)
 -- Neither names nor groups have line feeds.
 and (job_group is null or name || chr(10) || job_group <> all(:full))
 
--- name: page
--- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
-select {record}, {jobs}.tag, {now}
-from {jobs}
-where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
-order by priority, id
-limit :limit
-
--- name: page_after
--- The rest of a priority, and the priorities behind it: each is one walk along the index.
-select * from (
-    select * from (
-        select {record}, {jobs}.tag, {now}
-        from {jobs}
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
-            and priority = :priority and id > :id {also?}
-        order by priority, id
-        limit :limit
-    ) as rest
-    union all
-    select * from (
-        select {record}, {jobs}.tag, {now}
-        from {jobs}
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
-        order by priority, id
-        limit :limit
-    ) as others
-) as page
-order by priority, id
-limit :limit
-
 -- name: of_names
 and name = any(:names)
 
 -- name: of_states
 and (state = any(:states) or wake_at <= {now})
 
--- name: trash
--- What is in the trash, and what belongs there, as its last lease has lapsed.
-select * from (
-    select * from (
-        select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
-        from {jobs}
-        where board = :board and gone_on is not null and state = 'TRASHED' {behind_gone?}
-        order by gone_on desc, id desc
-        limit :limit
-    ) as trashed
-    union all
-    select * from (
-        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
-        from {jobs}
-        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
-        order by lock_until desc, id desc
-        limit :limit
-    ) as lapsed
-) as page
-order by trashed_on desc, id desc
-limit :limit
-
--- name: trash_behind_gone
-and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
-
--- name: trash_behind_lapsed
-and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
-
--- name: counts
--- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
-select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
-union all
-select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
-group by state
-union all
-select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on is not null
-union all
-select state, lapsed, count(*)
-from (
-    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
-    from {jobs}
-    where board = :board and wake_at <= {now} and lock_until <= {now}
-) as overdue
-group by state, lapsed
-
--- name: is_there
--- The name of the board, if it has jobs, or had one that was purged within the last day.
-select board from (select board from {jobs} where board = :board limit 1) as with_jobs
-union
-select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
-
--- name: next_board
--- One board after the other: DISTINCT would read the whole index.
-select board from {jobs} where board > :after order by board, priority, id limit 1
-
 -- ==================================================================================================================
 -- Writing: the parts of one commit. First it locks and compares, and then it writes.
 -- ==================================================================================================================
-
--- name: answer_first
-insert into {answers} (handle, slot, call, attempt, answer, stamp)
-values (:handle, :slot, :call, :attempt, :answer, {now})
-on conflict do nothing
-
--- name: answer_next
--- The stamp is indexed, and changes rarely.
-update {answers}
-set call = :call, attempt = :attempt, answer = :answer,
-    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
-where handle = :handle and slot = :slot and call = :was_call and attempt = :was_attempt
 
 -- name: jobs_locked
 -- Waits for other transactions.
@@ -534,15 +443,12 @@ select id, tag from {jobs} where id = any(:ids) order by id for update skip lock
 -- Shows to set_limit and pause, which wait for that, that a commit may rely on an older gate: see under_way.
 lock table {answers} in row exclusive mode
 
--- name: side_version
-select version from {sides} where board = :board and kind = :kind and place = :place
-
 -- name: jobs_delete
 delete from {jobs} where id = any(:ids)
 
 -- name: change
 id bigint, state text, attempts int, token bigint, who text, keeper text, lock_until bigint, wake_at bigint,
-modified_on bigint, errors text, retries int, live_key text, gone_on bigint
+modified_on bigint, errors text, retries int, live_key text, gone_on bigint, was bigint
 
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
@@ -555,6 +461,35 @@ set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper
     gone_on = c.gone_on, returned = {returned_now}, tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change})
 where {jobs}.id = c.id
+
+-- name: commit
+-- A whole commit: changes and deletes jobs, each if it has the tag that was read, and stores the answer of the call. It
+-- fails, as an answer must not be null, where a job, the gate or the slot is not as it was read.
+with changed as (
+    {jobs_update} and {jobs}.tag = c.was
+    returning 1
+), gone as (
+    delete from {jobs}
+    using json_to_recordset(cast(:gone as json)) as c(id bigint, was bigint)
+    where {jobs}.id = c.id and {jobs}.tag = c.was
+    returning 1
+), answer as (
+    insert into {answers} (handle, slot, call, attempt, answer, stamp)
+    select :handle, :slot, :call, :attempt, case when
+        (select count(*) from changed) + (select count(*) from gone) = :count {gate_is?}
+    then :answer end, {now}
+    on conflict (handle, slot) do update
+    set call = case when {answers}.call = :was_call and {answers}.attempt = :was_attempt then excluded.call end,
+        attempt = excluded.attempt, answer = excluded.answer,
+        stamp = case when {answers}.stamp < {now} - 600000000 then {now} else {answers}.stamp end
+)
+select 1 {notify?}
+
+-- name: gate_is
+and (select version from {sides} where board = :board and {gate}) is not distinct from cast(:gate as bigint)
+
+-- name: commit_notify
+, cast(pg_notify(:channel, :board) as text)
 
 -- name: jobs_replace
 -- With what another post brings.
@@ -593,28 +528,9 @@ update {sides}
 set value = :value, until = coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), version = :version
 where board = :board and kind = :kind and place = :place and version = :was
 
--- name: side_delete
-delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
-
--- name: key_keep
--- A key that outlives its job, until its window ends.
-insert into {sides} (board, kind, place, key, value, until, version)
-values (:board, 'key', :place, :key, :value, :until, :version)
-on conflict (board, kind, place) do update
-set value = excluded.value, until = excluded.until, version = excluded.version
-
 -- name: keys_kept
 -- The windows of keys that still run.
 select key, value from {sides} where board = :board and kind = 'key' and place = any(:places) and until > {now}
-
--- name: outcome_insert
-insert into {outcomes} ({outcome_columns}, board)
-values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
-    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
-on conflict do nothing
-
--- name: outcome_delete
-delete from {outcomes} where uuid = :uuid and board = :board
 
 -- name: notify
 -- Wakes the listeners of a channel when the transaction commits.
@@ -627,16 +543,6 @@ from pg_locks
 where database = (select oid from pg_database where datname = current_database())
     and relation = to_regclass('{answers}') and mode = 'RowExclusiveLock' and pid is distinct from pg_backend_pid()
 
--- name: part_begin
--- A commit within a transaction that goes on if the commit is refused.
-savepoint jobboard_commit
-
--- name: part_end
-release savepoint jobboard_commit
-
--- name: part_undo
-rollback to savepoint jobboard_commit
-
 -- ==================================================================================================================
 -- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
 -- ==================================================================================================================
@@ -645,10 +551,27 @@ rollback to savepoint jobboard_commit
 -- In one order, so that two transactions never wait for each other.
 select place from {sides} where board = :board and kind = 'scope' and place = any(:places) order by place for update
 
--- name: scope_make
+-- name: parts_locked
+-- Of each scope the first part of its lock that is free. A scope is given by the places of its parts.
+select part.place
+from unnest(string_to_array(:scopes, ' ')) as scope (places), lateral (
+    select place
+    from {sides}
+    where board = :board and kind = 'scope' and place = any(string_to_array(scope.places, ','))
+    order by place
+    limit 1
+    for update skip locked
+) as part
+
+-- name: scopes_there
+select place from {sides} where board = :board and kind = 'scope' and place = any(:places)
+
+-- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert into {sides} (board, kind, place, key, until, version)
-values (:board, 'scope', :place, :key, {now} + 3600000000, :version)
+select :board, 'scope', place, key, {now} + 3600000000, :version
+from json_to_recordset(cast(:parts as json)) as part (place text, key text)
+order by place
 on conflict do nothing
 
 -- name: claims_of_names
@@ -788,14 +711,8 @@ limit :limit
 -- Upkeep: in small steps, see SQLStore.tidy.
 -- ==================================================================================================================
 
--- name: answers_old
-select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
-
 -- name: answers_drop
 delete from {answers} where handle = any(:handles) and stamp < {now} - 4200000000
-
--- name: sides_old
-select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
 
 -- name: sides_drop
 delete from {sides} where board = :board and kind = :kind and place = any(:places) and until < {now}

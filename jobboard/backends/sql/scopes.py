@@ -4,61 +4,127 @@ A call that begins or revives a claim locks the scopes of the claim before it co
 statement that waits for a lock sees what was committed before the statement began, and not what it has waited for. So
 the locks and the count are two statements.
 
+The lock of a scope has :data:`PARTS` parts, each a row. A claim that finds room for one more claim of each part needs
+only one of them: whoever holds the others, the limit holds. So claims wait for each other only near the limit, where a
+claim locks all parts. A limit that never has so much room has one part, and so has a rate, whose record each claim
+changes.
+
 A job counts while it is stored as claimed, also once its claim has lapsed. So the count does not depend on a clock: a
 heartbeat that was sent before the lapse and arrives after the count prolongs a claim that counts.
 """
 
 from __future__ import annotations
 
+import json
+import random
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jobboard.backends.sql.rows import Row, stored_of
-from jobboard.backends.sql.statements import Statements, chunks
+from jobboard.backends.sql.statements import Statement, Statements, chunks
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import Lane, Occupied, ScopePlace, Stored
+from jobboard.engine import Lane, Occupied, ScopeLock, ScopePlace, Stored
 
 GROUPS = 50
 """How many groups one statement reads the first jobs of."""
 
+PARTS = 8
+"""How many parts the lock of a scope has where claims wait for each other."""
+
 Rows = Callable[..., list[Row]]
 """Run a statement, by its name or as it is, with its parameters. Return its rows."""
 
+Asked = tuple[Statement, dict[str, Any]]
+"""A statement with its parameters."""
 
-def lock(statements: Statements, rows: Rows, write: Callable[..., object], keys: Sequence[str]) -> None:
-    """Lock the side records of these scopes, all in one order, until the end of the transaction."""
-    if "scopes_locked" not in statements:
+Together = Callable[[Sequence[Asked]], list[list[Row]]]
+"""Run statements as one request where the database takes that. Return the rows of each."""
+
+
+def locked(
+    statements: Statements,
+    together: Together,
+    write: Callable[..., object],
+    scopes: Sequence[ScopePlace],
+    how: ScopeLock,
+) -> tuple[list[ScopePlace], list[list[Row]]]:
+    """Lock so much of these scopes until the end of the transaction, and count behind that, in one request where the
+    rows to be locked are there. Return the scopes that are locked, and the counts."""
+    parts = {scope: [_part(scope.key, number) for number in range(scope.parts)] for scope in scopes}
+    if how == "part":
+        # Others hold all of them: which one is waited for does not matter.
+        parts = {scope: [random.choice(some)] for scope, some in parts.items()}
+    places = {scope: [place_of(part) for part in some] for scope, some in parts.items()}
+    wanted = {place: part for scope in scopes for place, part in zip(places[scope], parts[scope], strict=True)}
+    if "scopes_locked" not in statements or not scopes:
         # A transaction of SQLite's that writes is alone.
-        return
-    places = {place_of(key): key for key in keys}
-    while missing := places.keys() - {place for (place,) in rows("scopes_locked", places=sorted(places))}:
-        for place in sorted(missing):
-            write("scope_make", place=place, key=places[place], version=secrets.randbits(62))
+        locks: list[Asked] = []
+    elif how == "free part":
+        locks = [_free_parts(statements, list(places.values()))]
+    else:
+        locks = [(statements["scopes_locked"], {"places": some}) for some in chunks(sorted(wanted))]
+    while True:
+        found = together([*locks, *counts(statements, scopes)])
+        have = {place for rows in found[: len(locks)] for (place,) in rows}
+        held = [scope for scope in scopes if not locks or not have.isdisjoint(places[scope])]
+        if not locks or (len(held) == len(scopes) if how == "free part" else have == wanted.keys()):
+            return held, found[len(locks) :]
+        lacking = {place for scope in scopes for place in places[scope] if how != "free part" or scope not in held}
+        if how == "free part":
+            [there] = together([(statements["scopes_there"], {"places": sorted(lacking)})])
+            lacking -= {place for (place,) in there}
+            if not lacking:
+                return held, found[len(locks) :]
+        made = [{"place": place, "key": wanted[place]} for place in sorted(lacking - have)]
+        write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
 
 
-def count(statements: Statements, rows: Rows, scopes: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
-    """Count the claims in these scopes. Return the time too."""
-    counts: dict[Lane | str, tuple[int, int]] = {}
-    lapsed: dict[Lane | str, list[Stored]] = defaultdict(list)
-    now = 0
-    for grouped in (False, True):
-        some = [(name, group or "") for _, name, group in scopes if (group is not None) is grouped]
-        if not some:
-            continue
-        asked = {"names": sorted({name for name, _ in some}), "groups": sorted({group for _, group in some})}
-        found = rows("claims_of_groups" if grouped else "claims_of_names", **asked)
-        now = found[0][0]
-        for _, name, group, claims, ended in found:
-            counts[(name, group) if grouped else name] = int(claims or 0), int(ended or 0)
-        if any(ended for _, ended in counts.values()):
-            also = statements.text("of_groups") if grouped else ""
-            for stored in map(stored_of, rows(statements.made("lapsed_of_names", also=also), **asked)):
-                name, group = stored.record.name, stored.record.group or ""
-                lapsed[(name, group) if grouped else name].append(stored)
-    keys: list[Lane | str] = [name if group is None else (name, group) for _, name, group in scopes]
-    return now, [Occupied(*counts.get(key, (0, 0)), lapsed[key]) for key in keys]
+def _free_parts(statements: Statements, places: Sequence[Sequence[str]]) -> Asked:
+    """Return what locks the first free one of each of these lists of places."""
+    if "parts_locked_all" in statements:
+        made = statements.union("parts_locked", len(places))
+        return made, {f"one{i}": some for i, some in enumerate(places)}
+    return statements["parts_locked"], {"scopes": " ".join(map(",".join, places))}
+
+
+def _part(key: str, number: int) -> str:
+    """Return the key of the record of a part. The first part is the scope's own record."""
+    # No group is empty.
+    return f"{key}\n\n{number}" if number else key
+
+
+def counts(statements: Statements, scopes: Sequence[ScopePlace]) -> list[Asked]:
+    """Return what counts the claims in these scopes."""
+    asked = ((statements[f"claims_of_{kind}"], params) for kind, params in _asked(scopes))
+    return list(asked) or [(statements["claims_of_names"], {"names": []})]
+
+
+def _asked(scopes: Sequence[ScopePlace]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for kind in ("names", "groups"):
+        some = [(name, group or "") for _, name, group, _ in scopes if (group is not None) is (kind == "groups")]
+        if some:
+            yield kind, {"names": sorted({name for name, _ in some}), "groups": sorted({group for _, group in some})}
+
+
+def counted(
+    statements: Statements, rows: Rows, scopes: Sequence[ScopePlace], found: Sequence[Sequence[Row]]
+) -> tuple[int, dict[str, Occupied]]:
+    """Return the time, and the claims in these scopes by their keys, as they were counted."""
+    claims: dict[Lane, tuple[int, int]] = {}
+    lapsed: dict[Lane, list[Stored]] = defaultdict(list)
+    for _, name, group, number, ended in (row for some in found for row in some):
+        claims[(name, group or "")] = int(number or 0), int(ended or 0)
+    for kind, params in _asked(scopes):
+        if any(ended for (_, group), (_, ended) in claims.items() if bool(group) is (kind == "groups")):
+            also = statements.text("of_groups") if kind == "groups" else ""
+            for stored in map(stored_of, rows(statements.made("lapsed_of_names", also=also), **params)):
+                lapsed[(stored.record.name, (stored.record.group or "") if kind == "groups" else "")].append(stored)
+    return found[0][0][0], {
+        key: Occupied(*claims.get((name, group or ""), (0, 0)), lapsed[(name, group or "")])
+        for key, name, group, _ in scopes
+    }
 
 
 def ready_beside(

@@ -30,37 +30,24 @@ set call = excluded.call, attempt = 1, answer = excluded.answer,
 where call < excluded.call
 
 -- name: post
--- Posts one job that is ready at once.
-insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
-    state, attempts, retries, token, created_on, modified_on)
-values (:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
-    'UNCLAIMED', 0, 0, 0, {now}, {now})
-returning uuid, id, tag, created_on
-
--- name: post_many
--- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED.
+-- Posts one job at the time of the call. A job whose time is yet to come is SCHEDULED.
 insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
     state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
-select uuid, name, priority, version, posting, max_attempts, job_group, :board,
-    iif(wake_at > {now}, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, {now}, {now},
-    iif(wake_at > {now}, wake_at, null), iif(wake_at > {now}, wake_at, null)
-from (
-    select key as place, coalesce(json_extract(value, '$[6]'), {now} + json_extract(value, '$[7]')) as wake_at,
-        json_extract(value, '$[0]') as uuid, json_extract(value, '$[1]') as name,
-        json_extract(value, '$[2]') as priority, json_extract(value, '$[3]') as version,
-        json_extract(value, '$[4]') as max_attempts, json_extract(value, '$[5]') as job_group,
-        json_extract(value, '$[8]') as posting
-    from json_each(:drafts)
-)
-order by place
-returning uuid, id, tag, created_on
+values (:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
+    iif(coalesce(:due, :now + :delay) > :now, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, :now, :now,
+    iif(coalesce(:due, :now + :delay) > :now, coalesce(:due, :now + :delay), null),
+    iif(coalesce(:due, :now + :delay) > :now, coalesce(:due, :now + :delay), null))
+
+-- name: posted
+-- The jobs that this transaction has posted: the last ones, as nobody else writes meanwhile.
+select uuid, id, tag, created_on from {jobs} where id > last_insert_rowid() - :count
 
 -- name: take
 -- Claims the first ready jobs. While a lease or a delay may have ended, it takes none: the job of that may belong
 -- before the others.
 update {jobs}
 set {claimed}
-where id in (select id from {jobs} where {ready?} order by priority, id limit :limit) and not {has_rules}
+where id in (select id from {jobs} {ready?} order by priority, id limit :limit) and not {has_rules}
     and not exists (select 1 from {jobs} where board = :board and wake_at <= {now})
 returning {record}, tag
 
@@ -69,16 +56,17 @@ state = 'CLAIMED', attempts = attempts + 1, token = max(token + 1, {now}), who =
     lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, tag = tag + 1
 
 -- name: take_any
-board = :board and state = 'UNCLAIMED' and version <= :readable
+where board = :board and state = 'UNCLAIMED' and version <= :readable
 
 -- name: take_of_names
--- The first jobs of each name.
-id in (
+-- The first jobs of each name, and of these the first ones, each found by its id. Old statistics could talk the planner
+-- out of either way.
+not indexed where id in (
     select first.value
     from json_each(:names) as wanted, json_each((
         select json_group_array(id) from (
             select id
-            from {jobs}
+            from {jobs} indexed by "{prefix}_by_name"
             where board = :board and state = 'UNCLAIMED' and version <= :readable and name = wanted.value
             order by priority, id
             limit :limit
@@ -136,9 +124,6 @@ returning uuid, token
 -- Reading: no statement here locks anything, but for those whose name ends with _locked.
 -- ==================================================================================================================
 
--- name: clock
-select {now}
-
 -- name: read
 select {record}, {jobs}.tag, {now}
 from {jobs}
@@ -148,11 +133,12 @@ where uuid in (:uuids) and board = :board
 {read}
 
 -- name: read_free_locked
--- The jobs that no other transaction holds.
+-- The first of these jobs that are as they were read. Nobody else writes meanwhile.
 select {record}, {jobs}.tag
 from {jobs}
-where id in (:ids)
-order by id
+where id in (:ids) and id || ' ' || tag in (:versions)
+order by priority, id
+limit :limit
 
 -- name: holders
 -- The jobs that hold keys.
@@ -175,45 +161,29 @@ from {sides}
 where board = :board and kind in (:kinds) and place in (:places)
 order by kind, place
 
--- name: sides_after
--- A page of the side records of one kind.
-select kind, key, value, until, version, {now}
-from {sides}
-where board = :board and kind = :kind and place > :after
-order by place
-limit :limit
-
--- name: answer
-select call, attempt, answer, stamp
-from {answers}
-where handle = :handle and slot = :slot
-
--- name: outcome_columns
-uuid, name, priority, id, key, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
-until, errors, retries, job_group, result, refused
-
 -- name: outcomes
 select {outcome_columns}
 from {outcomes}
 where uuid in (:uuids) and board = :board
 
--- name: outcomes_newest
-select {outcome_columns}
-from {outcomes}
-where board = :board {behind?}
-order by modified_on desc, id desc
-limit :limit
-
--- name: outcomes_behind
-and (modified_on, id) < (:modified_on, :id)
-
--- name: glance
--- The first thing of each look: the time, the gate, and when the next leases and delays end.
-select {now}, s.value, s.version,
-    (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
-    (select wake_at from {jobs} where board = :board and wake_at > {now} order by wake_at limit 1)
+-- name: look
+-- What a look reads at one instant: the time, the gate, without a value that is known already, the first lease or delay
+-- that has ended, and the first jobs that can be claimed. One row at least.
+select {now}, s.version, case when s.version is :known then null else s.value end,
+    (select wake_at from {jobs} where board = :board and wake_at <= {now} order by wake_at limit 1),
+    ready.*
 from (select 1) as one
 left join {sides} as s on s.board = :board and s.{gate}
+left join (
+    {ready?}
+) as ready on true
+
+-- name: ready_none
+select null as uuid
+
+-- name: next_event
+-- When the next leases and delays end.
+select wake_at from {jobs} where board = :board and wake_at > :now order by wake_at limit 1
 
 -- name: overdue
 -- The jobs whose lease or delay has ended.
@@ -238,7 +208,7 @@ limit :limit
 -- Of one name: as they lie in the index by name.
 select * from (
     select {record}, {jobs}.tag
-    from {jobs}
+    from {jobs} indexed by "{prefix}_by_name"
     where board = :board and state = 'UNCLAIMED' and name = :one and version <= :readable {also?}
     order by priority, id
     limit :limit
@@ -277,114 +247,15 @@ and name not in (:without)
 -- Neither names nor groups have line feeds.
 and (job_group is null or name || char(10) || job_group not in (:full))
 
--- name: page
--- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
-select {record}, {jobs}.tag, {now}
-from {jobs}
-where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
-order by priority, id
-limit :limit
-
--- name: page_after
--- The rest of a priority, and the priorities behind it: each is one walk along the index.
-select * from (
-    select * from (
-        select {record}, {jobs}.tag, {now}
-        from {jobs}
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
-            and priority = :priority and id > :id {also?}
-        order by priority, id
-        limit :limit
-    ) as rest
-    union all
-    select * from (
-        select {record}, {jobs}.tag, {now}
-        from {jobs}
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
-        order by priority, id
-        limit :limit
-    ) as others
-) as page
-order by priority, id
-limit :limit
-
 -- name: of_names
 and name in (:names)
 
 -- name: of_states
 and (state in (:states) or wake_at <= {now})
 
--- name: trash
--- What is in the trash, and what belongs there, as its last lease has lapsed.
-select * from (
-    select * from (
-        select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
-        from {jobs}
-        where board = :board and gone_on is not null and state = 'TRASHED' {behind_gone?}
-        order by gone_on desc, id desc
-        limit :limit
-    ) as trashed
-    union all
-    select * from (
-        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
-        from {jobs}
-        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
-        order by lock_until desc, id desc
-        limit :limit
-    ) as lapsed
-) as page
-order by trashed_on desc, id desc
-limit :limit
-
--- name: trash_behind_gone
-and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
-
--- name: trash_behind_lapsed
-and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
-
--- name: counts
--- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
-select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
-union all
-select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
-group by state
-union all
-select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on is not null
-union all
-select state, lapsed, count(*)
-from (
-    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
-    from {jobs}
-    where board = :board and wake_at <= {now} and lock_until <= {now}
-) as overdue
-group by state, lapsed
-
--- name: is_there
--- The name of the board, if it has jobs, or had one that was purged within the last day.
-select board from (select board from {jobs} where board = :board limit 1) as with_jobs
-union
-select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
-
--- name: next_board
--- One board after the other: DISTINCT would read the whole index.
-select board from {jobs} where board > :after order by board, priority, id limit 1
-
 -- ==================================================================================================================
 -- Writing: the parts of one commit. First it locks and compares, and then it writes.
 -- ==================================================================================================================
-
--- name: answer_first
-insert into {answers} (handle, slot, call, attempt, answer, stamp)
-values (:handle, :slot, :call, :attempt, :answer, {now})
-on conflict do nothing
-
--- name: answer_next
--- The stamp is indexed, and changes rarely.
-update {answers}
-set call = :call, attempt = :attempt, answer = :answer,
-    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
-where handle = :handle and slot = :slot and call = :was_call and attempt = :was_attempt
 
 -- name: jobs_locked
 -- Nobody else changes these jobs before the commit.
@@ -392,9 +263,6 @@ select id, tag from {jobs} where id in (:ids)
 
 -- name: jobs_free_locked
 {jobs_locked}
-
--- name: side_version
-select version from {sides} where board = :board and kind = :kind and place = :place
 
 -- name: jobs_delete
 delete from {jobs} where id in (:ids)
@@ -432,38 +300,9 @@ update {sides}
 set value = :value, until = coalesce(:until, {now} + :ttl), version = :version
 where board = :board and kind = :kind and place = :place and version = :was
 
--- name: side_delete
-delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
-
--- name: key_keep
--- A key that outlives its job, until its window ends.
-insert into {sides} (board, kind, place, key, value, until, version)
-values (:board, 'key', :place, :key, :value, :until, :version)
-on conflict (board, kind, place) do update
-set value = excluded.value, until = excluded.until, version = excluded.version
-
 -- name: keys_kept
 -- The windows of keys that still run.
 select key, value from {sides} where board = :board and kind = 'key' and place in (:places) and until > {now}
-
--- name: outcome_insert
-insert into {outcomes} ({outcome_columns}, board)
-values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
-    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
-on conflict do nothing
-
--- name: outcome_delete
-delete from {outcomes} where uuid = :uuid and board = :board
-
--- name: part_begin
--- A commit within a transaction that goes on if the commit is refused.
-savepoint jobboard_commit
-
--- name: part_end
-release savepoint jobboard_commit
-
--- name: part_undo
-rollback to savepoint jobboard_commit
 
 -- ==================================================================================================================
 -- Limits: the claims of a scope are counted, see scopes.py. Nobody else writes meanwhile.
@@ -606,14 +445,8 @@ limit :limit
 -- Upkeep: in small steps, see SQLStore.tidy.
 -- ==================================================================================================================
 
--- name: answers_old
-select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
-
 -- name: answers_drop
 delete from {answers} where handle in (:handles) and stamp < {now} - 4200000000
-
--- name: sides_old
-select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
 
 -- name: sides_drop
 delete from {sides} where board = :board and kind = :kind and place in (:places) and until < {now}

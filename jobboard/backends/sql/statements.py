@@ -1,11 +1,13 @@
 """The loader of a board's statements: named texts in ``postgresql.sql``, ``mariadb.sql`` and ``sqlite.sql``.
 
+A text that databases share stands in ``common.sql``. The text of a database's own file takes its place.
+
 A text begins with a line ``-- name: verb``, and comments behind it are for its readers only. In a text stand
 
 - ``:name``: a parameter. A list in its place is an array on PostgreSQL, as in ``= any(:uuids)``, and is written out
   elsewhere, as in ``in (:uuids)``;
 - ``{name}``: a table (``jobs``, ``answers``, ``sides``, ``outcomes``), ``record`` (the columns of a job), ``gate`` (the
-  place of the gate's side record), or another text of the same file;
+  place of the gate's side record), or another text;
 - ``{name?}``: a text that the caller may give, see :meth:`Statements.made`.
 """
 
@@ -35,6 +37,7 @@ _FILES = {"postgresql": "postgresql", "sqlite": "sqlite", "mysql": "mariadb", "m
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?|\s+--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(\w+)(\??)\}")
+_LIST = re.compile(r"\bin \(:(\w+)\)")
 # Of what looks like a parameter, a string and a cast of PostgreSQL's are none.
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
 
@@ -42,9 +45,11 @@ _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
 @functools.cache
 def texts_of(database: str) -> Mapping[str, str]:
     """Return the texts for a database, by their names, without comments."""
-    whole = (Path(__file__).parent / f"{_FILES[database]}.sql").read_text()
-    _, *parts = _NAME.split(whole)
-    return {name: _COMMENT.sub("", text).strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    texts: dict[str, str] = {}
+    for file in ("common", _FILES[database]):
+        _, *parts = _NAME.split((Path(__file__).parent / f"{file}.sql").read_text())
+        texts |= zip(parts[::2], (_COMMENT.sub("", text).strip() for text in parts[1::2]), strict=True)
+    return texts
 
 
 class Statement:
@@ -57,6 +62,7 @@ class Statement:
         self.name = name
         self.text = text
         self.parameters = tuple(dict.fromkeys(found[1] for found in _PARAMETER.finditer(text) if found[1]))
+        self._lists = tuple(dict.fromkeys(_LIST.findall(text)))
         self._texts: dict[tuple[object, ...], tuple[str, tuple[str, ...]]] = {}
 
     def __repr__(self) -> str:
@@ -67,33 +73,29 @@ class Statement:
 
         :raises KeyError: a parameter is missing.
         """
-        values: dict[str, Any] = {}
+        style = _style(dialect)
+        values = {name: params[name] for name in self.parameters}
         sizes: list[tuple[str, int]] = []
-        writes_out = dialect.name != "postgresql"
-        for name in self.parameters:
-            value = params[name]
-            if writes_out and isinstance(value, (list, tuple)):
-                size = next(size for size in _SIZES if size >= len(value))
-                sizes.append((name, size))
-                last = value[-1] if value else None
-                values.update((f"{name}_{i}", value[i] if i < len(value) else last) for i in range(size))
-            else:
-                values[name] = value
-        key = (dialect.paramstyle, *sizes)
-        text, order = self._texts.get(key) or self._texts.setdefault(key, self._written(dialect, dict(sizes)))
-        if dialect.paramstyle in ("named", "pyformat"):
+        for name in self._lists:
+            value = values[name]
+            if not isinstance(value, (list, tuple)):
+                # A value of the caller's condition.
+                continue
+            del values[name]
+            size = next(size for size in _SIZES if size >= len(value))
+            sizes.append((name, size))
+            last = value[-1] if value else None
+            values.update((f"{name}_{i}", value[i] if i < len(value) else last) for i in range(size))
+        key = (style, *sizes)
+        text, order = self._texts.get(key) or self._texts.setdefault(key, self._written(style, dict(sizes)))
+        if style in ("named", "pyformat"):
             return text, values
         return text, tuple(values[name] for name in order)
 
-    def _written(self, dialect: Dialect, sizes: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
-        style = dialect.paramstyle
+    def _written(self, style: str, sizes: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
         order: list[str] = []
 
         def mark(name: str) -> str:
-            if style in ("numeric", "numeric_dollar"):
-                if name not in order:
-                    order.append(name)
-                return f"{'$' if style == 'numeric_dollar' else ':'}{order.index(name) + 1}"
             order.append(name)
             return {"qmark": "?", "format": "%s", "pyformat": f"%({name})s", "named": f":{name}"}[style]
 
@@ -107,6 +109,12 @@ class Statement:
 
         text = self.text.replace("%", "%%") if style in ("format", "pyformat") else self.text
         return _PARAMETER.sub(put, text), tuple(order)
+
+
+def _style(dialect: Dialect) -> str:
+    # SQLite's driver takes both styles, and finds a value that stands in several places once by its name.
+    takes_both = dialect.driver == "pysqlite" and dialect.paramstyle == "qmark"
+    return "named" if takes_both else dialect.paramstyle
 
 
 class Statements:
@@ -125,6 +133,7 @@ class Statements:
             "prefix": tables.prefix,
             "gate": f"kind = '{GATE[0]}' and place = '{place_of(GATE[1])}'",
         }
+        self._whole: dict[str, str] = {}
         self._made: dict[tuple[object, ...], Statement] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -135,7 +144,13 @@ class Statements:
 
     def text(self, *names: str, **parts: str) -> str:
         """Return texts of the file, one behind the other, for :meth:`made`."""
-        return " ".join(self._filled(self._texts[name], parts) for name in names)
+        if parts or len(names) != 1:
+            return " ".join(self._filled(self._texts[name], parts) for name in names)
+        [name] = names
+        text = self._whole.get(name)
+        if text is None:
+            text = self._whole[name] = self._filled(self._texts[name], {})
+        return text
 
     def made(self, name: str, **parts: str) -> Statement:
         """Return the statement of this name.

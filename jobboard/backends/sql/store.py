@@ -55,6 +55,7 @@ from jobboard.engine import (
     Look,
     Mark,
     Occupied,
+    ScopeLock,
     ScopePlace,
     Seat,
     Side,
@@ -62,18 +63,18 @@ from jobboard.engine import (
     Store,
     Stored,
     reschedules,
+    time_left,
     turns,
 )
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Characteristics, Draft, Finish, Nonce, Oddity
-from jobboard.session import time_left
 from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
-from jobboard.sql.dialects import Database
+from jobboard.sql.dialects import Database, Trouble
 from jobboard.sql.runners import Runner
-from jobboard.states import COMPLETE, LIVE, Record, State, settle
+from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
 
 T = TypeVar("T")
 
@@ -102,18 +103,18 @@ class Block:
     run: the transaction; None until something is locked in it.
     is_joined: the transaction is the caller's.
     has_written: the transaction is to be committed. by: until when, see :meth:`SQLStore.commit`.
+    is_over: the transaction has been committed. keeps_out: others wait for the locks of the transaction.
     locked: the tags of jobs that the transaction has locked.
-    glance: what the last look has found first. Behind locks of scopes, on which others wait, it is not asked for again:
-        the commit compares the gate.
     """
 
     def __init__(self, run: Runner | None = None) -> None:
         self.run = run
         self.is_joined = run is not None
         self.has_written = False
+        self.is_over = False
+        self.keeps_out = False
         self.by: float | None = None
         self.locked: set[object] = set()
-        self.glance: Row = None
         self.stack = contextlib.ExitStack()
 
 
@@ -159,6 +160,8 @@ class SQLStore(Store):
         self.table = self.tables.jobs
         self.links = self._new_links()
         self._local = threading.local()
+        # The gate that was seen last. Its value is not asked for again.
+        self._gate = Side(*GATE, None, None, None)
 
     # Life
 
@@ -187,11 +190,13 @@ class SQLStore(Store):
             self.links.close()
             raise
         self.precision = product.precision
+        self.scope_parts = 1 if product.exclusive else counting.PARTS
         self.gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
         self.slot_calls = SLOT_CALLS if product.returning else self.slot_calls
         self.notifies = self.wakes = product.wakes and conf["notify"]
         base = {"board": self.board, "channel": self.tables.prefix}
         self._fast = fast_paths(self.links, product, self.statements, base, self.notifies)
+        self._commits_whole = "commit" in self.statements and self._fast is not None
         self.joined = CallersTransactions(
             self.table, product, self.links, REMEDY, self.notifies, conf["retry_for"], hears.rest
         )
@@ -278,6 +283,8 @@ class SQLStore(Store):
         try:
             with self._within(block), block.stack:
                 yield
+                if block.is_over:
+                    return
                 if isinstance(block.run, Link) and block.has_written:
                     _end(block.run, block.by)
                 elif isinstance(block.run, Link):
@@ -299,15 +306,31 @@ class SQLStore(Store):
     def _block(self) -> Block:
         return getattr(self._local, "block", None) or Block()
 
-    def lock(self, jobs: Sequence[Stored], waits: bool = False) -> list[Stored]:
+    def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
         run = self.lasting()
-        if waits:
+        if limit is None:
             rows = self._rows(run, "read_locked", uuids=[stored.record.uuid for stored in jobs])
         else:
-            rows = self._rows(run, "read_free_locked", ids=sorted(stored.record.sequence for stored in jobs))
+            tags = [cast("tuple[int, int]", stored.tag) for stored in jobs]
+            versions = [f"{id_} {tag}" for id_, tag in tags]
+            params = {"ids": [id_ for id_, _ in tags], "versions": versions, "tags": json.dumps(tags)}
+            rows = self._rows(run, "read_free_locked", limit=limit, **params)
         found = list(map(stored_of, rows))
         self._block.locked.update(stored.tag for stored in found)
         return found
+
+    def _together(self, asked: Sequence[counting.Asked]) -> list[list[Row]]:
+        """Run statements in this thread's block, if possible as one request, and begin the transaction with them."""
+        block, begins = self._block, False
+        if block.run is None:
+            block.run, begins = block.stack.enter_context(self.links.held()), True
+        link = block.run
+        assert isinstance(link, Link)
+        told = [(made, {"board": self.board, **params}) for made, params in asked]
+        return link.several(told, begins=begins, hurries=block.keeps_out)
+
+    def _write_lasting(self, statement: str, **params: Any) -> int:
+        return self._count(self.lasting(), statement, **params)
 
     def lasting(self) -> Runner:
         """Return the transaction of this thread's block, and begin it where nothing has."""
@@ -428,26 +451,75 @@ class SQLStore(Store):
         if where is not None:
             text, values = condition_text(where, self.table, self.product.dialect)
             also, given = f"{also} and ({text})", {**given, **values}
-        block = self._block
+        given.update(readable=readable, limit=limit)
 
         def work(run: Runner) -> Look:
-            again = block.run is not None and block.glance is not None
-            glance = block.glance if again else self._rows(run, "glance")[0]
-            now, value, version, first, event = block.glance = glance
-            gate = Side(*GATE, None if value is None else bytes(value), None, version)
-            overdue = self._overdue(run, now) if first is not None and first <= now and not again else []
-            given.update(readable=readable, limit=limit)
-            if full and where is None and limit:
-                ready = self._ready_beside(run, limit, names, without, full, given)
-            else:
-                wanted = names
-                if without and limit:
-                    # A walk along the ready jobs would pass all of those that are not wanted.
-                    wanted = [name for name in self._names(run) if name not in without]
-                ready = self._ready(run, limit, wanted, also, given)
-            return Look(now, ready, overdue, None if event is None else event - now, gate)
+            wanted = names
+            if without and limit:
+                # A walk along the ready jobs would pass all of those that are not wanted.
+                wanted = [name for name in self._names(run) if name not in without]
+            beside = bool(full) and where is None and limit > 0
+            asked = [] if beside or not limit else self._asked(wanted, also)
+            # A starting point passes over no job for long, but it must not decide that there is none.
+            found = None if also or beside or without else self._since(run, limit, names, readable, given)
+            now, gate, has_ended, jobs = found or self._glance(run, asked[:1], given)
+            overdue = self._overdue(run, now) if has_ended else []
+            if has_ended:
+                # Others may have brought back what has ended.
+                jobs = []
+            if found is None or has_ended:
+                for made, ones in asked[0 if has_ended else 1 :]:
+                    jobs += map(stored_of, self._rows(run, made, **given, **ones))
+            if beside:
+                jobs = self._ready_beside(run, limit, names, without, full, given)
+            jobs.sort(key=lambda stored: serving_order(stored.record))
+            event = self._rows(run, "next_event", now=now) if len(jobs) < max(limit, 1) else []
+            return Look(now, jobs[:limit], overdue, event[0][0] - now if event else None, gate)
 
         return self._read(work)
+
+    def _since(
+        self, run: Runner, limit: int, names: Sequence[str] | None, readable: int, given: Mapping[str, Any]
+    ) -> tuple[int, Side, bool, list[Stored]] | None:
+        """Return what a glance from a starting point on shows; None where it does not show as many jobs as wanted."""
+        some = None if names is None else list(dict.fromkeys(names))
+        if self._fast is None or not limit or (some is not None and len(some) > NAMES):
+            return None
+        point = self._fast.point(some, readable)
+        if point is None:
+            return None
+        found = self._glance(run, [self._fast.ready_since(point, some, limit)], given, since="since")
+        return found if len(found[3]) >= limit else None
+
+    def _asked(self, names: Sequence[str] | None, also: str) -> list[tuple[Statement, dict[str, Any]]]:
+        """Return the statements that read the first ready jobs of these names, with their parameters."""
+        if names is None:
+            return [(self.statements.made("ready", also=also), {})]
+        some = chunks(list(dict.fromkeys(names)), NAMES)
+        return [
+            (
+                self.statements.union("ready_of", len(names), also=also),
+                {f"one{i}": name for i, name in enumerate(names)},
+            )
+            for names in some
+        ]
+
+    def _glance(
+        self,
+        run: Runner,
+        asked: Sequence[tuple[Statement, dict[str, Any]]],
+        given: Mapping[str, Any],
+        since: str = "",
+    ) -> tuple[int, Side, bool, list[Stored]]:
+        """Return the time, the gate, whether a lease or a delay has ended, and the jobs that are asked for."""
+        known, st = self._gate, self.statements
+        ready, ones = (asked[0][0].text, asked[0][1]) if asked else (st.text("ready_none"), {})
+        parts = {"since": st.text(since)} if since else {}
+        rows = self._rows(run, st.made("look", ready=ready, **parts), **{**given, **ones, "known": known.tag})
+        now, version, value, ended, *_ = rows[0]
+        if version != known.tag:
+            self._gate = known = Side(*GATE, None if value is None else bytes(value), None, version)
+        return now, known, ended is not None, [stored_of(row[4:]) for row in rows if row[4] is not None]
 
     def _names(self, run: Runner) -> Iterator[str]:
         """Yield the names of the jobs that can be claimed."""
@@ -476,20 +548,6 @@ class SQLStore(Store):
         also, rows = self.statements.text(*parts), functools.partial(self._rows, run)
         given = {**given, "names": list(names or ()), "without": list(without)}
         return list(map(stored_of, counting.ready_beside(self.statements, rows, limit, full, also, given)))
-
-    def _ready(
-        self, run: Runner, limit: int, names: Sequence[str] | None, also: str, given: Mapping[str, Any]
-    ) -> list[Stored]:
-        if limit == 0:
-            return []
-        if names is None:
-            return list(map(stored_of, self._rows(run, self.statements.made("ready", also=also), **given)))
-        rows: list[Row] = []
-        for some in chunks(list(dict.fromkeys(names)), NAMES):
-            statement = self.statements.union("ready_of", len(some), also=also)
-            rows += self._rows(run, statement, **given, **{f"one{i}": name for i, name in enumerate(some)})
-        rows.sort(key=lambda row: (row[2], row[3]))
-        return list(map(stored_of, rows[:limit]))
 
     def page(
         self,
@@ -579,6 +637,8 @@ class SQLStore(Store):
             self._settle()
         if not (changes or marks):
             return Committed([], [])
+        if self._is_whole(changes, marks, checks):
+            return self._commit_whole(changes, marks[0], checks)
         if self._block.run is not None:
             return self._commit_part(self._block, changes, marks, checks, waits, by)
         try:
@@ -587,6 +647,73 @@ class SQLStore(Store):
             if self._is_beaten(error.cause, changes, marks):
                 raise Stale from error
             raise refused(error) from error.cause
+
+    def _is_whole(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> bool:
+        """Return whether one request does this commit: its only side records are an answer and the gate, and no job is
+        new or replaced. The next try of one that was refused finds out what has changed."""
+        if not self._commits_whole or self._block.is_joined or [mark.before.kind for mark in marks] != ["answer"]:
+            return False
+        refused, self._local.refused = getattr(self._local, "refused", None), None
+        return (
+            marks[0].before.key != refused
+            and all(side.kind == GATE[0] for side in checks)
+            and all(before is not None and not _is_replaced(before, after) for before, after, _ in changes)
+        )
+
+    def _commit_whole(self, changes: Sequence[Change], mark: Mark, checks: Sequence[Side]) -> Committed:
+        block, key = self._block, mark.before.key
+        made, params, after = self._whole(changes, mark, checks)
+
+        def work(link: Runner) -> None:
+            assert isinstance(link, Link)
+            if self.product.compound:
+                link.compound(made, params)
+            elif block.run is None:
+                link.single(made, params)
+            else:
+                link.several([(made, params)], ends=True, hurries=block.keeps_out)
+
+        try:
+            if isinstance(block.run, Link):
+                work(block.run)
+                block.has_written = block.is_over = True
+            else:
+                self.links.run(work)
+        except ConstraintViolated as error:
+            self._local.refused = key
+            raise Stale from error
+        except Exception as error:
+            if block.run is None or self.product.trouble(error, None) is not Trouble.REFUSED:
+                raise
+            self._local.refused = key
+            raise Stale from error
+        return after
+
+    def _whole(
+        self, changes: Sequence[Change], mark: Mark, checks: Sequence[Side]
+    ) -> tuple[Statement, dict[str, Any], Committed]:
+        """Return the statement of a commit, its parameters, and what the commit leaves."""
+        st, (answer, params) = self.statements, _answered(mark)
+        rows, gone, jobs = [], [], []
+        for before, after, _ in changes:
+            assert before is not None
+            id_, was = cast("tuple[int, int]", before.tag)
+            if isinstance(after, Record):
+                rows.append({**changed(after), "was": was})
+                jobs.append(Stored(after, (id_, was + 1)))
+            else:
+                gone.append({"id": id_, "was": was})
+        # In one order, or two commits would wait for each other.
+        params |= {name: _packed(sorted(some, key=_id)) for name, some in (("rows", rows), ("gone", gone))}
+        params |= {"board": self.board, "count": len(changes), "changed": len(rows), "deleted": len(gone)}
+        parts: dict[str, str] = {}
+        if checks:
+            parts["gate_is"], params["gate"] = st.text("gate_is"), checks[0].tag
+        if self.notifies and any(wakes(change, self.poll_cap) for change in changes):
+            parts["notify"], params["channel"] = st.text("commit_notify"), self.tables.prefix
+        if self.product.compound:
+            parts["changes"] = st.text(*["commit_changed"] * bool(rows), *["commit_gone"] * bool(gone))
+        return st.made("commit", **parts), params, Committed(jobs, [answer])
 
     def _commit_part(
         self,
@@ -684,9 +811,8 @@ class SQLStore(Store):
         """Write rows by one statement that takes them all, or takes one at a time; return how many it has changed."""
         found = self.statements[statement]
         if "rows" in found.parameters:
-            told = [{name: value for name, value in row.items() if value is not None} for row in rows]
-            return run.count(found, {"board": self.board, "rows": json.dumps(told)})
-        return sum(run.count(found, {"board": self.board, **row}) for row in rows)
+            return run.count(found, {"board": self.board, "rows": _packed(rows)})
+        return run.each(found, [{"board": self.board, **row} for row in rows])
 
     def _change(self, run: Runner, changes: Sequence[Change]) -> None:
         """Write what becomes of jobs that are locked."""
@@ -696,7 +822,7 @@ class SQLStore(Store):
                 continue
             if not isinstance(after, Record):
                 gone.append(before.record.sequence)
-            elif (after.priority, after.posting) != (before.record.priority, before.record.posting):
+            elif _is_replaced(before, after):
                 others.append(replaced(after))
             else:
                 updates.append(changed(after))
@@ -745,18 +871,10 @@ class SQLStore(Store):
             raise Stale(sides=[("key", key) for key in taken])
 
     def _answer(self, run: Runner, mark: Mark) -> Side:
-        side = mark.before
-        answer = Answer.of(side._replace(value=mark.value))
-        assert answer is not None
-        row = {**_slot(side.key), "call": answer.call, "attempt": answer.attempt, "answer": answer_text(answer)}
-        if side.tag is None:
-            count = self._count(run, "answer_first", **row)
-        else:
-            was_call, was_attempt = cast("tuple[int, int]", side.tag)
-            count = self._count(run, "answer_next", **row, was_call=was_call, was_attempt=was_attempt)
-        if not count:
+        side, row = _answered(mark)
+        if not self._count(run, "answer_first" if mark.before.tag is None else "answer_next", **row):
             raise Stale(sides=[(side.kind, side.key)])
-        return side._replace(value=mark.value, until=None, tag=(answer.call, answer.attempt))
+        return side
 
     def _outcome(self, run: Runner, mark: Mark) -> Side:
         side, row = mark.before, outcome_row(mark)
@@ -835,12 +953,17 @@ class SQLStore(Store):
 
     # Limits
 
-    def occupied(self, scopes: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
+    def occupied(
+        self, scopes: Sequence[ScopePlace], locks: ScopeLock | None = None
+    ) -> tuple[int, list[Occupied | None]]:
         if locks:
-            run = self.lasting()
-            rows, write = functools.partial(self._rows, run), functools.partial(self._count, run)
-            counting.lock(self.statements, rows, write, [key for key, _, _ in scopes])
-        return self._read(lambda run: counting.count(self.statements, functools.partial(self._rows, run), scopes))
+            self._block.keeps_out = locks == "whole"
+            held, counts = counting.locked(self.statements, self._together, self._write_lasting, scopes, locks)
+        else:
+            asked = counting.counts(self.statements, scopes)
+            held, counts = list(scopes), self._read(lambda run: [self._rows(run, made, **p) for made, p in asked])
+        now, found = counting.counted(self.statements, self.query, held, counts)
+        return now, [found.get(scope.key) for scope in scopes]
 
     def wake(self) -> None:
         self.query("notify", channel=self.tables.prefix, payload=self.board)
@@ -901,6 +1024,32 @@ def _next_tag(before: Stored | None) -> object:
     assert before is not None
     number, tag = cast("tuple[int, int]", before.tag)
     return number, tag + 1
+
+
+def _is_replaced(before: Stored, after: Draft | Record | None) -> bool:
+    """Return whether a job gets what another post brings."""
+    if not isinstance(after, Record):
+        return after is not None
+    return (after.priority, after.posting) != (before.record.priority, before.record.posting)
+
+
+def _packed(rows: Sequence[Mapping[str, Any]]) -> str:
+    return json.dumps([{name: value for name, value in row.items() if value is not None} for row in rows])
+
+
+def _id(row: Mapping[str, Any]) -> int:
+    return cast(int, row["id"])
+
+
+def _answered(mark: Mark) -> tuple[Side, dict[str, Any]]:
+    """Return the answer that a mark stores, and the parameters of the statement that stores it."""
+    side = mark.before
+    answer = Answer.of(side._replace(value=mark.value))
+    assert answer is not None
+    was_call, was_attempt = cast("tuple[int, int]", side.tag) if side.tag is not None else (None, None)
+    row = {"call": answer.call, "attempt": answer.attempt, "answer": answer_text(answer)}
+    stored = side._replace(value=mark.value, until=None, tag=(answer.call, answer.attempt))
+    return stored, {**_slot(side.key), **row, "was_call": was_call, "was_attempt": was_attempt}
 
 
 def _slot(key: str) -> dict[str, Any]:

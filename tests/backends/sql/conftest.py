@@ -78,6 +78,8 @@ class Spy:
         self._run(lambda link: link.cursor.execute(text))
 
     def executemany(self, text: str, *params: Any) -> Any:
+        if self._before is not None:
+            self._before(text)
         self.texts.append(text)
         return self.cursor.executemany(text, *params)
 

@@ -146,7 +146,7 @@ def test_batches(board: JobBoard, engine: sa.Engine, events: list[str], given: s
         assert len(board.post_many([Posting("new")] * FEW, connection=theirs)) == FEW
         board.consume_many(jobs[:MANY], "anna", connection=theirs)
         board.finish_many([Act(job, "trash", error="bad") for job in jobs[MANY:]], "anna", connection=theirs)
-        assert claims.isdisjoint(board._session.held())  # type: ignore[union-attr]
+        assert claims.isdisjoint(board.claims.held())  # type: ignore[union-attr]
         assert events == []
 
     with GIVEN[given](engine) as theirs:
@@ -159,8 +159,8 @@ def test_batches(board: JobBoard, engine: sa.Engine, events: list[str], given: s
         return
     assert (stats.unclaimed, stats.claimed, stats.trashed) == (0, len(jobs), 0)
     # Kept as before, and the beat finds them as they are.
-    assert claims == set(board._session.held())  # type: ignore[union-attr]
-    board._renew_held(board._session)  # type: ignore[arg-type]
+    assert claims == set(board.claims.held())  # type: ignore[union-attr]
+    board.claims.beat()  # type: ignore[arg-type]
     assert not any(claim.lost for claim in claims if claim)
     board.consume_many(jobs, "anna")
     assert eventually(lambda: len(events) == 2 * len(jobs))
@@ -231,9 +231,9 @@ class TestTwoPhases:
                 if prepared:
                     transaction.prepare()
                 assert "CONSUMED" not in events
-                assert job.claim not in board._session.held()  # type: ignore[union-attr]
+                assert job.claim not in board.claims.held()  # type: ignore[union-attr]
                 getattr(transaction, ends)()
-            assert (job.claim in board._session.held()) == (ends == "rollback")  # type: ignore[union-attr]
+            assert (job.claim in board.claims.held()) == (ends == "rollback")  # type: ignore[union-attr]
             assert [each.name for each in board.iterjobs()] == ["a" if ends == "rollback" else "b"]
         assert eventually(lambda: "CONSUMED" in events)
 

@@ -70,9 +70,9 @@ def test_a_connection_that_is_closed_has_not_committed(board: JobBoard, engine: 
     claim = board.claim(job, "anna")
     with engine.connect() as connection:
         board.consume(job, "anna", connection=connection)
-        assert claim not in board._session.held()
+        assert claim not in board.claims.held()
     assert board.job_count == 1
-    assert claim in board._session.held()
+    assert claim in board.claims.held()
     board.consume(job, "anna")
 
 
@@ -86,10 +86,10 @@ def test_the_end_of_a_claim(board: JobBoard, engine: sa.Engine, events: list[str
         assert verb.upper() not in str(events)
         connection.rollback()
     assert board.find_owner(job) == "anna"
-    assert job.claim in board._session.held()
+    assert job.claim in board.claims.held()
     with engine.begin() as connection:
         getattr(board, verb)(job, "anna", connection=connection)
-    assert job.claim not in board._session.held()
+    assert job.claim not in board.claims.held()
     assert board.find_owner(job) is None
     assert eventually(lambda: any(event.startswith(verb.upper()) for event in events))
 
@@ -106,7 +106,7 @@ def test_a_savepoint_that_is_rolled_back_takes_its_verbs_along(board: JobBoard, 
         with connection.begin_nested() as savepoint:
             board.consume(second, "anna", connection=connection)
             savepoint.rollback()
-        held = board._session.held()
+        held = board.claims.held()
         assert second.claim in held
         assert first.claim not in held
         with connection.begin_nested():
@@ -127,7 +127,7 @@ def test_a_commit_that_fails_is_no_commit(board: JobBoard, engine: sa.Engine, mo
         patched.setattr(engine.dialect, "do_commit", refuse)
         with pytest.raises(sa.exc.OperationalError):
             connection.commit()
-    assert job.claim in board._session.held()
+    assert job.claim in board.claims.held()
     connection.rollback()
     connection.close()
     assert board.job_count == 1
@@ -163,22 +163,22 @@ def test_heartbeats_pass_over_what_the_caller_has_locked(
     for name in "ab":
         board.post(name)
     first, second = board.claim_many("anna", 2)
-    before = {job.uuid: board.engine.read([job.uuid])[0].record.lock_until for job in (first, second)}
+    before = {job.uuid: board.engine.raw.read([job.uuid])[0].record.lock_until for job in (first, second)}
     with engine.connect() as connection:
         board.consume(first, "anna", connection=connection)
         held = [(job.uuid, job.claim.token) for job in (first, second)]
         if engine.dialect.name == "sqlite":
             # One writer at a time: this beat is given up soon, and the next comes after the commit.
             with pytest.raises(JobFailure):
-                board.engine.renew(board._session.handle, held, 5_000_000)
+                board.engine.raw.renew(board.engine.handle, held, 5_000_000)
             connection.rollback()
         else:
-            renewed = board.engine.renew(board._session.handle, held, 5_000_000)
+            renewed = board.engine.raw.renew(board.engine.handle, held, 5_000_000)
             assert renewed.lost == []
-            assert board.engine.read([second.uuid])[0].record.lock_until > before[second.uuid]
+            assert board.engine.raw.read([second.uuid])[0].record.lock_until > before[second.uuid]
             connection.rollback()
-            assert board.engine.read([first.uuid])[0].record.lock_until == before[first.uuid]
-    assert board.engine.renew(board._session.handle, held, 5_000_000).lost == []
+            assert board.engine.raw.read([first.uuid])[0].record.lock_until == before[first.uuid]
+    assert board.engine.raw.renew(board.engine.handle, held, 5_000_000).lost == []
 
 
 def test_another_kind_of_database_is_refused(board: JobBoard, engine: sa.Engine) -> None:

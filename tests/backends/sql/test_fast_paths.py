@@ -15,7 +15,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import ClaimTerms, Stored
 from jobboard.exceptions import JobFailure
 from jobboard.job import Posting
-from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.primitives import Draft, End, Finish, Nonce, Returned
 from jobboard.sql.connections import Link
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.states import (
@@ -173,7 +173,7 @@ def test_claim(stage: Stage, lease: ClaimTerms) -> None:
 def test_consume(stage: Stage, token: int, keep: int | None) -> None:
     for form, before in stage.forms():
         uuid = before.record.uuid
-        act = Finish(uuid, Holder("anna", token), CONSUME, keep=keep, result='"é"' if keep else None)
+        act = Finish(uuid, Holder("anna", token), End(CONSUME, result=Returned('"é"' if keep else None)), keep=keep)
         consumed = stage.store.consume([act], call())
         now = stage.store.now()
         status, after = states.finish(before.record, act.holder, now, CONSUME)
@@ -184,7 +184,7 @@ def test_consume(stage: Stage, token: int, keep: int | None) -> None:
         else:
             assert not consumed, form.name
             assert stage.stored(uuid) == before, form.name
-        [done] = stage.board.engine.outcomes([uuid])
+        [done] = stage.board.engine.raw.outcomes([uuid])
         assert (done is not None) == bool(consumed and keep)
         if done is not None:
             assert done.record._replace(state=before.record.state, modified_on=0, keeper=None, lock_until=None) == (
@@ -197,7 +197,7 @@ def test_consume(stage: Stage, token: int, keep: int | None) -> None:
 def test_only_consumes_are_fast(stage: Stage) -> None:
     for verb in (Verb.ABANDON, Verb.TRASH, Verb.CANCEL, Verb.PURGE):
         for form, before in stage.forms():
-            assert not stage.store.consume([Finish(before.record.uuid, Holder("anna", TOKEN), verb)], call())
+            assert not stage.store.consume([Finish(before.record.uuid, Holder("anna", TOKEN), End(verb))], call())
             assert stage.stored(before.record.uuid) == before, form.name
 
 
@@ -230,7 +230,7 @@ def test_a_gate_leaves_takes_claims_and_ends_to_the_engine(stage: Stage) -> None
         uuid = before.record.uuid
         assert stage.store.take(LEASES[0], 5, None, codec.VERSION, call()) is None
         assert stage.store.claim(uuid, LEASES[0], call()) is None
-        assert not stage.store.consume([Finish(uuid, Holder("anna", TOKEN), CONSUME)], call())
+        assert not stage.store.consume([Finish(uuid, Holder("anna", TOKEN), End(CONSUME))], call())
         assert stage.stored(uuid) == before, form.name
     stage.clear()
     stage.board.resume()
@@ -346,7 +346,7 @@ def test_a_first_try_behind_its_own_repetition_does_nothing(stage: Stage, later:
     board.post_many([{"name": "a"}] * 3)
     [held] = board.claim_many("anna", 1)
     slot = Nonce("slow", 1, 7)
-    board.engine.insert([draft(1)], slot._replace(call=7 + later, attempt=2))
+    board.engine.raw.insert([draft(1)], slot._replace(call=7 + later, attempt=2))
     before = [stage.stored(job.uuid) for job in board.iterjobs()]
     assert store.post([draft(2)], slot) is None
     assert store.post([draft(2), draft(3)], slot) is None
@@ -354,13 +354,13 @@ def test_a_first_try_behind_its_own_repetition_does_nothing(stage: Stage, later:
         assert store.take(LEASES[0], 1, names, codec.VERSION, slot) is None
     unclaimed = next(board.iterjobs(only_unclaimed=True))
     assert store.claim(unclaimed.uuid, LEASES[0], slot) is None
-    assert not store.consume([Finish(held.uuid, Holder("anna", held.claim.token), CONSUME)], slot)
+    assert not store.consume([Finish(held.uuid, Holder("anna", held.claim.token), End(CONSUME))], slot)
     assert [stage.stored(job.uuid) for job in board.iterjobs()] == before
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_repetition_answers_what_the_fast_path_did(board: JobBoard, count: int) -> None:
-    engine = board.engine
+    engine = board.engine.raw
     drafts = [draft(number) for number in range(count)]
     post, take, end = (Nonce("handle", slot, 1) for slot in (1, 2, 3))
     posted = engine.insert(drafts, post)
@@ -369,7 +369,7 @@ def test_a_repetition_answers_what_the_fast_path_did(board: JobBoard, count: int
     again = engine.take("anna", count, LEASE, None, codec.VERSION, take._replace(attempt=2))
     assert again.replayed
     assert again.records == taken.records
-    acts = [Finish(record.uuid, Holder("anna", record.token), CONSUME) for record in taken.records]
+    acts = [Finish(record.uuid, Holder("anna", record.token), End(CONSUME)) for record in taken.records]
     assert engine.finish(acts, end) == [OK] * count
     # Done once, and by nobody else: the same act under another call finds nothing.
     assert engine.finish(acts, end._replace(attempt=2)) == [OK] * count
@@ -384,7 +384,7 @@ def test_an_end_of_which_one_claim_is_lost_is_no_end(board: JobBoard) -> None:
     board.post_many([{"name": "a"}] * 3)
     jobs = board.claim_many("anna", 3)
     board.release(jobs[1])
-    acts = [Finish(job.uuid, Holder("anna", job.claim.token), CONSUME) for job in jobs]
+    acts = [Finish(job.uuid, Holder("anna", job.claim.token), End(CONSUME)) for job in jobs]
     assert not board.engine.store.consume(acts, call())
     assert board.job_count == 3
 
@@ -393,7 +393,7 @@ def test_claims_of_several_takes_end_together(board: JobBoard) -> None:
     board.post_many([{"name": "a"}] * 4)
     jobs = [*board.claim_many("anna", 2), board.claim_next("anna"), board.claim_next("anna")]
     holders = [(job.uuid, Holder("anna", job.claim.token)) for job in jobs]
-    assert board.engine.store.consume([Finish(*each, CONSUME) for each in holders], call())
+    assert board.engine.store.consume([Finish(*each, End(CONSUME)) for each in holders], call())
     assert board.job_count == 0
 
 
@@ -405,7 +405,7 @@ def test_the_token_of_another_claim_of_the_call_is_no_token(board: JobBoard, eng
         c = board.table.c
         connection.execute(sa.update(board.table).where(c.uuid == jobs[0].uuid).values(token=c.token + 1))
     tokens = [jobs[0].claim.token, jobs[0].claim.token + 1]
-    acts = [Finish(job.uuid, Holder("anna", token), CONSUME) for job, token in zip(jobs, tokens, strict=True)]
+    acts = [Finish(job.uuid, Holder("anna", token), End(CONSUME)) for job, token in zip(jobs, tokens, strict=True)]
     assert not board.engine.store.consume(acts, call())
     held = [(job.uuid, token) for job, token in zip(jobs, tokens, strict=True)]
     assert board.engine.store.renew(board.engine.handle, held, LEASE) == held

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pytest
+import sqlalchemy as sa
 
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
@@ -75,3 +76,21 @@ def test_the_walk_reads_no_jobs_of_the_full_group(board: JobBoard) -> None:
     walks = [number for name, number in run if name == "groups"]
     assert walks in ([4], [4, 4]), "one before the locks, and one behind"
     assert all(number <= 40 for _, number in run)
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_late_post_to_a_full_group(board: JobBoard, engine: sa.Engine) -> None:
+    """Its id is lower than those that looks have met in its group, and beside it."""
+    board.set_limit("mail", per="group", concurrency=1)
+    with engine.connect() as connection:
+        late = board.post("mail", group="full", connection=connection)
+        board.post_many([Posting("mail", group="full")] * 40)
+        beside = board.post_many([Posting("mail", group="a"), Posting("mail", group="b")])
+        held = take(board)
+        assert held.group == "full"
+        assert take(board) == beside[0]
+        connection.commit()
+    assert take(board) == beside[1]
+    assert board.claim_next("anna") is None
+    board.consume(held, "anna")
+    assert take(board) == late

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard.backends.sql.scopes import PARTS
 from jobboard.backends.sql.tables import place_of
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
@@ -14,7 +15,6 @@ from jobboard.primitives import Limit
 from jobboard.testing import eventually
 from jobboard.testing.conformance.limits import post
 from jobboard.testing.conformance.support import LIMIT, LONG, PATIENCE, Background, Waiter, take
-from jobboard.testing.faults import FaultyProxy
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -324,11 +324,14 @@ def scope(board: JobBoard) -> sa.Select[Any]:
 
 def waits(connection: sa.Connection) -> bool:
     """Whether a transaction waits for a lock that another has."""
-    if connection.dialect.name == "postgresql":
-        return _waits_for_a_transaction(connection)
-    # MariaDB shows what it has shown before, if that was less than 0.1 s ago.
-    waiting = "SELECT count(*), SLEEP(0.15) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    return bool(connection.exec_driver_sql(waiting).scalar())
+    return _waits_for_a_transaction(connection) if connection.dialect.name == "postgresql" else waiting(connection) > 0
+
+
+def waiting(connection: sa.Connection) -> int:
+    """How many transactions on MariaDB wait for locks."""
+    # It shows what it has shown before, if that was less than 0.1 s ago.
+    asked = "SELECT count(*), SLEEP(0.15) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    return int(connection.exec_driver_sql(asked).scalar_one())
 
 
 @pytest.mark.backends("postgresql", "mariadb")
@@ -342,7 +345,7 @@ def test_what_has_begun_while_a_claim_waited_for_the_lock_is_counted(
     table = board.table
     begun = sa.update(table).where(table.c.uuid == first.uuid)
     with engine.connect() as connection:
-        until = board.engine.now() + 60_000_000
+        until = board.engine.raw.now() + 60_000_000
         connection.execute(scope(board))
         claim = Background(lambda: other.claim_next("bert"))
         eventually(lambda: waits(connection))
@@ -366,7 +369,7 @@ def test_a_heartbeat_of_before_the_lapse_that_commits_behind_the_count(
     table = board.table
     prolonged = sa.update(table).where(table.c.uuid == held.uuid, table.c.state == "CLAIMED")
     with engine.connect() as connection:
-        until = board.engine.now() + 60_000_000
+        until = board.engine.raw.now() + 60_000_000
         connection.execute(prolonged.values(lock_until=until, tag=table.c.tag + 1))
         eventually(lambda: other.get(held.uuid).state == "UNCLAIMED")
         if verb == "claim_next":
@@ -381,23 +384,23 @@ def test_a_heartbeat_of_before_the_lapse_that_commits_behind_the_count(
 
 
 @pytest.mark.backends("mariadb")
-def test_a_claim_that_has_met_no_limit_is_waited_for(
-    board: JobBoard, other: JobBoard, far: JobBoard, proxy: FaultyProxy, engine: sa.Engine
-) -> None:
-    """Before its commit is sent, set_limit waits for the gate: so nobody sees the limit yet."""
-    board.post_many([Posting("mail")] * 3)
-    settings: list[Background] = []
-
-    def set_limit() -> None:
-        settings.append(Background(lambda: other.set_limit("mail", concurrency=2)))
-        with engine.connect() as connection:
-            eventually(lambda: waits(connection))
-
-    proxy.before(set_limit, matching=b"COMMIT")
-    assert len(far.claim_many("anna", 2, where=far.table.c.attempts == 0)) == 2
-    settings[0].wait()
+def test_a_claim_that_has_met_no_limit_is_waited_for(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
+    """Its commit has locked the gate, and set_limit waits for that: so nobody sees the limit yet."""
+    board.post_many([Posting("mail")] * 4)
+    everything = board.table.c.attempts == 0
+    assert board.claim_next("anna", where=everything) is not None
+    with engine.connect() as connection:
+        # The next call will have the slot, and so this answer.
+        connection.exec_driver_sql(f"SELECT handle FROM {board.table.name}_answers FOR UPDATE")  # noqa: S608
+        claim = Background(lambda: board.claim_many("anna", 2, where=everything))
+        eventually(lambda: waiting(connection) >= 1)
+        setting = Background(lambda: other.set_limit("mail", concurrency=3))
+        eventually(lambda: waiting(connection) >= 2)
+        connection.rollback()
+    assert len(claim.wait()) == 2
+    setting.wait()
     assert other.claim_next("bert") is None
-    assert board.stats().claimed == 2
+    assert board.stats().claimed == 3
 
 
 @pytest.mark.backends("postgresql", "mariadb")
@@ -449,3 +452,82 @@ def test_a_rate_that_gets_a_concurrency(board: JobBoard) -> None:
     board.claim_next("anna")
     board.set_limit("mail", concurrency=1, rate=(100, LONG))
     assert board.claim_next("anna") is None
+
+
+def parts(board: JobBoard) -> sa.Select[Any]:
+    """Locks the parts of the lock of jobs that are called "mail"."""
+    table = board.engine.store.tables.sides
+    mine = (table.c.board == board.name, table.c.kind == "scope", table.c.key.startswith("mail"))
+    return sa.select(table.c.place).where(*mine).order_by(table.c.place).with_for_update()
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_claims_far_from_the_limit_wait_for_each_other_only_where_there_are_many(
+    board: JobBoard, other: JobBoard, engine: sa.Engine
+) -> None:
+    board.set_limit("mail", concurrency=1000)
+    jobs = board.post_many([Posting("mail")] * 4)
+    assert take(board) == jobs[0]
+    with engine.connect() as connection:
+        assert len(connection.execute(parts(board).limit(PARTS - 1)).all()) == PARTS - 1
+        assert other.claim_next("bert") == jobs[1]
+        assert other.claim_next("bert") == jobs[2]
+        connection.rollback()
+        connection.execute(parts(board))
+        waiting_ = Background(lambda: other.claim_next("bert"))
+        eventually(lambda: waits(connection))
+        assert waiting_.running
+        connection.rollback()
+    assert waiting_.wait() == jobs[3]
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_claim_near_the_limit_waits_for_each_claim_that_is_under_way(
+    board: JobBoard, other: JobBoard, engine: sa.Engine
+) -> None:
+    """As soon as there is no room for one more claim of each part."""
+    board.set_limit("mail", concurrency=PARTS + 1)
+    jobs = board.post_many([Posting("mail")] * (PARTS + 3))
+    table = board.table
+    with engine.connect() as connection:
+        assert take(board) == jobs[0]
+        connection.execute(parts(board).limit(1))
+        assert take(board) == jobs[1]
+        until = board.engine.now() + 60_000_000
+        begun = sa.update(table).values(state="CLAIMED", who="anna", lock_until=until, wake_at=until)
+        connection.execute(begun.where(table.c.uuid.in_([job.uuid for job in jobs[2 : PARTS + 1]])))
+        claim = Background(lambda: other.claim_next("bert"))
+        eventually(lambda: waits(connection))
+        assert claim.running
+        connection.commit()
+    assert claim.wait() is None
+    assert board.stats().claimed == PARTS + 1
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+@pytest.mark.parametrize("verb", ["claim_next", "claim"])
+def test_two_requests_under_the_lock_of_a_scope(board: JobBoard, spy: Any, verb: str) -> None:
+    """One that locks a job, and one for the commit: the count comes with the lock."""
+    board.set_limit("mail", concurrency=2)
+    job, *_ = board.post_many([Posting("mail")] * 6)
+    board.abandon(take(board), "anna")
+    with spy(board) as seen:
+        if verb == "claim_next":
+            assert take(board) == job
+        else:
+            board.claim(job, "anna")
+    [locked] = [number for number, text in enumerate(seen.texts) if "'scope'" in text and "for update" in text]
+    assert len(seen.texts) - 1 - locked <= 2
+
+
+@SQL
+def test_the_end_of_a_claim_is_one_request(board: JobBoard, spy: Any) -> None:
+    """And on PostgreSQL, where it may wake others, one that finds out whether its scope was full."""
+    board.set_limit("mail", concurrency=2)
+    board.post_many([Posting("mail")] * 3)
+    board.consume(take(board), "anna")
+    held = take(board)
+    with spy(board) as seen:
+        board.consume(held, "anna")
+    changing = [text for text in seen.texts if not text.lower().lstrip().startswith(("select", "begin imm", "commit"))]
+    assert len(changing) == (2 if board.engine.store.product.exclusive else 1)

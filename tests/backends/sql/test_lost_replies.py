@@ -13,7 +13,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Answer, Change, Deed, Mark, slot_of
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ConnectionFailure, JobFailure, JobFailures
-from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing.faults import FaultyProxy
 
@@ -98,19 +98,19 @@ class TestOnce:
         assert [error.job.uuid for error in raised.value.exceptions] == [jobs[2].uuid]
         assert [job.uuid for job in far.iterjobs()] == [jobs[2].uuid]
 
-    def test_abandon(self, far: JobBoard, proxy: FaultyProxy, what: Any) -> None:
+    def test_abandon(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         job = far.post("a")
         far.claim(job, "anna")
-        fault = proxy.lose(what, matching=b"COMMIT")
+        fault = proxy.lose(what, matching=decisive)
         far.abandon(job, "anna", error="later")
         assert fault.happened
         assert far.get(job.uuid).error == "later"
         assert far.get(job.uuid).attempts == 1
 
-    def test_release(self, far: JobBoard, proxy: FaultyProxy, what: Any) -> None:
+    def test_release(self, far: JobBoard, proxy: FaultyProxy, decisive: bytes, what: Any) -> None:
         job = far.post("a")
         far.claim(job, "anna")
-        fault = proxy.lose(what, matching=b"COMMIT")
+        fault = proxy.lose(what, matching=decisive)
         far.release(job)
         assert fault.happened
         assert far.get(job.uuid).state == "UNCLAIMED"
@@ -130,7 +130,7 @@ class TestLate:
         """The repetition waits for it, and answers what it did."""
         other = make_board()
         nonce = Nonce("handle", 1, 5)
-        board.engine.insert([self.draft(n) for n in (1, 2)], Nonce("handle", 1, 4))
+        board.engine.raw.insert([self.draft(n) for n in (1, 2)], Nonce("handle", 1, 4))
         began, go_on = threading.Event(), threading.Event()
         results: list[Any] = []
 
@@ -149,7 +149,7 @@ class TestLate:
                 go_on.wait(10)
 
         def again() -> None:
-            results.append(other.engine.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
+            results.append(other.engine.raw.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
 
         threads = [threading.Thread(target=first)]
         threads[0].start()
@@ -169,25 +169,27 @@ class TestLate:
     ) -> None:
         """As it arrives after the slot has gone on, or after the repetition found nothing to do."""
         calls: dict[str, Callable[[Nonce], Any]] = {
-            "insert": lambda nonce: board.engine.insert([self.draft(9)], nonce),
-            "claim": lambda nonce: board.engine.claim(self.draft(1).uuid, "anna", None, nonce),
-            "take": lambda nonce: board.engine.take("anna", 5, None, None, 1, nonce),
-            "extend": lambda nonce: board.engine.extend(self.draft(2).uuid, Holder("anna", token), 1, nonce),
-            "consume": lambda nonce: board.engine.finish([Finish(self.draft(2).uuid, holder, Verb.CONSUME)], nonce),
-            "cancel": lambda nonce: board.engine.operate(Verb.CANCEL, self.draft(1).uuid, None, nonce),
+            "insert": lambda nonce: board.engine.raw.insert([self.draft(9)], nonce),
+            "claim": lambda nonce: board.engine.raw.claim(self.draft(1).uuid, "anna", None, nonce),
+            "take": lambda nonce: board.engine.raw.take("anna", 5, None, None, 1, nonce),
+            "extend": lambda nonce: board.engine.raw.extend(self.draft(2).uuid, Holder("anna", token), 1, nonce),
+            "consume": lambda nonce: board.engine.raw.finish(
+                [Finish(self.draft(2).uuid, holder, End(Verb.CONSUME))], nonce
+            ),
+            "cancel": lambda nonce: board.engine.raw.operate(Verb.CANCEL, self.draft(1).uuid, None, nonce),
         }
-        board.engine.insert([self.draft(n) for n in (1, 2)], Nonce("setup", 1, 1))
-        claimed = board.engine.claim(self.draft(2).uuid, "anna", 600_000_000, Nonce("setup", 1, 2))
+        board.engine.raw.insert([self.draft(n) for n in (1, 2)], Nonce("setup", 1, 1))
+        claimed = board.engine.raw.claim(self.draft(2).uuid, "anna", 600_000_000, Nonce("setup", 1, 2))
         token = claimed.record.token
         holder, other = Holder("anna", token), make_board()
         for slot, (name, call) in enumerate(calls.items()):
-            nothing = [Finish("none", Holder("x", 1), Verb.CONSUME)]
-            assert other.engine.finish(nothing, Nonce("late", slot, kept, 2)) == [Status.ABSENT]
-            before = board.engine.read([self.draft(n).uuid for n in (1, 2, 9)])
+            nothing = [Finish("none", Holder("x", 1), End(Verb.CONSUME))]
+            assert other.engine.raw.finish(nothing, Nonce("late", slot, kept, 2)) == [Status.ABSENT]
+            before = board.engine.raw.read([self.draft(n).uuid for n in (1, 2, 9)])
             if kept > 5:
                 with pytest.raises(JobFailure):
                     call(Nonce("late", slot, 5))
-                after = board.engine.read([self.draft(n).uuid for n in (1, 2, 9)])
+                after = board.engine.raw.read([self.draft(n).uuid for n in (1, 2, 9)])
                 assert [seen.record for seen in after] == [seen.record for seen in before], name
         if kept < 5:
             assert calls["consume"](Nonce("late", 0, 5)) == [OK]
@@ -195,10 +197,10 @@ class TestLate:
     def test_a_repetition_that_found_nothing_keeps_the_first_try_out(self, board: JobBoard) -> None:
         first, again = Nonce("handle", 1, 1), Nonce("handle", 1, 1, 2)
         posted = Nonce("other", 1, 1)
-        assert not board.engine.take("anna", 1, None, None, 1, again).records
-        board.engine.insert([self.draft(1)], posted)
+        assert not board.engine.raw.take("anna", 1, None, None, 1, again).records
+        board.engine.raw.insert([self.draft(1)], posted)
         # The first try begins as if it knew of no repetition.
-        assert not board.engine.take("anna", 1, None, None, 1, first).records
+        assert not board.engine.raw.take("anna", 1, None, None, 1, first).records
         assert board.stats().claimed == 0
 
 
@@ -214,7 +216,7 @@ def test_a_server_that_is_down_is_a_failure_of_ours_and_tells_no_secret(board_co
 def test_an_outcome_that_nobody_knows_is_said_to_be_unknown(
     far: JobBoard, proxy: FaultyProxy, board: JobBoard, decisive: bytes
 ) -> None:
-    far._session._retry_for = 0.2
+    far.engine.retry_for = 0.2
     fault = proxy.lose("reply", matching=decisive)
     proxy.refuse()
     with pytest.raises(ConnectionFailure) as caught:

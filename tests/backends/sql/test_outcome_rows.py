@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from jobboard.board import JobBoard
 from jobboard.engine import Done
 from jobboard.job import Job, Posting
-from jobboard.primitives import Finish, Nonce
+from jobboard.primitives import End, Finish, Nonce, Returned
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
 from jobboard.testing import eventually
 from tests.backends.sql.conftest import Spy
@@ -39,7 +39,9 @@ def taken(board: JobBoard, count: int, **more: Any) -> list[Job]:
 def acts(jobs: Sequence[Job], left: Sequence[tuple[str | None, str | None]] | None = None) -> list[Finish]:
     assert all(job.claim is not None for job in jobs)
     return [
-        Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME, keep=KEEP, result=result, refused=refused)
+        Finish(
+            job.uuid, Holder("anna", job.claim.token), End(Verb.CONSUME, result=Returned(result, refused)), keep=KEEP
+        )
         for job, (result, refused) in zip(jobs, left or [(None, None)] * len(jobs), strict=True)
     ]
 
@@ -62,11 +64,11 @@ def test_a_job_leaves_its_row(board: JobBoard, engine: sa.Engine, way: str, atte
     token = failed.claim.token if failed.claim else 0
     board.abandon(failed, "anna", error="once")
     # Tokens are times, and SQLite's have milliseconds: a later one than the others' would be the general way's affair.
-    eventually(lambda: board.engine.now() > token)
+    eventually(lambda: board.engine.raw.now() > token)
     board.post_many([Posting("a", details={"n": n}, group="g") for n in range(1, len(left))])
     jobs = board.claim_many("anna", len(left))
     before = rows(engine, board.table)
-    assert board.engine.finish(acts(jobs, left), Nonce("other", 1, 1, attempt)) == [OK] * len(jobs)
+    assert board.engine.raw.finish(acts(jobs, left), Nonce("other", 1, 1, attempt)) == [OK] * len(jobs)
     found = rows(engine, outcomes_of(board))
     assert rows(engine, board.table) == []
     for was, row, (result, refused) in zip(before, found, left, strict=True):
@@ -74,7 +76,7 @@ def test_a_job_leaves_its_row(board: JobBoard, engine: sa.Engine, way: str, atte
         assert kept == {name: was[name] for name in kept}
         assert (row["begun"], row["result"], row["refused"]) == (was["modified_on"], result, refused)
         assert row["begun"] <= row["modified_on"] <= row["until"] - KEEP < row["modified_on"] + 5_000_000
-    dones = [done for done in board.engine.outcomes([row["uuid"] for row in before]) if done is not None]
+    dones = [done for done in board.engine.raw.outcomes([row["uuid"] for row in before]) if done is not None]
     assert [(done.record.uuid, done.result, done.refused) for done in dones] == [
         (was["uuid"], *each) for was, each in zip(before, left, strict=True)
     ]
@@ -87,14 +89,14 @@ def test_nothing_is_left_unless_it_is_asked_for(board: JobBoard, engine: sa.Engi
     [job] = taken(board, 1)
     board.consume(job, "anna")
     assert rows(engine, outcomes_of(board)) == []
-    assert board.engine.outcomes([job.uuid]) == [None]
+    assert board.engine.raw.outcomes([job.uuid]) == [None]
 
 
 def test_acts_that_are_kept_for_different_times(board: JobBoard, engine: sa.Engine) -> None:
     jobs = taken(board, 3)
     keeps = (KEEP, None, 2 * KEEP)
     mixed = [act._replace(keep=keep) for act, keep in zip(acts(jobs), keeps, strict=True)]
-    assert board.engine.finish(mixed, Nonce("other", 1, 1)) == [OK] * 3
+    assert board.engine.raw.finish(mixed, Nonce("other", 1, 1)) == [OK] * 3
     found = rows(engine, outcomes_of(board))
     assert [row["uuid"] for row in found] == [jobs[0].uuid, jobs[2].uuid]
     assert found[1]["until"] - found[0]["until"] >= KEEP
@@ -105,7 +107,7 @@ def test_of_a_batch_only_those_that_end_leave_something(board: JobBoard, engine:
     jobs = taken(board, 3)
     given = acts(jobs, WAYS[left])
     board.release(jobs[1])
-    assert board.engine.finish(given, Nonce("other", 1, 1)) == [OK, Status.LOST, OK]
+    assert board.engine.raw.finish(given, Nonce("other", 1, 1)) == [OK, Status.LOST, OK]
     assert [row["uuid"] for row in rows(engine, outcomes_of(board))] == [jobs[0].uuid, jobs[2].uuid]
     assert board.job_count == 1
 
@@ -113,8 +115,8 @@ def test_of_a_batch_only_those_that_end_leave_something(board: JobBoard, engine:
 def test_a_late_first_try_writes_nothing(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
     [job] = taken(board, 1)
     call = Nonce("other", 1, 5)
-    assert other.engine.finish(acts([job], [("1", None)]), call._replace(attempt=2)) == [OK]
-    assert board.engine.finish(acts([job], [("2", None)]), call) == [OK]
+    assert other.engine.raw.finish(acts([job], [("1", None)]), call._replace(attempt=2)) == [OK]
+    assert board.engine.raw.finish(acts([job], [("2", None)]), call) == [OK]
     assert [row["result"] for row in rows(engine, outcomes_of(board))] == ["1"]
 
 
@@ -123,8 +125,8 @@ def test_in_a_transaction_of_the_callers(board: JobBoard, engine: sa.Engine, com
     jobs = taken(board, 2)
     with engine.connect() as connection:
         given = acts(jobs, WAYS["own"][:2])
-        assert board.engine.finish(given, None, connection=connection) == [OK] * 2
-        assert board.engine.outcomes([jobs[0].uuid]) == [None]
+        assert board.engine.raw.finish(given, None, connection=connection) == [OK] * 2
+        assert board.engine.raw.outcomes([jobs[0].uuid]) == [None]
         (connection.commit if commits else connection.rollback)()
     assert [row["result"] for row in rows(engine, outcomes_of(board))] == ([ODD, None] if commits else [])
     assert board.job_count == (0 if commits else 2)
@@ -135,16 +137,16 @@ def test_pages_have_the_newest_first(make_board: Callable[..., JobBoard], engine
     ended: list[str] = []
     for call, count in enumerate((3, 1, 2)):
         jobs = taken(board, count)
-        board.engine.finish(acts(jobs), Nonce("one", 1, call))
+        board.engine.raw.finish(acts(jobs), Nonce("one", 1, call))
         ended += [job.uuid for job in jobs]
-        other.engine.finish(acts(taken(other, 1)), Nonce("two", 1, call))
+        other.engine.raw.finish(acts(taken(other, 1)), Nonce("two", 1, call))
     table = outcomes_of(board)
     with engine.begin() as connection:
         connection.execute(sa.update(table).where(table.c.uuid == ended[1]).values(until=1))
     del ended[1]
     page, found = None, list[Done]()
     while page is None or page:
-        page = board.engine.done_page(found[-1] if found else None, 2)
+        page = board.engine.raw.done_page(found[-1] if found else None, 2)
         found += page
     places = [(done.record.modified_on, done.record.sequence) for done in found]
     assert places == sorted(places, reverse=True)
@@ -154,7 +156,7 @@ def test_pages_have_the_newest_first(make_board: Callable[..., JobBoard], engine
 def aged(board: JobBoard, engine: sa.Engine, count: int) -> sa.Table:
     """Outcomes that have ended long ago, and one that stands."""
     [job] = taken(board, 1)
-    board.engine.finish(acts([job]), Nonce("other", 1, 1))
+    board.engine.raw.finish(acts([job]), Nonce("other", 1, 1))
     table = outcomes_of(board)
     [row] = rows(engine, table)
     old = [{**row, "id": n, "uuid": f"old{n}", "modified_on": n, "until": n // 7} for n in range(count)]
@@ -167,7 +169,7 @@ def aged(board: JobBoard, engine: sa.Engine, count: int) -> sa.Table:
 def test_what_has_ended_is_dropped_in_short_steps(backend: str, board: JobBoard, engine: sa.Engine) -> None:
     table = aged(board, engine, 3 * DROPPED + 10)
     with Spy(board) as seen:
-        assert not board.engine.tidy()
+        assert not board.engine.raw.tidy()
     # One who writes to SQLite is alone: there they are shorter, and no commit of another copies what they have written.
     assert sum(text.startswith("delete") for text in seen.texts) == (7 if backend == "sqlite" else 4)
     assert sum("wal_checkpoint" in text for text in seen.texts) == (7 if backend == "sqlite" else 0)

@@ -19,5 +19,5 @@ def test_keys_that_are_remembered_no_longer_are_dropped(make_board: Callable[...
     last = str(TIDIED + 1)
     assert not board.post("a", key=last).created
     eventually(lambda: board.post("a", key=last).created)
-    assert board.engine.tidy()
-    assert not board.engine.tidy()
+    assert board.engine.raw.tidy()
+    assert not board.engine.raw.tidy()

@@ -27,6 +27,13 @@ class Clock:
         return self.now
 
 
+@pytest.fixture(params=[False, True], ids=["free", "limited"])
+def by_limits(request: pytest.FixtureRequest, board: JobBoard) -> None:
+    """Have the engine take the jobs, under a limit that keeps none out."""
+    if request.param:
+        board.set_limit("other", concurrency=1000)
+
+
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Have each board use starting points, and a full survey come every EVERY seconds, however long one takes."""
@@ -120,6 +127,7 @@ def cost_of_a_job(board: JobBoard, engine: sa.Engine) -> int:
     return min(costs)
 
 
+@pytest.mark.usefixtures("by_limits")
 @pytest.mark.parametrize("names", [None, ["late", "other"]])
 def test_a_post_that_commits_within_the_time_allowed_is_next(
     board: JobBoard, engine: sa.Engine, clock: Clock, names: list[str] | None
@@ -133,6 +141,7 @@ def test_a_post_that_commits_within_the_time_allowed_is_next(
     assert taken(board, names=names).uuid == late.uuid
 
 
+@pytest.mark.usefixtures("by_limits")
 def test_posts_that_commit_later_than_that_are_found_by_the_next_full_survey(
     board: JobBoard, engine: sa.Engine, clock: Clock
 ) -> None:
@@ -159,6 +168,7 @@ def test_posts_that_commit_later_than_that_are_found_by_the_next_full_survey(
     assert found == [job.uuid for job in late]
 
 
+@pytest.mark.usefixtures("by_limits")
 def test_a_take_finds_nothing_only_after_a_look_from_the_beginning(
     board: JobBoard, engine: sa.Engine, clock: Clock
 ) -> None:
@@ -208,6 +218,7 @@ def test_jobs_that_others_hold_are_passed_over(board: JobBoard, engine: sa.Engin
     assert taken(board).uuid == jobs[0].uuid
 
 
+@pytest.mark.usefixtures("by_limits")
 @pytest.mark.parametrize("how", ["abandon", "release", "restore", "lapse", "due", "replace"])
 @pytest.mark.parametrize("names", [None, ["other", "early"]])
 def test_a_job_that_comes_back_is_next(board: JobBoard, clock: Clock, how: str, names: list[str] | None) -> None:
@@ -250,6 +261,7 @@ def test_many_jobs_come_back_in_their_order(board: JobBoard, clock: Clock) -> No
     assert found == [job.uuid for job in early]
 
 
+@pytest.mark.usefixtures("by_limits")
 def test_one_name_for_five_seconds_and_then_any(board: JobBoard, clock: Clock) -> None:
     work(board, clock)
     board.consume_many(board.claim_many("anna", 100), "anna")

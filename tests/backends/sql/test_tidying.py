@@ -42,11 +42,11 @@ def count(engine: sa.Engine, table: sa.Table, *conditions: Any) -> int:
 @SQL
 def test_answers_go_some_at_a_time(board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
     board.post("a")
-    board.engine.tidy()
+    board.engine.raw.tidy()
     assert count(engine, answers, answers.c.stamp < OLD) == OLD - TIDIED
-    board.engine.tidy()
+    board.engine.raw.tidy()
     assert count(engine, answers, answers.c.stamp < OLD) == OLD - 2 * TIDIED
-    assert count(engine, answers, answers.c.handle == board._session.handle) == 1
+    assert count(engine, answers, answers.c.handle == board.engine.handle) == 1
 
 
 @SQL
@@ -63,7 +63,7 @@ def test_what_was_purged_goes_after_a_day(board: JobBoard, engine: sa.Engine) ->
         assert connection.execute(aged).rowcount == 1
         old = sa.update(board.table).values(gone_on=board.table.c.gone_on - 2 * DAY)
         connection.execute(old)
-    board.engine.tidy()
+    board.engine.raw.tidy()
     assert count(engine, sides, sides.c.kind == "purged") == 1
     assert [job.uuid for job in board.trashed()] == [jobs[2].uuid]
 
@@ -72,7 +72,7 @@ def test_what_was_purged_goes_after_a_day(board: JobBoard, engine: sa.Engine) ->
 def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.Engine) -> None:
     """Its stamp may lag, but not for long; and most answers don't touch it."""
     table = board.engine.store.tables.answers
-    mine = table.c.handle == board._session.handle
+    mine = table.c.handle == board.engine.handle
 
     def stamp() -> int:
         with engine.connect() as connection:
@@ -87,7 +87,7 @@ def test_an_answer_that_was_used_a_moment_ago_stays(board: JobBoard, engine: sa.
             connection.execute(sa.update(table).where(mine).values(stamp=fresh - 2 * HOUR))
         post()
         assert stamp() >= fresh
-    board.engine.tidy()
+    board.engine.raw.tidy()
     assert count(engine, table, mine) == 1
 
 

@@ -51,7 +51,7 @@ def refused(verbs: Verbs, given: Any, match: str) -> None:
 def nothing_was_written(board: JobBoard) -> None:
     stats = board.stats()
     assert (stats.claimed, stats.on_board, stats.trashed) == (7, 7, 0)
-    assert len(board._session.held()) == 7  # type: ignore[union-attr]
+    assert len(board.claims.held()) == 7  # type: ignore[union-attr]
 
 
 class TestAutocommit:
@@ -343,7 +343,7 @@ def test_a_deadlock_is_the_callers_to_repeat(board: JobBoard, engine: sa.Engine)
         thread.join()
     [failure] = [each for each in outcomes if isinstance(each, JobFailure)]
     assert "roll it back, and do all of it again" in str(failure)
-    held = board._session.held()  # type: ignore[union-attr]
+    held = board.claims.held()  # type: ignore[union-attr]
     assert {job.claim for job in jobs} == set(held)
 
 

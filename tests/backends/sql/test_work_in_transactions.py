@@ -84,8 +84,7 @@ def test_it_comes_back_after_a_rollback(
     with engine.connect() as connection:
         Background(lambda: work(board, connection, end)).wait()
         connection.rollback()
-    assert board._session is not None
-    assert board._session.held() == []
+    assert board.claims.held() == []
     until_free(board, job)
 
 
@@ -114,8 +113,7 @@ def test_a_block_that_outlives_the_rollback_ends_its_job(board: JobBoard, engine
         with engine.connect() as connection:
             board.consume(mine, "anna", connection=connection)
             connection.rollback()
-        assert board._session is not None
-        assert mine.claim in board._session.held()
+        assert mine.claim in board.claims.held()
     assert job.state == "COMPLETE"
 
 
