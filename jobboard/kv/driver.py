@@ -16,7 +16,7 @@ parts of a path, and names, hold no ``/``.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from jobboard.conf import Option
@@ -24,7 +24,7 @@ from jobboard.engine import Seat
 from jobboard.primitives import Characteristics
 
 Version = Any
-"""Tells one state of a record from every other state that this path ever had; compared by equality."""
+"""The mark of one state of a record. No other state of that path ever has an equal one."""
 
 ANY: Version = object()
 """In a put or a delete: the record may have any version. In a check: it exists."""
@@ -33,13 +33,13 @@ ALIVE = "alive"
 """The index of the sessions that live. The driver itself adds and removes the names."""
 
 JOBS, SCHEDULES = "jobs", "schedules"
-"""The two bells: for those who wait for jobs, and for those who post what is due."""
+"""The two bells: for workers that wait for jobs, and for the posters of due jobs."""
 
 CONNECTED = "connected"
-"""What :meth:`Driver.open`'s ``heard`` is told when there is a connection again, perhaps in another session."""
+"""The word that ``heard`` of :meth:`Driver.open` gets when there is a connection again, perhaps in another session."""
 
 MISSED = "missed"
-"""What ``heard`` is told when a bell may have rung that was not heard, or a session may have ended."""
+"""The word that ``heard`` gets when a bell may have rung unheard, or a session may have ended."""
 
 
 class Node(NamedTuple):
@@ -106,8 +106,8 @@ class Numbers(NamedTuple):
 
 
 class Refused(Exception):
-    """Nothing was committed, as these paths were not as the operations require. There may be more such paths; with
-    none, the driver can't tell.
+    """A commit that did nothing, as these paths were not as the operations require. There may be more such paths.
+    Without a path, the driver does not know which.
 
     :param paths: the paths of the operations that were refused.
     """
@@ -133,26 +133,26 @@ class Driver(abc.ABC):
     """Which option each part of a URI sets: user, password, host, port, path."""
 
     keeps: ClassVar[Literal["session", "process"]] = "session"
-    """What keeps a claim without an ``expiry``: a session with the server, or the process itself, so that the claim
+    """The keeper of a claim without an ``expiry``: a session with the server, or the process itself, so that the claim
     never lapses."""
 
     most_bytes: ClassVar[int | None] = None
-    """How many bytes of values one commit may have, about; None: any number."""
+    """The bytes of values that one commit may have, about; None: any number."""
 
     most_kept: ClassVar[int | None] = None
-    """How many bytes the value of one record may have, about; None: any number."""
+    """The bytes that the value of one record may have, about; None: any number."""
 
     poll_cap: ClassVar[float] = 60.0
-    """The longest that one who waits for a bell sleeps without looking, in seconds."""
+    """The seconds that a waiter sleeps at most without a look, while no bell rings."""
 
     margin: int | None = None
-    """For how long a session surely lives on after an answer of the server, in µs; None: as long as the process."""
+    """The µs for which a session surely outlives an answer of the server; None: as long as the process."""
 
     precision: int = 0
-    """By how many µs the time in a snapshot may lag behind the server's clock."""
+    """The µs by which the time in a snapshot may lag behind the server's clock."""
 
     patience: float = 10.0
-    """For how many seconds one request may take. The store lowers it when the board is about to be closed."""
+    """The seconds that one request may take. The store lowers it when the board is about to be closed."""
 
     def __init__(self, seat: Seat) -> None:  # noqa: B027 - not each of them has options to check
         """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
@@ -181,16 +181,19 @@ class Driver(abc.ABC):
         it*, as the parent still uses the socket. The next call connects anew. Take no lock."""
 
     @abc.abstractmethod
-    def now(self) -> int:
-        """The server's time in µs since 1970, not ahead of it."""
+    def now(self, exact: bool = False) -> int:
+        """Return the server's time in µs since 1970, or up to :attr:`precision` less, never more.
+
+        :param exact: ask the server, so that the answer is later than any time that others have read before.
+        """
 
     @abc.abstractmethod
     def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
         """Read records and indexes. The driver reads them all at one instant, or one after the other: the paths first,
         each piece not older than the one before.
 
-        :param fresh: show everything that anybody had committed, and been told so, before this call; else at least what
-            this driver has shown before, and what was committed by it.
+        :param fresh: show all commits that any process was told of before this call. False: show at least the commits
+            of this driver, and all that this driver has shown before.
         """
 
     def count(self, place: str) -> int | None:
@@ -200,7 +203,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
-        """Do all of these, or nothing. No path occurs twice, but for a bell and for what :meth:`number` has given.
+        """Do all of these, or nothing. No path occurs twice, but for bells and for the operations of :meth:`number`.
 
         :returns: the versions of the records that were created or put.
         :raises Refused: a record is not as an operation requires, or a session does not live.
@@ -208,36 +211,36 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def number(self, count: int, beaten: bool) -> Numbers:
-        """Give numbers to ``count`` new jobs: positive, below 10**16, given to nobody else, and above all those that
-        anybody had committed, or been given for good, before this call.
+        """Return numbers for ``count`` new jobs: positive, below 10**16, given to nobody else, and above all numbers
+        that were committed, or drawn by a write, before this call.
 
         The cheap way is a counter that the driver remembers: its ``ops`` compare and raise the counter. With
-        ``beaten``, others have been quicker at that: the driver then draws the numbers by a write of its own, which
-        compares nothing, and needs no ``ops``. Numbers may have gaps."""
+        ``beaten``, others were quicker at that a moment ago: the driver then draws the numbers by a write of its own,
+        which compares nothing, and needs no ``ops``. Numbers may have gaps."""
 
     @abc.abstractmethod
     def session(self) -> str:
-        """The name of this process's session, which holds no ``.``. A new one where the last has ended. It is in the
-        index :data:`ALIVE` for as long as the process lives, and a few seconds more."""
+        """Return the name of this process's session, without a ``.``; a new one where the last has ended. The name is
+        in the index :data:`ALIVE` for as long as the process lives, and a few seconds more."""
 
     def beat(self) -> None:  # noqa: B027 - most clients prolong their sessions by themselves
         """Prolong the session."""
 
     @abc.abstractmethod
     def watch(self) -> None:
-        """Tell ``heard`` from now on of each bell that rings, by its name, and of :data:`MISSED` where a session ends.
-        Called any number of times: each call may arm anew what has gone off. What rings between two calls is told by
-        the second one at the latest."""
+        """Tell ``heard`` from now on the name of each bell that rings, and :data:`MISSED` where a session ends.
+
+        The store calls this any number of times, as a watch may go off once. ``heard`` gets a bell that rings between
+        two calls by the second call at the latest."""
 
     def place(self, path: str) -> str:
         """Return the name of a record on the server, for an operator."""
         return f"the record {path}"
 
-    def tidy(self, seconds: float) -> bool:
-        """Remove what the driver itself leaves behind, folders that have become empty for instance, in short steps, for
-        so many seconds at most; whether there may be more."""
-        return False
+    def tidying(self) -> Iterator[None]:
+        """Remove what the driver itself leaves behind, empty folders for instance, and yield after each short step."""
+        return iter(())
 
     def boards(self, most: int) -> list[str]:
-        """The names of boards on this server, at most so many, this board's own among them if it is there."""
+        """Return the names of boards on this server, this board's own first if the board is there."""
         return []

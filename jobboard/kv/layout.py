@@ -1,4 +1,4 @@
-"""The layout of a board: where everything lies, and the names under which its jobs are found.
+"""The layout of a board: the paths of its records, and the names of its indexes.
 
 ::
 
@@ -39,7 +39,7 @@ _SEQUENCES, _TIMES = 10**16, 10**18
 
 @functools.lru_cache(4096)
 def quoted(text: str) -> str:
-    """Text as it stands in a path or a name."""
+    """Return a text as a part of a path or of a name."""
     return quote(text, safe=" :").replace(".", "%2E")
 
 
@@ -52,7 +52,7 @@ def side_path(kind: str, key: str) -> str:
 
 
 class Entry(NamedTuple):
-    """A name in ``ready`` or ``live``, which tells about its job."""
+    """A name in ``ready`` or ``live``: what a look knows of a job without its record."""
 
     rank: int
     sequence: int
@@ -67,7 +67,10 @@ class Entry(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Entry:
-        """:raises ValueError: no job has such a name."""
+        """Return the entry of a name.
+
+        :raises ValueError: no job has such a name.
+        """
         rank, sequence, uuid, version, job, group = name.split(".")
         return cls(int(rank), int(sequence), unquote(uuid), int(version), unquote(job), unquote(group) or None)
 
@@ -77,7 +80,8 @@ class Entry(NamedTuple):
 
 
 def behind(place: tuple[int, int] | None) -> str:
-    """What sorts behind the names in ``ready`` and ``live`` of this rank and sequence, and before all later ones."""
+    """Return a text that sorts behind the names of this rank and sequence in ``ready`` and ``live``, and before all
+    later names."""
     return "" if place is None else f"{place[0]:03d}.{place[1]:016d}/"
 
 
@@ -94,12 +98,12 @@ def newest_name(when: int, sequence: int, uuid: str) -> str:
 
 
 def newest_of(record: Record) -> str:
-    """The name of a job in ``trash``, or of its outcome in ``done``."""
+    """Return the name of a job in ``trash``, or of its outcome in ``done``."""
     return newest_name(record.modified_on, record.sequence, record.uuid)
 
 
 def newest_place(name: str) -> tuple[int, int]:
-    """The time and the sequence that a name in ``trash`` or ``done`` tells."""
+    """Return the time and the sequence in a name of ``trash`` or ``done``."""
     when, sequence, _ = name.split(".")
     return _TIMES - int(when), _SEQUENCES - int(sequence)
 
@@ -109,12 +113,12 @@ def over_name(until: int, done: str) -> str:
 
 
 def time_of(name: str) -> int:
-    """The time at the beginning of a name in ``timed`` or ``over``."""
+    """Return the time at the beginning of a name in ``timed`` or ``over``."""
     return int(name[:18])
 
 
 def uuid_of(name: str) -> str:
-    """The uuid at the end of a name in ``timed``, ``kept``, ``trash``, ``done`` or ``over``."""
+    """Return the uuid at the end of a name in ``timed``, ``kept``, ``trash``, ``done`` or ``over``."""
     return unquote(name.rpartition(".")[2])
 
 
@@ -123,9 +127,9 @@ def kept_by_session(record: Record) -> bool:
 
 
 def job_names(record: Record, session: str | None) -> set[str]:
-    """Under which names a job is found: index and name, as an operation has them.
+    """Return the names under which a job is found: ``index/name``.
 
-    :param session: what keeps its claim; None: no session does.
+    :param session: the session that keeps the claim; None: no session does.
     """
     if record.state == TRASHED:
         return {f"{TRASH}/{newest_of(record)}"}
@@ -141,9 +145,9 @@ def job_names(record: Record, session: str | None) -> set[str]:
 
 
 def outcome_names(record: Record, until: int | None) -> set[str]:
-    """Under which names an outcome is found.
+    """Return the names under which an outcome is found: ``index/name``.
 
-    :param until: when it is dropped; None: never.
+    :param until: the time at which the outcome is dropped; None: never.
     """
     name = newest_of(record)
     return {f"{DONE}/{name}"} if until is None else {f"{DONE}/{name}", f"{OVER}/{over_name(until, name)}"}

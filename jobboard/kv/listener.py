@@ -1,4 +1,4 @@
-"""Events of other processes, found out by comparing listings of the board while somebody listens."""
+"""Events of other processes: comparisons of two listings of the board, while somebody listens."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REPORTED = frozenset({POSTED, TRASHED, REMOVAL})
 """The events that two listings show."""
 
 REST = 1.0
-"""How many seconds lie between two listings at least."""
+"""The least seconds between two listings."""
 
 SHARE = 10
-"""How many times as long as a listing has taken the listener rests before the next one, at least. The shorter of the
-last two listings counts: a single long one may have waited for a connection."""
+"""The listener rests at least so many times as long as a listing took. The shorter of the last two listings counts: a
+single long one may have waited for a connection."""
 
 READ = 100
-"""How many jobs are read by one request."""
+"""The most jobs that one request reads."""
 
 
 class Listener:
@@ -48,7 +48,8 @@ class Listener:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._listings = 0
-        # Own acts: (uuid, whether the job comes) -> how many listings had begun when the act was over; None: it is not.
+        # Own acts: (uuid, whether the job comes) -> the number of listings that had begun when the act was over.
+        # None: the act is not over.
         self._own: dict[tuple[str, bool], int | None] = {}
         self._pause, self._took = REST, 0.0
         self._seen: dict[str, Entry] | None = None
@@ -60,7 +61,7 @@ class Listener:
 
     @contextlib.contextmanager
     def own(self, changes: Sequence[Change]) -> Iterator[None]:
-        """A block that commits these changes of this board's own, which are not reported."""
+        """Report none of these changes, which the block commits for this board."""
         acts = [_act(change) for change in changes]
         with self._lock:
             self._own.update(dict.fromkeys(acts))
@@ -101,7 +102,7 @@ class Listener:
             self._report([entry for entry in gone if (entry.uuid, False) not in self._own], REMOVAL)
         self._seen = seen
         with self._lock:
-            # What was over before this listing began was seen by it.
+            # This listing has seen the acts that were over before it began.
             self._own = {act: over for act, over in self._own.items() if over is None or over >= self._listings}
 
     def _report(self, entries: Sequence[Entry], event: str) -> None:
@@ -112,7 +113,7 @@ class Listener:
                 record = _gone(entry, found.now) if stored is None else standing(stored, found.now)
                 is_trashed = event == REMOVAL and record.state == State.TRASHED
                 if not self._over.is_set():
-                    # Whoever hears of a trashed job hears of its removal, too.
+                    # A listener that wants REMOVAL hears of a trashed job, too.
                     self._hears.happened(TRASHED if is_trashed else event, record)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import compress, islice, takewhile
+from itertools import chain, compress, islice, takewhile
 from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -70,45 +69,49 @@ from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Re
 LOG = logging.getLogger(__name__)
 
 VERSION = 1
-"""The layout that this store writes. A board's record of it holds (the layout, the lowest one that a reader knows)."""
+"""The layout that this store writes. The record of a board's layout holds it and the lowest layout of a reader."""
 
 OVERDUE = 100
-"""How many jobs a look returns at most that the engine has to settle first."""
+"""The most jobs that a look returns for the engine to settle first."""
 
 FEW = 4
-"""How many of the next ends a look reads at first."""
+"""The number of next ends that a look reads at first."""
 
 AHEAD = 2
-"""How many jobs a look remembers at least, as those that the next look will want."""
+"""The least number of jobs that a look remembers for the next look, which reads their records in its first request."""
 
 PAGE = 200
-"""How many names are read at a time where nobody knows how many it takes."""
+"""The number of names that one request reads where nobody knows how many it takes."""
 
 ALL = 1_000_000
 """More sessions than a board has."""
 
 SESSIONS = (Range(HOLDERS, ALL), Range(ALIVE, ALL))
-"""In this order: a session that was a holder and is not alive behind that has ended."""
+"""In this order: a session that is a holder, and afterwards not alive, has ended."""
 
 TRIES = 50
-"""How often a look is made anew in which others took all that it saw, and a commit that others beat."""
+"""The tries of a look whose jobs others have taken all, and of a commit that others have beaten."""
+
+BEATEN = 1.0
+"""The seconds for which a store that was beaten at the counter draws its numbers at once. On etcd a post is then two
+requests, and not four: eight processes that post at once get 1.7 times as many jobs through."""
 
 TICK = 0.02
-"""How long a waiter sleeps at least between two looks, in seconds, while others go on posting."""
+"""The least seconds between two looks of a waiter, while others go on posting."""
 
 UNHEARD = 0.2
-"""How long a waiter sleeps that can't hear the bell now, in seconds."""
+"""The seconds that a waiter sleeps while it can't hear the bell."""
 
 WALKED = 1_000
-"""How many jobs of other states a page passes over at most."""
+"""The most jobs of other states that a page passes over."""
 
 DROPPED = 50
-"""How many outcomes one commit drops."""
+"""The outcomes that one commit drops."""
 
 
 class Tag(NamedTuple):
-    """The tag of a job. session: what keeps the claim, as part of a name in ``kept``. is_damaged: the record can't be
-    decoded, so that it does not tell under which names its job is found."""
+    """The tag of a job. session: the session that keeps the claim. is_damaged: the record can't be decoded, so the
+    names of the job are unknown."""
 
     version: Version
     session: str | None
@@ -161,10 +164,11 @@ class KVStore(Store):
     def _begin(self) -> None:
         # The jobs that the last look has seen behind those that it returned.
         self._guess: Sequence[str] = ()
-        # The session that is in holders already.
+        # The session of this process that is in holders.
         self._holder: str | None = None
         self._watches = False
         self._woken = 0.0
+        self._beaten_until = 0.0
         self._listener: Listener | None = None
         self._tidying: Iterator[None] | None = None
         self._tidies = threading.Lock()
@@ -240,7 +244,7 @@ class KVStore(Store):
     # Keeping claims, waiting and hearing
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
-        """Prolong the session. What others have done to its claims is for the engine to see."""
+        """Prolong the session. The engine sees for itself what others have done to its claims."""
         self._driver.beat()
         return held
 
@@ -253,7 +257,7 @@ class KVStore(Store):
             return False
         if not self._watches:
             self._watches = True
-            # What rang before was not heard: who has looked before looks again.
+            # What rang before was not heard: waiters that have looked look again.
             self.hears.news()
         return True
 
@@ -261,7 +265,7 @@ class KVStore(Store):
         if not self.watch("jobs"):
             self.hears.rest(min(limit, UNHEARD))
         elif self.hears.nap(limit):
-            # The first to wake after some quiet looks at once.
+            # The first wake after a quiet time leads to a look at once.
             pause = self._woken + TICK - boottime()
             if pause > 0:
                 self.hears.rest(min(pause, limit))
@@ -285,6 +289,13 @@ class KVStore(Store):
 
     # Reading
 
+    def _time(self, now: int, ends: Iterable[int | None]) -> int:
+        """Return ``now``, or the server's exact time where one of these ends may have passed. Another process may have
+        seen that."""
+        last = now + self._driver.precision
+        is_unclear = not self._read_only and any(end is not None and now < end <= last for end in ends)
+        return self._driver.now(exact=True) if is_unclear else now
+
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         now, jobs, nodes = self._jobs(uuids, [side_path(*side) for side in sides], fresh=True)
         return Found(now, jobs, [_side(*side, node) for side, node in zip(sides, nodes, strict=True)])
@@ -292,16 +303,17 @@ class KVStore(Store):
     def _jobs(
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
-        """The time, these jobs, whether what keeps them is alive, and the records at these paths."""
+        """Return the time, these jobs with the state of their sessions, and the records at these paths."""
         ranges = [Range(ALIVE, ALL)] if uuids and self.keeps == "session" else []
         found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
         jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
         if ranges:
             jobs = [job and self._judged(job, found.names[0]) for job in jobs]
-        return found.now, jobs, found.nodes[len(uuids) :]
+        now = self._time(found.now, (job.record.lock_until for job in jobs if job is not None))
+        return now, jobs, found.nodes[len(uuids) :]
 
     def _judged(self, job: Stored, alive: Collection[str]) -> Stored:
-        """The job, and whether the session that keeps its claim is alive."""
+        """Return a job with the state of the session that keeps its claim."""
         if not kept_by_session(job.record):
             return job
         session = _tag(job).session
@@ -309,7 +321,7 @@ class KVStore(Store):
         return job._replace(alive=session in alive, passing=mine and session != self._driver.session())
 
     def _names(self, place: str, after: str = "", fresh: bool = False, most: int = 1_000) -> Iterator[str]:
-        """All names of an index, or of a folder of records, behind one."""
+        """Yield all names of an index, or of a folder of records, behind ``after``."""
         while names := self._driver.read([], [Range(place, most, after)], fresh).names[0]:
             yield from names
             if len(names) < most:
@@ -347,7 +359,7 @@ class KVStore(Store):
         raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all that was seen")
 
     def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, int]:
-        """A look, and how many of the jobs that it has seen were gone before they could be read."""
+        """Return a look, and the number of jobs that were gone before the look could read them."""
         guess, ahead = self._guess, max(AHEAD, limit)
         some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
@@ -356,7 +368,8 @@ class KVStore(Store):
         found = self._driver.read([GATE_PATH, *map(job_path, guess)], ranges)
         listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
         known = dict(zip(guess, found.nodes[1:], strict=True))
-        now, page, timed = found.now, listed.get(READY, []), listed[TIMED]
+        page, timed = listed.get(READY, []), listed[TIMED]
+        now = self._time(found.now, map(time_of, timed))
         if len(timed) == FEW and time_of(timed[-1]) <= now:
             timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
         ended = [name for name in timed[:OVERDUE] if time_of(name) <= now]
@@ -367,7 +380,7 @@ class KVStore(Store):
         while True:
             entries = [entry for entry in _entries(page) if wanted.takes(entry)]
             while entries and len(ready) < limit:
-                # Where others are quicker, one by one would go through all of the board.
+                # Where others are quicker, chunks grow: single steps would go through all of the board.
                 size = limit - len(ready) + gone
                 chunk, entries = entries[:size], entries[size:]
                 for job in self._claimable(chunk, known, now):
@@ -384,8 +397,8 @@ class KVStore(Store):
         return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone
 
     def _claimable(self, entries: Sequence[Entry], known: dict[str, Node | None], now: int) -> list[Stored | None]:
-        """The jobs of these entries; None where an entry is no longer true. What is known is read anew unless it fits:
-        it may be older than the entry."""
+        """Return the jobs of these entries; None where an entry is no longer true. A known record that does not fit is
+        read again: the record may be older than the entry."""
         jobs = [_fitting(entry, known.get(entry.uuid), now) for entry in entries]
         missing = [at for at, job in enumerate(jobs) if job is None]
         if missing:
@@ -394,22 +407,23 @@ class KVStore(Store):
                 jobs[at] = _fitting(entries[at], node, now)
         return jobs
 
-    # What has ended by itself, and nobody has written down
+    # Ends of leases, delays and sessions that nobody has written down
 
     def _ended(self, names: Sequence[str], now: int) -> list[Stored]:
-        """The jobs of these names in ``timed``, but for those that have changed."""
+        """Return the jobs of these names in ``timed``, without jobs that have changed."""
         jobs = self._unjudged(names, now)
         return [job for name, job in jobs if _tag(job).is_damaged or job.record.lock_until == time_of(name)]
 
     def _orphans(self, listed: dict[str, list[str]], now: int) -> Iterator[Stored]:
-        """The claims of sessions that have ended.
+        """Yield the claims of sessions that have ended.
 
-        :param listed: has the names in ``holders`` and in ``alive``, where sessions keep claims."""
+        :param listed: the names in ``holders`` and in ``alive``, where sessions keep claims.
+        """
         for session in sorted({*listed.get(HOLDERS, ())}.difference(listed.get(ALIVE, ()))):
             kept = takewhile(f"{session}/".__gt__, self._names(KEPT, f"{session}.", most=OVERDUE))
             names = [*islice(kept, OVERDUE)]
             if not names and not self._read_only:
-                # It gets no more: a commit that gives it some requires that it lives.
+                # The session gets no further claims: a commit that makes one requires that the session lives.
                 self._driver.commit([Op("remove", f"{HOLDERS}/{session}")])
             while names:
                 for _, job in self._unjudged(names, now):
@@ -418,23 +432,26 @@ class KVStore(Store):
                 names = [*islice(kept, OVERDUE)]
 
     def _unjudged(self, names: Sequence[str], now: int) -> list[tuple[str, Stored]]:
-        """The jobs of names that end with uuids, as far as they are there."""
+        """Return the jobs of names that end with uuids, as far as the jobs are there."""
         nodes = self._driver.read([job_path(uuid_of(name)) for name in names], fresh=False).nodes if names else []
         jobs = [(name, _stored(uuid_of(name), node, now)) for name, node in zip(names, nodes, strict=True)]
         return [(name, job) for name, job in jobs if job is not None]
 
     def _overdue(self) -> tuple[int, list[str], list[Record]]:
-        """The time, the names in ``timed`` that have ended, and how each claim stands that has."""
+        """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
         ranges = SESSIONS if self.keeps == "session" else ()
         found = self._driver.read([], ranges)
         listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
-        ended = [*takewhile(lambda name: time_of(name) <= found.now, self._names(TIMED))]
+        last = found.now + self._driver.precision
+        timed = [*takewhile(lambda name: time_of(name) <= last, self._names(TIMED))]
+        now = self._time(found.now, map(time_of, timed))
+        ended = [name for name in timed if time_of(name) <= now]
         claims = [name for name in ended if not _is_scheduled(name)]
         lapsed = [
-            job for start in range(0, len(claims), PAGE) for job in self._ended(claims[start : start + PAGE], found.now)
+            job for start in range(0, len(claims), PAGE) for job in self._ended(claims[start : start + PAGE], now)
         ]
-        lapsed += self._orphans(listed, found.now)
-        return found.now, ended, [standing(job, found.now) for job in lapsed]
+        lapsed += self._orphans(listed, now)
+        return now, ended, [standing(job, now) for job in lapsed]
 
     # Pages and counts
 
@@ -462,7 +479,7 @@ class KVStore(Store):
             if len(jobs) >= limit or len(listed) < some:
                 return now, jobs[:limit]
             if read >= WALKED and fits and not fits[-1]:
-                # Whoever wants more goes on behind this one.
+                # The next page goes on behind this job.
                 return now, [*jobs, there[-1]]
             place, fresh = listed[-1], False
 
@@ -500,7 +517,7 @@ class KVStore(Store):
         told = self._driver.count(place)
         return sum(1 for _ in self._names(place, fresh=True)) if told is None else told
 
-    # What is damaged
+    # Damage
 
     def oddities(self) -> Iterator[Oddity]:
         for path, value in self._values("job"):
@@ -517,7 +534,7 @@ class KVStore(Store):
                     yield Oddity(self._driver.place(path), str(error), "it counts as if it were not there: delete it")
 
     def _values(self, folder: str) -> Iterator[tuple[str, bytes]]:
-        """All records of a folder, and their paths."""
+        """Yield the path and the value of each record in a folder."""
         names = self._names(folder, fresh=True, most=PAGE)
         while paths := [f"{folder}/{name}" for name in islice(names, PAGE)]:
             nodes = self._driver.read(paths).nodes
@@ -549,9 +566,8 @@ class KVStore(Store):
     ) -> Committed:
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
-        is_beaten = False
         for number in range(1, TRIES + 1):
-            numbers = driver.number(drafts, is_beaten) if drafts else None
+            numbers = driver.number(drafts, boottime() < self._beaten_until) if drafts else None
             first, lag = numbers.first if numbers else 0, driver.precision
             batch = _Commit(driver.now(), lag, first, self._keeping(changes), found)
             for change in changes:
@@ -568,7 +584,8 @@ class KVStore(Store):
                 counters = {op.path for op in numbers.ops} if numbers else set()
                 if not refused.paths <= {*counters, batch.session} or not (counters or refused.paths):
                     raise batch.stale(refused.paths) from None
-                is_beaten = is_beaten or bool(counters)
+                if counters:
+                    self._beaten_until = boottime() + BEATEN
                 if number > 1:
                     self.hears.rest(retry.backoff(number - 1, 0.001, 0.05))
                 continue
@@ -579,7 +596,7 @@ class KVStore(Store):
         )
 
     def _keeping(self, changes: Sequence[Change]) -> str | None:
-        """The session that is to keep the claims of these changes; None where they make none."""
+        """Return the session that is to keep the claims of these changes; None where they make none."""
         if self.keeps == "session":
             for change in changes:
                 if isinstance(change.after, Record) and kept_by_session(change.after):
@@ -587,7 +604,7 @@ class KVStore(Store):
         return None
 
     def _search(self, uuid: str) -> set[str]:
-        """All names of a job whose record is damaged. The search goes through all names of jobs."""
+        """Return the names of a job whose record is damaged, out of all names of all jobs."""
         found = set()
         for index in (LIVE, READY):
             found |= {f"{index}/{entry}" for entry in _entries(self._names(index)) if entry.uuid == uuid}
@@ -598,18 +615,17 @@ class KVStore(Store):
     # Tidying
 
     def tidy(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
         if not self._tidies.acquire(blocking=False):
             return False
         try:
-            self._tidying = self._tidying or self._lapsed()
+            self._tidying = self._tidying or chain(self._lapsed(), self._driver.tidying())
             for _ in turns(seconds):
                 if next(self._tidying, self) is self:
                     self._tidying = None
                     break
+            return self._tidying is not None
         finally:
             self._tidies.release()
-        return self._tidying is not None or self._driver.tidy(max(0.0, end - time.monotonic()))
 
     def _lapsed(self) -> Iterator[None]:
         """Drop side records whose time has passed, some at each step."""
@@ -632,7 +648,7 @@ class KVStore(Store):
                 found, place = self.sides(kind, place, PAGE)
 
     def _apart(self, groups: Sequence[list[Op]]) -> None:
-        """Do those of these groups that are not refused."""
+        """Commit these groups of operations, each by itself where that is necessary. Leave out refused ones."""
         try:
             if groups:
                 self._driver.commit([op for group in groups for op in group])
@@ -642,11 +658,11 @@ class KVStore(Store):
 
 
 class _Commit:
-    """The operations of one try of a commit, and what is stored once they are done.
+    """The operations of one try of a commit, and the records that they store.
 
-    :param lag: by how much ``now`` may be behind the server's clock.
-    :param sequence: that of the first new job.
-    :param session: keeps the claims that are made; None: none are, or the process keeps them.
+    :param lag: the µs by which ``now`` may be behind the server's clock.
+    :param sequence: the sequence of the first new job.
+    :param session: the session that keeps new claims; None: there are none, or the process keeps them.
     :param found: the names of jobs whose records are damaged.
     """
 
@@ -658,7 +674,7 @@ class _Commit:
         self._jobs: list[tuple[Record, str | None]] = []
         self._sides: list[Side] = []
         self._read: dict[str, str | tuple[str, str]] = {}
-        """By path, the uuid of a job, or the kind and the key of a side record."""
+        """By path: the uuid of a job, or the kind and the key of a side record."""
 
     def change(self, change: Change) -> None:
         before, after, _ = change
@@ -680,7 +696,7 @@ class _Commit:
             self._sequence += 1
         is_new = before is None or before.record.lock_until != after.lock_until
         if before is not None and is_new and after.state == CLAIMED and after.lock_until is not None:
-            # The engine counts a lease from a time that may be behind, and its holder from the call.
+            # The engine counts a lease from a time that may be behind. Its holder counts from the call.
             after = after._replace(lock_until=after.lock_until + self._lag)
         session = self.session if kept_by_session(after) else None
         self._do("create" if before is None else "put", path, version, pack(after, session))
@@ -704,12 +720,12 @@ class _Commit:
             self._rename(had, set())
 
     def check(self, side: Side) -> None:
-        """Require that a side record is as it was read. An absent gate is made: there is one, and it may be empty."""
+        """Require that a side record is as it was read. An absent gate is made: each board has one, perhaps empty."""
         if side_path(side.kind, side.key) not in self._read:
             self._do("create" if side.tag is None else "check", self._side(side), side.tag)
 
     def done(self, holder: str | None) -> list[Op]:
-        """All operations. ``holder``: the session that is in ``holders`` already."""
+        """Return all operations. ``holder``: the session that is in ``holders`` already."""
         if self._wakes:
             self.ops.append(Op("ring", JOBS))
         if self.session is not None:
@@ -749,7 +765,7 @@ def _tag(job: Stored) -> Tag:
 
 
 def _stored(uuid: str, node: Node | None, now: int) -> Stored | None:
-    """A job as it is stored. One whose record can't be decoded counts as trashed."""
+    """Return a job as it is stored. A job whose record can't be decoded counts as trashed."""
     if node is None:
         return None
     try:
@@ -761,7 +777,7 @@ def _stored(uuid: str, node: Node | None, now: int) -> Stored | None:
 
 
 def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:
-    """The job of an entry in ``ready``, if its record fits the entry, or is damaged."""
+    """Return the job of an entry in ``ready``, if its record fits the entry or is damaged."""
     job = _stored(entry.uuid, node, now)
     if job is None or _tag(job).is_damaged:
         return job
@@ -769,7 +785,7 @@ def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:
 
 
 def _is_of(job: Stored, entry: Entry) -> bool:
-    """Return whether an entry of a job that is not in the trash tells what its record tells."""
+    """Return whether an entry is that of this job, which is not in the trash."""
     return job.record.state != TRASHED and Entry.of(job.record) == entry
 
 
@@ -782,7 +798,7 @@ def _entries(names: Iterable[str]) -> Iterator[Entry]:
 
 
 def _is_scheduled(name: str) -> bool:
-    """Return whether a name in ``timed`` is that of a due time."""
+    """Return whether a name in ``timed`` is a due time, and not the end of a lease."""
     return name.split(".")[2] == SCHEDULED[0]
 
 
@@ -796,7 +812,7 @@ def _side(kind: str, key: str, node: Node | None) -> Side:
 
 
 def _unpacked(value: bytes) -> tuple[bytes, int | None]:
-    """The value of a side record, and until when it counts.
+    """Return the value of a side record, and until when it counts.
 
     :raises ValueError: the record is damaged.
     """
@@ -813,7 +829,7 @@ def _outcome_names(side: Side) -> set[str]:
 
 
 def _dropping(name: str, side: Side) -> list[Op]:
-    """Drop what a name in ``over`` leads to."""
+    """Return the operations that drop the outcome of a name in ``over``."""
     until, _, done = name.partition(".")
     ops = [Op("remove", f"{OVER}/{name}"), Op("remove", f"{DONE}/{done}")]
     if side.tag is not None and side.until in (None, int(until)):

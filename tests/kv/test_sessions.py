@@ -78,7 +78,7 @@ def holders_of(board: Any) -> set[str]:
 
 
 def beat(board: Any, jobs: list[Any]) -> Any:
-    return board.engine.renew(board.engine.handle, held(jobs), 10**9)
+    return board.engine.raw.renew(board.engine.handle, held(jobs), 10**9)
 
 
 def test_claims_of_a_session_that_has_ended_are_free(make: Callable[..., Any]) -> None:
@@ -225,9 +225,9 @@ def test_readers_leave_the_holders_to_others(make: Callable[..., Any]) -> None:
     driver.lose()
     before = names(driver, layout.HOLDERS)
     assert list(reader.wait(timeout=0.01)) == [] if reader.job_count else True
-    reader.engine.peek(None, 9)
+    reader.engine.raw.peek(None, 9)
     assert names(driver, layout.HOLDERS) == before != []
-    board.engine.peek(None, 9)
+    board.engine.raw.peek(None, 9)
     assert names(driver, layout.HOLDERS) == []
 
 

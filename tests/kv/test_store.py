@@ -102,7 +102,7 @@ def test_a_look_is_not_repeated_where_the_rules_would_not_change_it(make_board: 
         assert take(each)
         assert asked["reads"] == 3
         assert asked["commits"] == 1
-    for call in (lambda: new.claim_next("bert"), lambda: board.engine.peek(None, 9).any):
+    for call in (lambda: new.claim_next("bert"), lambda: board.engine.raw.peek(None, 9).any):
         asked.clear()
         assert not call()
         assert asked["reads"] <= 4, "the claims in the full scope are read, too"
@@ -128,7 +128,7 @@ def test_a_page_of_a_rare_state_ends(make_board: Any, asked: Counter[str]) -> No
         board.post_many([Posting("resize")] * 500)
     delayed = board.post("late", delay=LONG)
     asked.clear()
-    page = board.engine.page(None, 10, None, frozenset({SCHEDULED}))
+    page = board.engine.raw.page(None, 10, None, frozenset({SCHEDULED}))
     assert asked["records"] < 1_100
     assert len(page) == 1
     assert page[0].state == UNCLAIMED, "it says how far it has looked"
@@ -156,7 +156,7 @@ def test_nothing_is_left_of_what_has_ended(make_board: Any) -> None:
         left -= len(jobs)
 
     def tidied() -> bool:
-        while board.engine.tidy(1.0):
+        while board.engine.raw.tidy(1.0):
             pass
         return everything(board) == {}
 
@@ -528,7 +528,7 @@ def test_a_damaged_job_in_the_trash_keeps_its_place(make_board: Any) -> None:
         board.cancel(job)
     driver_of(board).commit([Op("put", layout.job_path(jobs[1].uuid), b"\xc1")])
     assert uuids(board.trashed()) == uuids(jobs[::-1])
-    [last] = board.engine.trash_page(board.engine.trash_page(None, 2)[-1], 2)
+    [last] = board.engine.raw.trash_page(board.engine.raw.trash_page(None, 2)[-1], 2)
     assert last.uuid == jobs[0].uuid
     board.purge(jobs[1])
     assert uuids(board.trashed()) == uuids([jobs[2], jobs[0]])
@@ -581,8 +581,8 @@ def test_the_trash_is_read_newest_first_with_claims_that_have_just_ended(make_bo
     eventually(lambda: board.stats().trashed == 2)
     board.cancel(third)
     assert uuids(board.trashed()) == uuids([third, second, first])
-    page = board.engine.trash_page(None, 1)
-    rest = board.engine.trash_page(page[-1], 5)
+    page = board.engine.raw.trash_page(None, 1)
+    rest = board.engine.raw.trash_page(page[-1], 5)
     assert [record.uuid for record in (*page, *rest)] == uuids([third, second, first])
     assert board.stats().claimed == 0
 

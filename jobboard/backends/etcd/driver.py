@@ -1,9 +1,9 @@
 """The driver for etcd: a record and a name are a key each, and what changes together is one Txn.
 
-A path is a key behind ``<namespace>/board/<name>/``. A record outside of all folders lies where its like of all boards
-lie, ``<namespace>/layout/<name>`` for instance, so that a short range shows the names of the boards.
+A path is a key behind ``<namespace>/board/<name>/``. A record outside of all folders, such as ``layout``, is the key
+``<namespace>/layout/<name>``: a short range shows the names of all boards.
 
-The version of a record is the revision of the store at which its key was put last: no key has the same one twice.
+The version of a record is the revision at which its key was put last. No two states of a key share a revision.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import ClassVar
 from urllib.parse import quote, unquote
 
 from jobboard.backends.etcd.fences import WINDOWS, Fences, Walk
-from jobboard.backends.etcd.lease import Lease
+from jobboard.backends.etcd.lease import SessionLease
 from jobboard.backends.etcd.link import Gateway
-from jobboard.backends.etcd.options import OPTIONS, URI_PARTS, check
+from jobboard.backends.etcd.options import OPTIONS, check
 from jobboard.backends.etcd.requests import (
     KV,
     MOST_GETS,
@@ -35,38 +35,35 @@ from jobboard.backends.etcd.requests import (
 )
 from jobboard.backends.etcd.watch import BellWatch
 from jobboard.conf import Option
-from jobboard.engine import Seat, turns
+from jobboard.engine import Seat
 from jobboard.exceptions import JobFailure
 from jobboard.kv.driver import ALIVE, ANY, CONNECTED, Driver, Node, Numbers, Op, Range, Refused, Snapshot
 from jobboard.kv.layout import DONE, OVER, READY, TIMED
+from jobboard.kv.options import uri_parts
 from jobboard.primitives import Characteristics
 
 LARGEST = 1_500_000
-"""How large a request may be, in bytes, unless the server is told otherwise: 1.5 MiB with what is around it."""
+"""The bytes of a request that a server takes by default: 1.5 MiB, less the frame of the request."""
 
 AROUND = 50_000
-"""How much of that may be anything else than values: keys, comparisons, errors."""
+"""The bytes among these that are no values, but keys, comparisons and errors."""
 
 CLOCK, NEXT = "clock", "next"
-"""Two records of the driver's own: a time that each lease and delay pushes on, and one that changes when numbers are
-given, so with each post. The value of both is a time, and the board's time is the later of the two."""
+"""Two records of the driver's own. Both hold a time, and the board's time is the later one. Each lease and delay raises
+``clock``. Each post changes ``next``, whose revision gives the numbers of jobs."""
 
 _NUMBERS = 512
-"""How many numbers belong to a revision. No commit makes more jobs."""
+"""The numbers that belong to a revision. No commit makes more jobs."""
 
 _SWEPT = 1_000
-"""How many outcomes one step of tidying passes."""
-
-_CROWDED = 1.0
-"""For how many seconds numbers are drawn at once after others were quicker: a post is two requests then, and not four.
-Eight processes that post at once got 1.7 times as many jobs through by that."""
+"""The outcomes that one step of a tidying passes."""
 
 
-class BoardClock:
-    """The time of a board. etcd has none: it is this machine's, but never behind the time at which a job was posted, or
-    from which a lease or a delay was counted.
+class BoardTime:
+    """The time of a board. etcd has no clock, so this machine's clock counts. The time is never behind the time of a
+    post, or the time from which a lease or a delay was counted.
 
-    ``ahead``: by how much the board's time is ahead of this machine's, in µs.
+    ``ahead``: the µs by which the board's time is ahead of this machine's clock.
     """
 
     ahead = floor = 0
@@ -84,12 +81,12 @@ class EtcdDriver(Driver):
 
     ``client`` is refused: the board makes its own connections.
 
-    ``claim_ttl`` is the time of the lease to ask for, in whole seconds; ``characteristics.claim_ttl`` what the server
-    has made of it.
+    ``claim_ttl`` is the time of the lease to ask for, in whole seconds. ``characteristics.claim_ttl`` is the time that
+    the server grants.
     """
 
     options: ClassVar[Mapping[str, Option]] = OPTIONS
-    uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
+    uri_parts: ClassVar[Mapping[str, str]] = uri_parts("namespace")
     # With the 100 jobs around these.
     most_bytes = LARGEST - 10 * AROUND
     most_kept = LARGEST - AROUND
@@ -104,21 +101,18 @@ class EtcdDriver(Driver):
         self._quoted = quote(seat.name, safe=":")
         self._root = f"{self._namespace}/board/{self._quoted}/"
         self._bells = f"{self._root}bell/"
-        self._clock = BoardClock()
+        self._clock = BoardTime()
         self._heard: Callable[[str], None] = lambda word: None
         self._reset()
 
     def _reset(self) -> None:
         alive = self._key(f"{ALIVE}/")
         self._link = Gateway(self._conf, functools.partial(self._heard, CONNECTED))
-        self._lease = Lease(self._link, alive, self._conf["claim_ttl"])
+        self._lease = SessionLease(self._link, alive, self._conf["claim_ttl"])
         self._watch = BellWatch(self._link, self._bells, alive, self._heard)
         self._fences = Fences(self._link, self._root, self._conf["read_only"])
-        # The revision of the record NEXT, as far as is known; whether the board was seen.
+        # The revision of the record NEXT, as far as it is known, and whether the board was seen.
         self._next = 0
-        self._crowded_until = 0.0
-        # How far tidying has come in the index of outcomes; None: it begins.
-        self._swept: str | None = None
         self._exists = False
 
     def _key(self, path: str) -> str:
@@ -139,7 +133,7 @@ class EtcdDriver(Driver):
         except BaseException:
             self._link.close()
             raise
-        # A beat that gets no answer has to be over before the claims that it was to keep count as lost.
+        # A beat without an answer ends before its claims count as lost.
         self.patience = min(self.patience, max(0.7, self._lease.ttl / 3))
         return Characteristics(
             durable=True,
@@ -158,7 +152,7 @@ class EtcdDriver(Driver):
         records = [op._replace(path=self._key(op.path)) for op in first if op.do == "create"]
         own = [put(self._key(path), _instant(self._clock.now())) for path in (CLOCK, NEXT)]
         absent = [is_at(key, 0) for key in [self._key(CLOCK), *(op.path for op in records)]]
-        # Where another was quicker, or an earlier try of this very request, the board is there.
+        # If another process, or an earlier try of this request, was quicker, the board is there.
         self._link.txn(absent, [*own, *(put(op.path, op.value) for op in records)], changes=False)
         self.read([])
 
@@ -185,7 +179,7 @@ class EtcdDriver(Driver):
 
     # Reading
 
-    def now(self) -> int:
+    def now(self, exact: bool = False) -> int:
         return self._clock.now()
 
     def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
@@ -210,7 +204,7 @@ class EtcdDriver(Driver):
             raise JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
 
     def _walk(self, gets: list[str], walks: Sequence[Walk]) -> tuple[list[list[KV]], list[list[str]]]:
-        """Carry out these operations with the first ones of all walks, and then the walks to their ends."""
+        """Read these keys together with the first steps of all walks, and then carry the walks to their ends."""
         wanted = [next(walk) for walk in walks]
         found = iter(self._link.read([*gets, *itertools.chain(*wanted)]).found)
         got = list(itertools.islice(found, len(gets)))
@@ -273,7 +267,7 @@ class EtcdDriver(Driver):
         return self._bells + op.path if op.do == "ring" else self._key(op.path)
 
     def _required(self, op: Op) -> tuple[str, int | None] | None:
-        """The key that an operation compares, and the revision that it must have; 0: none, None: any."""
+        """Return the key that an operation compares, and the revision that the key must have. 0: none; None: any."""
         if op.do == "create":
             return self._key(op.path), 0
         if op.do == "lives":
@@ -283,17 +277,17 @@ class EtcdDriver(Driver):
         return None
 
     def _around(self, added: Sequence[str]) -> Iterator[str]:
-        """Return what a commit must do besides, which adds these names."""
+        """Return the further operations of a commit that adds these names."""
         for index in WINDOWS:
             if names := [path[len(index) + 1 :] for path in added if path.startswith(f"{index}/")]:
                 yield from self._fences.added(index, names)
         if any(path.startswith(f"{TIMED}/") for path in added):
-            # Who comes next must not be behind the time from which these ends were counted.
+            # No process may be behind the time from which these ends were counted.
             clock, now = self._key(CLOCK), _instant(self._clock.now())
             yield within([below(clock, now)], [put(clock, now)])
 
     def _refusal(self, required: Mapping[str, tuple[str, int | None]]) -> Refused:
-        """Return what was not as required, as far as it still is not."""
+        """Return the refusal of a commit, with the paths that are still not as required."""
         gets = [get(self._key(CLOCK)), get(self._key(NEXT)), *(get(key, only="keys") for key, _ in required.values())]
         clock, numbers, *kvs = (
             kvs
@@ -311,15 +305,12 @@ class EtcdDriver(Driver):
         return Refused(*wrong)
 
     def number(self, count: int, beaten: bool) -> Numbers:
-        # A revision that puts NEXT stands for 512 numbers. Who compares with it takes those of the revision behind it.
-        now = time.monotonic()
-        if beaten:
-            self._crowded_until = now + _CROWDED
-        if now > self._crowded_until:
+        # A revision that puts NEXT stands for 512 numbers. A commit that compares NEXT takes those of the next one.
+        if not beaten:
             value = _instant(self._clock.now())
             return Numbers((self._next + 1) * _NUMBERS, [Op("put", NEXT, value, self._next)])
         key, value = self._key(NEXT), _instant(self._clock.now())
-        # Even where another clock is ahead of this one, it is put, as the revision counts.
+        # NEXT is put even where its time is ahead of this clock: the revision counts.
         drawn = within([below(key, value)], [put(key, value)], put_again(key))
         answer = self._link.txn([exists(key)], [drawn], changes=False)
         if not answer.succeeded:
@@ -329,21 +320,18 @@ class EtcdDriver(Driver):
 
     # Upkeep
 
-    def tidy(self, seconds: float) -> bool:
-        """Take away the fences of what has gone from the beginnings of the indexes, and from the end of ``done``, which
-        nobody needs to read: all that lies behind the outcome that is dropped next."""
-        for _ in turns(seconds):
-            after = self._swept
-            if after is None:
-                walks = [self._fences.walk(Range(index, 1), least=1) for index in (READY, TIMED, OVER)]
-                *_, over = self._walk([], walks)[1]
-                after = over[0].partition(".")[2] if over else ""
+    def tidying(self) -> Iterator[None]:
+        """Remove the fences of empty parts: at the beginnings of the indexes, and at the end of ``done``. Only there
+        nobody reads what lies behind the outcome that is dropped next."""
+        walks = [self._fences.walk(Range(index, 1), least=1) for index in (READY, TIMED, OVER)]
+        *_, over = self._walk([], walks)[1]
+        after = over[0].partition(".")[2] if over else ""
+        while True:
             [passed] = self._walk([], [self._fences.walk(Range(DONE, _SWEPT, after), least=1)])[1]
             if len(passed) < _SWEPT:
-                self._swept = None
-                return False
-            self._swept = passed[-1]
-        return True
+                return
+            after = passed[-1]
+            yield
 
     # Sessions and bells
 
@@ -365,7 +353,7 @@ _WRITES: Mapping[str, Callable[[str, bytes], str]] = {
     **dict.fromkeys(("create", "put", "add", "ring"), put),
     **dict.fromkeys(("delete", "remove"), lambda key, value: delete(key)),
 }
-"""What an operation does to its key."""
+"""The write of each operation to its key."""
 
 
 def _instant(now: int) -> bytes:

@@ -1,15 +1,15 @@
 """Fences: keys that part a long index of names into short ranges.
 
-A range that etcd reads costs by all keys in it, whatever its limit is. Those behind the wanted names count, and those
-that were deleted since the last compaction. So the names of an index that grows long are read part by part.
+etcd pays for all keys of a range, whatever the limit of the reading. Keys behind the limit count, and keys that were
+deleted since the last compaction. So the names of a long index are read part by part.
 
 A *window* is all names of one beginning. A *fence* is a key at a name, or at the beginning of a window. Each name has a
-fence at or before it in its own window, and a part goes from one fence to the next, or to the end of its window. A
-reading that lists the fences and then goes through their parts so comes by every name, and by nothing else.
+fence at or before it in its own window. A *part* goes from one fence to the next, or to the end of its window. A
+reading lists the fences, and then reads their parts: it meets every name.
 
 - About each 256th name brings a fence of its own, so that no part is long.
 - A commit that adds a name to a window without a fence before that name puts one at the window's beginning.
-- A reading that passes parts without names takes away their fences. Most of the deleted keys lie there.
+- A reading that passes parts without names deletes their fences. Most of the deleted keys lie there.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from jobboard.backends.etcd.requests import KV, delete, end_of, exists, nothing_
 from jobboard.kv.driver import Range
 
 WINDOWS = {"ready": 15, "timed": 11, "done": 11, "over": 11}
-"""The indexes that have fences, and how many characters a window's names begin with: their numbers, which are sequences
-or µs, differ in the last seven digits."""
+"""The indexes that have fences, and how many characters the names of a window have in common. In ``ready`` the names
+differ in the last five digits of their sequence, which are 195 revisions. In the others they differ in the last seven
+digits of their time, which are 10 s."""
 
 _OFTEN = 256
 _LISTED = 64
-"""How many fences are read at once."""
+"""The fences that are read at once."""
 
 _ABREAST = 32
-"""How many parts are read at once."""
+"""The most parts that are read at once."""
 
 _EMPTY = 4
-"""How many parts without names a reading must pass to take their fences away, unless it is made for that."""
+"""The parts without names that a reading must pass to delete their fences, unless that is its purpose."""
 
 Walk = Generator[list[str], list[list[KV]], list[str]]
-"""Asks for operations, is sent what each has read, and returns names."""
+"""A reading in steps: it yields operations, gets their answers, and returns names."""
 
 Part = tuple[str, str]
-"""From where, included, to where, excluded."""
+"""The first place of a part, and the first place behind it."""
 
 
 class Fences:
@@ -53,11 +54,11 @@ class Fences:
         self._link = link
         self._root = root
         self._read_only = read_only
-        # What the last reading of an index has seen: the next one asks for the same parts at once.
+        # The fences of the last reading of an index, and its parts: the next reading asks for them at once.
         self._seen: dict[str, tuple[list[str], int]] = {}
 
     def added(self, index: str, names: Iterable[str]) -> Iterator[str]:
-        """Return the operations that a commit must have which adds these names."""
+        """Return the further operations of a commit that adds these names."""
         ordered = sorted(names)
         for window, some in itertools.groupby(ordered, key=lambda name: name[: WINDOWS[index]]):
             fence, first = self._fence(index, window), self._fence(index, next(some))
@@ -67,7 +68,7 @@ class Fences:
     def walk(self, wanted: Range, least: int = _EMPTY) -> Walk:
         """Read the names of an index that has fences.
 
-        :param least: how many parts without names it must pass to take their fences away.
+        :param least: the parts without names that the reading must pass to delete their fences.
         """
         index, most, after = wanted
         fences, depth = self._seen.get(index, ([], 0))
@@ -104,7 +105,7 @@ class Fences:
         return names[:most]
 
     def _parts(self, index: str, after: str, fences: Sequence[str]) -> Iterator[Part]:
-        """The parts behind ``after``. Where there may be more fences, the last one only ends a part."""
+        """Return the parts behind ``after``. If there may be more fences, the last one only ends a part."""
         window = WINDOWS[index]
         starts = [after + "\0"] if len(after) >= window else []
         starts += (fence for fence in fences if fence > after)
@@ -112,7 +113,7 @@ class Fences:
         return ((start, min(end, end_of(start[:window]))) for start, end in zip(starts, ends, strict=False))
 
     def _removal(self, index: str, part: Part) -> str:
-        """Take the fence of an empty part away, if the names behind it keep one that is before them."""
+        """Return the operation that deletes the fence of an empty part, if later names keep a fence before them."""
         start, end = (self._fence(index, place) for place in part)
         window = WINDOWS[index]
         behind = [exists(end)] if part[0][:window] == part[1][:window] else []

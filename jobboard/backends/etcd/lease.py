@@ -13,7 +13,7 @@ from jobboard.exceptions import JobBoardError
 from jobboard.job import boottime
 
 
-class Lease:
+class SessionLease:
     """The lease that a process holds from its first claim on.
 
     :param folder: where the keys of living sessions lie.

@@ -1,7 +1,7 @@
-"""Connections to the members of an etcd cluster, requests through them, and what their errors mean.
+"""Connections to the members of an etcd cluster, requests, and the meaning of their errors.
 
-The JSON gateway that every member has needs nothing but HTTP. Each call has a connection to itself, which stays open
-for the next one; no request is sent twice, but where it was refused and so has done nothing.
+Every member has a JSON gateway, which needs HTTP only. Each call has a connection to itself, which stays open for the
+next call. A change is sent again only after a refusal that did nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 _STALE_TOKEN = ("invalid auth token", "auth revision", "revision of auth store", "revision in header is old")
 
 _FOR_NOW = (1, 2, 4, 11, 13, 14)
-"""gRPC's codes of what may go well when it is asked again; 11: a revision was compacted while it was read."""
+"""gRPC's codes of refusals that may pass; 11: a revision was compacted while it was read."""
 
 _NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
-"""Of what may go well as well, whatever its code, that which is refused before it is begun."""
+"""The texts of refusals that may pass, whatever their code. The server has not begun these requests."""
 
 _NO_ROOM = "database space exceeded"
-"""That may go well once somebody has made room. The change by which the quota is exceeded is made, and answered so."""
+"""The text of a refusal that passes once there is room. The server does the change that exceeds the quota, and answers
+so."""
 
 _ADVICE = {
     _NO_ROOM: "compact and defragment it, then `etcdctl alarm disarm`; see docs/etcd.rst",
@@ -45,60 +46,23 @@ _ADVICE = {
 }
 
 _BROKEN = (OSError, HTTPException, ValueError)
-"""What a connection that breaks, or an answer that is none, is raised as."""
+"""The errors of a connection that breaks, and of an answer that can't be decoded."""
 
 
 class GatewayRefusal(Exception):
-    """The server has answered that it won't do it. ``code``: gRPC's."""
+    """The refusal of a server. ``code``: gRPC's."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Login:
-    """The token of a board's user, which all threads of the board share.
-
-    Checking a password costs a server up to 0.4 s of its CPU. So one thread logs in at a time, and the others that wait
-    for it get what it gets, a failure included.
-
-    :param authenticate: logs in, and returns a token.
-    """
-
-    def __init__(self, authenticate: Callable[[], str]) -> None:
-        self._authenticate = authenticate
-        self._lock = threading.Lock()
-        self._logins = 0
-        self._failure: Exception | None = None
-        self.token: str | None = None
-
-    def valid(self, refused: str | None) -> str:
-        """Return a token other than the refused one.
-
-        :param refused: the token that the server has just refused, if any.
-        """
-        logins = self._logins
-        with self._lock:
-            if self.token is None or self.token == refused:
-                if logins != self._logins and self._failure is not None:
-                    raise self._failure
-                self.token = self._failure = None
-                try:
-                    self.token = self._authenticate()
-                except (GatewayRefusal, *_BROKEN) as error:
-                    self._failure = error
-                    raise
-                finally:
-                    self._logins += 1
-            return self.token
-
-
 class Gateway:
     """The connections of one connected board.
 
-    ``patience``: for how many seconds one request may take; ``up``: whether there is a connection at this moment.
+    ``patience``: the seconds that one request may take. ``up``: whether there is a connection at this moment.
 
-    :param restored: told when there is a connection again.
+    :param restored: called when there is a connection again.
     """
 
     def __init__(self, conf: Settings, restored: Callable[[], None]) -> None:
@@ -108,7 +72,8 @@ class Gateway:
         self._first = random.randrange(len(self._members))
         self._idle: deque[HTTPConnection] = deque()
         self._streams: set[socket.socket] = set()
-        self._login = None if conf["user"] is None else Login(self._authenticate)
+        self._login = threading.Lock()
+        self._token: str | None = None
         self._never = f"{conf['namespace']}/never/"
         self._closed = False
         self.up = True
@@ -122,7 +87,7 @@ class Gateway:
         self._closed = True
         for stream in list(self._streams):
             with contextlib.suppress(OSError):
-                # The thread that reads from it wakes. TLS's own shutdown would wait for the other end.
+                # The reading thread wakes. TLS's own shutdown would wait for the other end.
                 socket.socket.shutdown(stream, socket.SHUT_RDWR)
         self._drop_idle()
 
@@ -135,7 +100,7 @@ class Gateway:
     def txn(self, compare: Sequence[str], success: Sequence[str], changes: bool = True) -> TxnAnswer:
         """Carry out these operations if the comparisons hold. See :func:`jobboard.backends.etcd.requests.txn`.
 
-        :param changes: False where it does no harm if they are carried out twice.
+        :param changes: False if the operations may be carried out twice.
         """
         try:
             return answered(self.call("/v3/kv/txn", txn(compare, success, self._never), changes))
@@ -145,21 +110,20 @@ class Gateway:
             raise
 
     def read(self, operations: Sequence[str]) -> TxnAnswer:
-        """Read all of this at one revision, which has everything that was acknowledged before."""
+        """Read all of this at one revision, which has all changes that were acknowledged before."""
         return self.txn((), operations, changes=False)
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
-        """Ask one member after the other, unless what this changes might then be changed twice.
+        """Ask one member after the other. Do not ask again where a change might then happen twice.
 
-        :raises ConnectionFailure: none answers; ``outcome='unknown'`` where it may have changed something.
-        :raises JobFailure: it is refused.
+        :raises ConnectionFailure: no member answers; ``outcome='unknown'`` where a change may have happened.
+        :raises JobFailure: the request is refused.
         """
         token = refused = None
         for left in reversed(range(len(self._members) + 1)):
             changing = False
             try:
-                if self._login is not None:
-                    token = self._login.valid(refused)
+                token = self._valid_token(refused)
                 changing = changes
                 return self._exchange(path, body, token)
             except GatewayRefusal as error:
@@ -174,9 +138,18 @@ class Gateway:
                 break
         raise failure
 
-    def _authenticate(self) -> str:
-        who = {"name": self._conf["user"], "password": self._conf["password"]}
-        return str(self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"])
+    def _valid_token(self, refused: str | None) -> str | None:
+        """Return the token of the board's user, another one than the refused one. None: there is no user.
+
+        A server spends up to 0.4 s of its CPU on a password, so one thread logs in for all."""
+        if self._conf["user"] is None:
+            return None
+        with self._login:
+            if self._token is None or self._token == refused:
+                self._token = None
+                who = {"name": self._conf["user"], "password": self._conf["password"]}
+                self._token = str(self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"])
+            return self._token
 
     def _exchange(self, path: str, body: str, token: str | None) -> Any:
         wire = self._borrow()
@@ -198,7 +171,7 @@ class Gateway:
             error = answer.get("error")
             told = error if isinstance(error, dict) else answer
             raise GatewayRefusal(str(told.get("message") or error), int(told.get("code") or told.get("grpc_code") or 0))
-        # Of a stream, the one message that it has.
+        # An answer that is a stream has one message.
         return answer.get("result", answer)
 
     def _told(self, error: GatewayRefusal, changes: bool) -> JobFailure:
@@ -209,7 +182,7 @@ class Gateway:
         nothing_done = _is_stale(error) or any(each in message for each in _NOTHING_DONE)
         if not nothing_done and _NO_ROOM not in message and (error.code not in _FOR_NOW or advice):
             return JobFailure(f"etcd has refused it: {message}{advice}", error)
-        # Another member may do it. This one is there: what it does for others is no news that it has come back.
+        # Another member may do it. This member is up: its next answer is no sign that it has come back.
         self._move_on()
         unknown = changes and not nothing_done
         return ConnectionFailure(f"etcd can't do it now: {message}{advice}", error, "unknown" if unknown else "none")
@@ -233,12 +206,12 @@ class Gateway:
                 waiting.register(wire.sock, select.POLLIN)
                 if not waiting.poll(0):
                     return wire
-                # There is something to read though nothing was asked: the other end has closed it.
+                # Something can be read though nothing was asked: the other end has closed the connection.
                 wire.close()
         return self._connect()
 
     def _connect(self) -> HTTPConnection:
-        """To the member that answered last, or to the next one that does."""
+        """Return a connection to the member that answered last, or to the next one that answers."""
         if self._closed:
             raise ConnectionFailure("the board is closed")
         problems = []
@@ -257,19 +230,19 @@ class Gateway:
         raise ConnectionFailure(f"no member of etcd can be reached: {'; '.join(problems)}")
 
     def stream(self, path: str, body: str) -> Iterator[bytes]:
-        """The messages of an answer that goes on, on a connection of its own that :meth:`close` cuts."""
+        """Yield the messages of an endless answer, on a connection of its own that :meth:`close` cuts."""
         wire = self._connect()
         sock = wire.sock
         self._streams.add(sock)
         try:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            # Silence is no news; that the other end has gone is for the kernel to find out.
+            # Silence says nothing here. The kernel finds out that the other end has gone.
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # A token that is stale is replaced by the look that follows.
-            response = _ask(wire, path, body, None if self._login is None else self._login.token)
+            # The look that follows replaces a stale token.
+            response = _ask(wire, path, body, self._token)
             if response.status != 200:
                 raise OSError(f"etcd has answered {response.status}")
             sock.settimeout(None)
@@ -279,12 +252,12 @@ class Gateway:
             wire.close()
 
     def _lost(self) -> None:
-        """One connection is bad, and so the others to this member most likely are, too."""
+        """Note that a connection is bad. The other connections to this member most likely are bad, too."""
         self.up = False
         self._move_on()
 
     def _move_on(self) -> None:
-        """To the next member."""
+        """Turn to the next member."""
         self._first += 1
         self._drop_idle()
 
@@ -300,7 +273,7 @@ def _is_stale(error: GatewayRefusal) -> bool:
 
 
 def _ask(wire: HTTPConnection, path: str, body: str, token: str | None) -> HTTPResponse:
-    # A member that has no leader refuses, and ends its streams.
+    # This has a member without a leader refuse requests, and end its streams.
     headers = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
     if token is not None:
         headers["Authorization"] = token

@@ -7,37 +7,30 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from jobboard.conf import Option, Settings, bracketed, flag, path, port, seconds, text
+from jobboard.conf import Option, Settings, bracketed, path, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
+from jobboard.kv.options import TLS, check_together
 
 _HOST = re.compile(r"(\[[^\[\]]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
 
 
 def _hosts(value: Any) -> list[tuple[str, int | None]]:
-    """``'a:2379,b'``, or a list of such."""
+    """Parse ``'a:2379,b'``, or a list of such."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"must be a str or a list, not {type(value).__name__}")
     schemes = [scheme for each in value if (scheme := text(each).strip().partition("://")[0]) in ("http", "https")]
     if schemes:
-        # Of etcd://https://one the host is "https", and the rest is a path.
+        # In etcd://https://one the host is "https", and the rest is a path.
         ssl = "?use_ssl=true" if "https" in schemes else ""
         raise ValueError(f"leave out {schemes[0]}://, as in etcd://one:2379,two:2379{ssl}")
     matches = [_HOST.fullmatch(bracketed(text(each).strip())) for each in value]
     if not matches or None in matches:
-        # Not shown: a password that was put before a host ends up here.
+        # The value is not shown: a password in front of a host ends up here.
         raise ValueError("must name hosts, as in 'one:2379,two:2379'")
     return [(match[1].strip("[]"), port(match[2]) if match[2] else None) for match in matches if match is not None]
 
-
-URI_PARTS: Mapping[str, str] = {
-    "user": "user",
-    "password": "password",
-    "host": "hosts",
-    "port": "port",
-    "path": "namespace",
-}
 
 OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the members: 'a:2379,b:2379', or a list of such"),
@@ -46,17 +39,8 @@ OPTIONS: Mapping[str, Option] = {
     "timeout": Option(seconds(0.1, 3600), 5.0, "how long a connection, or an answer, may take, in seconds"),
     "user": Option(text, None, "whom to connect as"),
     "password": Option(text, None, "the user's password", secret=True),
-    "use_ssl": Option(flag, False, "connect with TLS"),
-    "ca": Option(text, None, "TLS: the authority's certificate"),
-    "certfile": Option(text, None, "TLS: the client's certificate"),
-    "keyfile": Option(text, None, "TLS: the client's key"),
-    "keyfile_password": Option(text, None, "TLS: the key's password", secret=True),
-    "verify_certs": Option(flag, True, "TLS: whether the server must prove itself"),
-    "check_hostname": Option(flag, True, "TLS: whether the certificate must name the host"),
+    **TLS,
 }
-
-_TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
-
 
 _DRIVERS = ("http", "https")
 """The protocols of ``etcd+http://`` and ``etcd+https://``."""
@@ -67,20 +51,17 @@ def _is_tls(conf: Settings) -> bool:
 
 
 def check(conf: Settings) -> None:
-    """:raises ValueError: options that don't go together."""
+    """Check that options go together.
+
+    :raises ValueError: they do not.
+    """
     if conf.driver not in _DRIVERS:
         conf.check_no_driver()
     if conf.driver == "http" and conf["use_ssl"]:
         raise ValueError("option use_ssl=True: etcd+http:// has no TLS; use etcd+https://")
-    if not _is_tls(conf):
-        for option in _TLS:
-            if conf[option] != OPTIONS[option].default:
-                raise ValueError(f"option {option}: set use_ssl=true, too")
-    for option, needed in (("password", "user"), ("user", "password"), ("keyfile_password", "keyfile")):
-        if conf[option] is not None and conf[needed] is None:
-            raise ValueError(f"option {option}: set {needed}, too")
-    if (conf["certfile"] is None) != (conf["keyfile"] is None):
-        raise ValueError("options certfile and keyfile: set both, or none")
+    pairs = (("password", "user"), ("user", "password"), ("keyfile_password", "keyfile"))
+    both = (("certfile", "keyfile"), ("keyfile", "certfile"))
+    check_together(conf, OPTIONS, _is_tls(conf), *pairs, *both)
 
 
 def members(conf: Settings) -> list[tuple[str, int]]:
@@ -88,7 +69,10 @@ def members(conf: Settings) -> list[tuple[str, int]]:
 
 
 def tls(conf: Settings) -> ssl.SSLContext | None:
-    """:raises ConnectionFailure: a file is missing, or is not what it should be."""
+    """Return the settings of TLS connections; None without TLS.
+
+    :raises ConnectionFailure: a file is missing, or is of another kind.
+    """
     if not _is_tls(conf):
         return None
     try:

@@ -16,7 +16,7 @@ unless the server is configured otherwise. Three levels of 40 leave room for sma
 64,000 operations."""
 
 MOST_GETS = 2000
-"""How many keys are read at once."""
+"""The most keys that are read at once."""
 
 
 class KV(NamedTuple):
@@ -26,7 +26,7 @@ class KV(NamedTuple):
 
 
 class TxnAnswer(NamedTuple):
-    """``found``: what each operation has read; ``counts``: how much there is of that in all."""
+    """The answer to a Txn. ``found``: the keys that each operation read. ``counts``: the number of its keys in all."""
 
     succeeded: bool
     revision: int
@@ -52,7 +52,7 @@ def put(key: str, value: bytes = b"", lease: str | None = None) -> str:
 
 
 def put_again(key: str) -> str:
-    """Put the value that the key has. Where the key is not there, the server refuses the whole Txn."""
+    """Put the value that the key has. The server refuses the whole Txn if the key is absent."""
     return f'{{"request_put":{{"key":"{_coded(key)}","ignore_value":true}}}}'
 
 
@@ -61,19 +61,19 @@ def delete(key: str) -> str:
 
 
 def get(key: str, only: str = "") -> str:
-    """:param only: ``keys``, to read no more than that."""
+    """Read a key. ``only``: ``keys`` leaves out the value."""
     more = f',"{only}_only":true' if only else ""
     return f'{{"request_range":{{"key":"{_coded(key)}"{more}}}}}'
 
 
 def span(start: str, end: str, limit: int = 0, only: str = "") -> str:
-    """:param only: ``keys`` or ``count``, to read no more than that."""
+    """Read a range of keys. ``only``: ``keys`` leaves out the values, ``count`` the keys too."""
     more = f',"{only}_only":true' if only else ""
     return f'{{"request_range":{{"key":"{_coded(start)}","range_end":"{_coded(end)}","limit":"{limit}"{more}}}}}'
 
 
 def within(compare: Sequence[str], success: Sequence[str], failure: str = "") -> str:
-    """Return an operation that does ``success`` if its comparisons hold, and ``failure`` if not, whatever becomes of
+    """Return an operation that does ``success`` if its comparisons hold, and ``failure`` if not. It has no effect on
     the other operations."""
     return f'{{"request_txn":{_message(compare, success, failure)}}}'
 
@@ -90,7 +90,7 @@ def _compare(key: str, target: str, result: str, value: object, end: str = "") -
 
 
 def is_at(key: str, revision: int) -> str:
-    """Nobody has touched it since; 0: it is not there."""
+    """Compare that the key was put last at this revision; 0: that the key is absent."""
     return _compare(key, "MOD", "EQUAL", revision)
 
 
@@ -110,14 +110,16 @@ def nothing_in(start: str, end: str) -> str:
 
 
 REFUSED = "key not found"
-"""What the server says where a comparison of a Txn within the Txn has failed; see :func:`txn`."""
+"""The error of a server where a comparison of an inner Txn has failed; see :func:`txn`."""
 
 
 def txn(compare: Sequence[str], success: Sequence[str], never: str = "") -> str:
-    """However many there are: where they are too many, Txns within it have them. One that has comparisons insists on
-    them: where they fail, it would keep the value of a key that is not there, and so the server refuses the whole.
+    """Return a Txn of any number of comparisons and operations. Inner Txns have those that are too many.
 
-    :param never: what keys begin with that are never there.
+    An inner Txn with comparisons insists on them. If they fail, the inner Txn keeps the value of an absent key, so the
+    server refuses the whole Txn.
+
+    :param never: the beginning of keys that are never there.
     """
     first, *more = _chunks(compare) or [()]
     operations: Sequence[str] = success
@@ -159,7 +161,10 @@ def _kv(kv: Any) -> KV:
 
 
 def watch(folder: str, revision: int, without: str) -> str:
-    """:param revision: the first one to be told of; 0: the next one.
-    :param without: the events to leave out, ``NOPUT`` or ``NODELETE``."""
+    """Return the request of a watch.
+
+    :param revision: the first revision to hear of; 0: the next one.
+    :param without: the events to leave out, ``NOPUT`` or ``NODELETE``.
+    """
     wanted = {"key": _coded(folder), "range_end": _coded(end_of(folder)), "filters": [without]}
     return json.dumps({"create_request": {**wanted, "start_revision": str(revision)}})

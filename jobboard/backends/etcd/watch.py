@@ -1,4 +1,4 @@
-"""A watch of etcd's: one thread hears of each bell that rings, and of each session that ends."""
+"""The watch of a board on etcd: one thread that hears each bell, and the end of each session."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOG = logs.Log(__name__)
 class BellWatch:
     """The watch of one board, from :meth:`begin` until :meth:`end`.
 
-    :param bells: where the keys of bells lie: each is put when its bell rings.
-    :param alive: where the keys of sessions lie: each is deleted when its session ends.
-    :param heard: told the name of a bell, or MISSED.
+    :param bells: the folder of the keys of bells. A key is put when its bell rings.
+    :param alive: the folder of the keys of sessions. A key is deleted when its session ends.
+    :param heard: gets the name of a bell, or MISSED.
     """
 
     def __init__(self, link: Gateway, bells: str, alive: str, heard: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class BellWatch:
         self._over = threading.Event()
 
     def begin(self) -> None:
-        """Hear of what happens from now on. MISSED stands for what has happened since the caller's last look."""
+        """Hear of events from now on. MISSED stands for all events since the caller's last look."""
         with self._lock:
             if self._thread is not None or self._over.is_set():
                 return
@@ -58,7 +58,8 @@ class BellWatch:
                     failures = 0
             except (JobBoardError, OSError, HTTPException, ValueError) as error:
                 why = error
-            # The next watch begins with what is newest then, and not where this one has ended: that may be compacted.
+            # The next watch begins with the newest revision of that time. The one where this watch has ended may be
+            # compacted.
             revision = 0
             failures += 1
             if not self._over.wait(retry.backoff(failures, 0.05, 2.0)):

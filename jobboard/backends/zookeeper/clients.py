@@ -1,4 +1,4 @@
-"""Clients of kazoo's: how long one tries, why it has stopped, which session timeout it has agreed to, and its end."""
+"""A board's client of kazoo's: its life, the reason why it has no connection, and its session timeout."""
 
 from __future__ import annotations
 
@@ -8,67 +8,80 @@ import time
 from collections.abc import Callable
 
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KeeperState
+from kazoo.protocol.states import KazooState, KeeperState
 
 from jobboard.exceptions import ConnectionFailure
+from jobboard.job import boottime
 
 AWAY = "there is no connection to ZooKeeper: no server answers"
-
+RESTART = ", or the servers have older data than the client= of this board has seen: then restart() the client"
+GAVE_UP = "no ZooKeeper server has answered within the tries of connection_retry"
 REFUSED = "ZooKeeper has refused the authentication"
 
-OLDER = "the ZooKeeper servers have older data than the client= of this board has seen: restart() the client"
-
 _CLOSING = 60.0
-"""For how many seconds a client that does not end is waited for, behind the caller's back."""
+"""The seconds for which a client that does not end is waited for, in a thread of its own."""
 
 
-class OneClient:
-    """One client, from its start to its end, and what is known of it. All threads of a board share it; what they find
-    out of one that was replaced says nothing of the next.
+class BoardClient:
+    """One client, which all threads of a board share until it is replaced.
 
-    :param timeout: how many seconds after its start it has begun to try.
-    :param why: there is no connection, as the one before it has found.
+    :param is_callers: whether the client is the caller's.
+    :param why: the reason why there is no connection, as the client before it has found.
     """
 
-    def __init__(self, client: KazooClient, callers: bool, timeout: float, why: str) -> None:
-        self.client = client
-        self.callers = callers
-        self.why = why
-        self.gave_up = False
-        """Its thread is gone: it would never connect again."""
-        self._refused = False
-        self._looks_ended_until = time.monotonic() + timeout
+    def __init__(self, client: KazooClient, is_callers: bool, why: str) -> None:
+        self.client, self.is_callers, self.why = client, is_callers, why
+        self._has_begun, self._is_refused = is_callers, False
+        self._away_since: float | None = None
+
+    def begin(self, timeout: float) -> None:
+        """Start the client, and wait until its thread has begun to connect: before, it looks as if it had given up."""
+        self.client.start_async()
+        until = time.monotonic() + timeout
+        while self.client.client_state == KeeperState.CLOSED and time.monotonic() < until:
+            time.sleep(0.0002)
+        self._has_begun = True
 
     @property
     def connected(self) -> bool:
         return bool(self.client.connected)
 
-    def note_loss(self) -> None:
-        """Told by the client that its session is lost. Only now it says whether the authentication was refused: in a
-        moment it will be closed, like one that has given up for any other reason."""
-        if self.client.client_state == KeeperState.AUTH_FAILED:
-            self._refused = True
+    def note(self, state: str) -> None:
+        """Note a change of the client's state, which the client reports."""
+        if state == KazooState.CONNECTED:
+            self.why, self._away_since = AWAY + RESTART if self.is_callers else AWAY, None
+        elif state == KazooState.LOST:
+            # Only now the client shows that the authentication was refused. It closes in a moment.
+            self._is_refused = self._is_refused or self.client.client_state == KeeperState.AUTH_FAILED
+        elif self._away_since is None:
+            self._away_since = boottime()
 
     def check_running(self) -> None:
         """:raises ConnectionFailure: the client has stopped trying to connect."""
-        closed = self.client.client_state == KeeperState.CLOSED
-        if self.callers:
-            if closed:
-                raise ConnectionFailure("the client= of this board is not running: start() it first")
+        if not self._has_begun or self.client.client_state != KeeperState.CLOSED:
             return
-        # One that was just started looks like one that has given up, until its thread has begun to try.
-        if not closed:
-            self._looks_ended_until = 0.0
-        elif self._refused or time.monotonic() > self._looks_ended_until:
-            self.gave_up = True
-        if self.gave_up:
-            self.why = (
-                REFUSED if self._refused else "no ZooKeeper server has answered within the tries of connection_retry"
-            )
-            raise ConnectionFailure(self.why, refused=self._refused)
+        if self.is_callers:
+            raise ConnectionFailure("the client= of this board is not running: start() it first")
+        self.why = REFUSED if self._is_refused else GAVE_UP
+        raise ConnectionFailure(self.why, refused=self._is_refused)
+
+    def is_past(self, session: float) -> bool:
+        """Return whether another client should take the place of this one: it has given up, or its session is over.
+
+        Servers with older data than a client has seen refuse that client for ever, without a word.
+
+        :param session: the seconds for which a session outlives its connection.
+        """
+        if self.is_callers or self.connected:
+            return False
+        with contextlib.suppress(ConnectionFailure):
+            self.check_running()
+            return self._away_since is not None and boottime() - self._away_since > session
+        return True
 
 
 def let_go(client: KazooClient) -> None:
+    """Stop and close a client, in a thread of its own where the client takes its time."""
     with contextlib.suppress(Exception):
         client.stop()
     if not _closed(client):
@@ -90,9 +103,10 @@ def _close_later(client: KazooClient) -> None:
 
 
 def on_negotiated(client: KazooClient, told: Callable[[float], None]) -> None:
-    """Have ``told`` called with the session timeout that the server has agreed to, in seconds.
+    """Call ``told`` with the session timeout that a server grants, in seconds, at each connection.
 
-    kazoo tells nobody; this is the one thing that is taken from its inside."""
+    kazoo shows this timeout nowhere, so this reaches into kazoo. A lease that outlived its session would be held by
+    two."""
     connect = client._connection._connect
 
     def noting(*arguments: object) -> tuple[float, float]:
@@ -103,31 +117,16 @@ def on_negotiated(client: KazooClient, told: Callable[[float], None]) -> None:
     client._connection._connect = noting
 
 
-def probe_of(client: KazooClient) -> KazooClient:
-    """Return another client of the same servers, not started."""
+def negotiated(client: KazooClient, timeout: float) -> float:
+    """Return the session timeout, in seconds, that the servers grant to a client of the caller's.
+
+    Another client asks for the same timeout: the caller's is connected already."""
     tls = ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
-    return KazooClient(
+    probe = KazooClient(
         hosts=",".join(f"{host}:{number}" for host, number in client.hosts),
         timeout=client._session_timeout / 1000,
         **{name: getattr(client, name) for name in tls},
     )
-
-
-def seen_by(probe: KazooClient, patience: float) -> int:
-    """Return the id of the servers' latest transaction, as a new client sees it.
-
-    0: the servers do not tell. A server that is cut off from the others does not, as it can't sync.
-    """
-    with contextlib.suppress(Exception):
-        probe.sync_async("/").get(timeout=patience)
-        probe.exists_async("/").get(timeout=patience)
-        return int(probe.last_zxid)
-    return 0
-
-
-def negotiated(client: KazooClient, timeout: float) -> float:
-    """What an ensemble makes of the session timeout that a client of the caller's asks for; in seconds."""
-    probe = probe_of(client)
     told: list[float] = []
     on_negotiated(probe, told.append)
     try:

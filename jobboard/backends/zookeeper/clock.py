@@ -7,22 +7,23 @@ import threading
 from jobboard.job import boottime
 
 KEPT = 10.0
-"""After how many seconds the server is asked again. So long a clock that was set may go unnoticed; and those who only
-look, whose time is that of the last question, may lag."""
+"""The seconds after which the server is asked again. For so long a changed clock may go unnoticed, and a handle that
+only looks may lag."""
 
 DRIFT = 500.0
-"""By how many µs in a second the two clocks may part."""
+"""The µs by which the two clocks may part in a second."""
 
 
-class Clock:
-    """Each answer to a change tells a time of the server's, in ms, which lies between its sending and its arrival.
+class ClockBounds:
+    """The bounds of the server's clock that this process knows.
 
-    What counts is the earliest that it may be now. So nothing ends too early; it ends too late by as much as is not
-    known, which is about the time that the quickest of the last requests took."""
+    Each answer to a change names a time of the server, in ms. It lies between the sending of the request and the
+    arrival of the answer. The earliest possible time counts, so no lease ends too early. A lease may end too late by
+    the unknown part, about the duration of the quickest of the last requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # What to add to this process's own clock, at least and at most, when the last answer came.
+        # The difference to this process's own clock, at least and at most, when the last answer came.
         self._low = self._high = 0.0
         self._since: float | None = None
         self._asked: float | None = None
@@ -33,7 +34,7 @@ class Clock:
             if self._since is not None:
                 drift = DRIFT * max(0.0, arrived - self._since)
                 before, after = self._low - drift, self._high + drift
-                # Else the server's clock was set.
+                # Otherwise the server's clock was set.
                 if low <= after and high >= before:
                     low, high = max(low, before), min(high, after)
             self._low, self._high, self._since = low, high, arrived

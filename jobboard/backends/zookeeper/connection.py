@@ -1,9 +1,8 @@
-"""One board's connection: a client of its own or of the caller's, requests with a limit, and the session's times."""
+"""A board's connection to ZooKeeper: requests with a time limit, through a client of its own or of the caller's."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import logging
 import math
@@ -20,18 +19,16 @@ from kazoo.retry import ForceRetryError, RetryFailedError
 from jobboard import forks
 from jobboard.backends.zookeeper.clients import (
     AWAY,
-    OLDER,
     REFUSED,
-    OneClient,
+    RESTART,
+    BoardClient,
     let_go,
     negotiated,
     on_negotiated,
-    probe_of,
-    seen_by,
 )
 from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read
+from jobboard.engine import time_left
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.session import time_left
 from jobboard.threads import started
 
 LOG = logging.getLogger(__name__)
@@ -51,12 +48,13 @@ _BROKEN = (
 )
 
 _MISFITS = (kazoo.NoNodeError, kazoo.NodeExistsError, kazoo.BadVersionError, kazoo.NotEmptyError)
-"""What tells that something else is there than was thought: somebody was quicker, or has deleted it."""
+"""The errors of a change that does not fit the znodes: another process was quicker, or deleted one."""
 
 _NUDGE = 0.1
-"""After how many seconds without an answer the server is nudged, and again after twice as long each time."""
+"""The seconds without an answer after which the server is nudged, and again after twice as long each time."""
 
 _AT_ONCE = 1000
+"""The most znodes that one request reads."""
 
 _HEADER = 14
 """The bytes of one read, beside its path."""
@@ -64,14 +62,13 @@ _HEADER = 14
 _LARGE = 10_000
 """The size in bytes from which a request may have broken its own connection."""
 
-_REFUSED_FOR = 2.0
-"""After how many seconds without a connection the servers are asked how far they have come."""
-
 
 class Connection:
-    """:param make: a new client, not started.
-    :param client: the caller's, instead.
-    :param acl: of what is created; None: the client's own.
+    """The connection of one board.
+
+    :param make: makes a new client, not started.
+    :param client: the caller's client, instead.
+    :param acl: the ACL of new znodes; None: that of the client.
     :param home: the process that has started the caller's client.
     :param heard: told of each change of the client's state; must not block.
     """
@@ -85,25 +82,18 @@ class Connection:
         home: int,
         heard: Callable[[str], None],
     ) -> None:
-        self._make = make
-        self._callers = client
-        self._acl = acl
-        self._timeout = timeout
-        self._heard = heard
-        self._home = home
+        self._make, self._callers, self._acl = make, client, acl
+        self._timeout, self._home, self._heard = timeout, home, heard
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._latest: OneClient | None = None
+        self._latest: BoardClient | None = None
         self._alone: bool | None = None
-        self._closed = False
-        self.most_patience = math.inf
-        self._setting_up = False
+        self._closed = self._setting_up = False
         self._queueing = threading.Lock()
         self._owed: Any = None
-        self._ended = threading.Event()
-        self._probing: threading.Thread | None = None
+        self.most_patience = math.inf
         self.sent = 0
         self.session_timeout = 0.0
 
@@ -125,15 +115,14 @@ class Connection:
 
     @property
     def patience(self) -> float:
-        """How long one request may take, in seconds: so long that a beat which gets no answer is over before the claims
-        that it was to keep count as lost."""
+        """The seconds that one request may take. A beat without an answer ends before its claims count as lost."""
         if self._setting_up:
             return self._timeout
         return min(5.0, max(0.7, self.session_timeout / 3), self.most_patience)
 
     def set_up(self, do: Callable[[], T]) -> T:
-        """What connect() does, and again if the connection breaks meanwhile: as often as ``command_retry`` says. No
-        claims wait for a beat yet, so that each request may take as long as the first connection."""
+        """Do what connect() does, and again if the connection breaks, as often as ``command_retry`` says. No claims
+        wait for a beat yet, so each request may take as long as the first connection."""
         until = time.monotonic() + self._timeout
         broken: list[ConnectionFailure] = []
 
@@ -155,138 +144,89 @@ class Connection:
             self._setting_up = False
 
     def open(self) -> KazooClient:
-        """The client, connected for as far as that can be had: within the time limit of ``connect()`` if it is new, and
-        else within what the call has left.
+        """Return the client, connected. Wait for the connection: for the time limit of ``connect()`` if the client is
+        the first one, and else for the time that the call has left.
 
         :raises ConnectionFailure: no server answers.
         """
         latest = self._latest
         if latest is not None and latest.connected:
             return latest.client
-        first = self._revive()
         left = time_left()
-        limit = self._timeout if first else self.patience if left is None else left
+        limit = self._timeout if latest is None else self.patience if left is None else left
+        why = f"no ZooKeeper server has answered within {limit:g} s" if latest is None else None
+        latest = self._revive()
         start = time.monotonic()
-        while True:
-            # Another thread may have replaced one that had given up.
-            latest = self._latest
-            if self._closed or latest is None:
-                raise ConnectionFailure("the board is closed")
-            if latest.connected:
-                return latest.client
+        while not latest.connected:
             latest.check_running()
+            latest = self._revive()
             left = start + min(limit, self.most_patience) - time.monotonic()
             if left <= 0:
-                raise ConnectionFailure(f"no ZooKeeper server has answered within {limit:g} s" if first else latest.why)
+                raise ConnectionFailure(why or latest.why)
             # At first a client may fail sooner than one looks.
             time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
+        return latest.client
 
-    def _revive(self) -> bool:
-        """Have a client that is connected or trying to; whether it is the first one. Does not wait for it."""
+    def _revive(self) -> BoardClient:
+        """Return a client that is connected or tries to connect. Do not wait for the connection."""
         with self._lock:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            before = self._latest
-            if before is None:
-                self._start(AWAY)
-            elif not before.callers:
-                with contextlib.suppress(ConnectionFailure):
-                    before.check_running()
-                if before.gave_up:
-                    self._drop(before)
-                    self._start(before.why)
-            return before is None
+            latest = self._latest
+            if latest is None:
+                return self._start(AWAY)
+            if latest.is_past(self.session_timeout):
+                LOG.warning("the board starts a new session with ZooKeeper")
+                latest.client.remove_listener(self._listen)
+                # A client without a connection may take seconds to stop.
+                started("jobboard-closing", let_go, latest.client)
+                self._heard(KazooState.LOST)
+                return self._start(latest.why)
+            return latest
 
-    def _start(self, why: str) -> None:
+    def _start(self, why: str) -> BoardClient:
         if self._callers is not None:
             forks.check_home(self._home)
-            latest = OneClient(self._callers, True, self._timeout, why)
+            latest = BoardClient(self._callers, True, AWAY + RESTART)
             latest.check_running()
-            if not self.session_timeout:
-                self.session_timeout = negotiated(self._callers, self._timeout)
+            self.session_timeout = self.session_timeout or negotiated(self._callers, self._timeout)
             self._callers.add_listener(self._listen)
             self._latest = latest
-            return
+            return latest
         client = self._make()
-        # What was asked for holds until the server's is known.
+        # The timeout that was asked for holds until the server's is known.
         self.session_timeout = client._session_timeout / 1000
         on_negotiated(client, functools.partial(setattr, self, "session_timeout"))
-        self._latest = OneClient(client, False, self._timeout, why)
+        self._latest = latest = BoardClient(client, False, why)
         client.add_listener(self._listen)
-        client.start_async()
+        latest.begin(self._timeout)
+        return latest
 
     def _listen(self, state: str) -> None:
         latest = self._latest
         if state == KazooState.SUSPENDED:
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
-            if latest is not None and not self._closed and (self._probing is None or not self._probing.is_alive()):
-                self._probing = started("jobboard-zookeeper-probe", self._find_older_servers)
         elif state == KazooState.LOST and not self._closed:
             LOG.warning("the session with ZooKeeper is lost")
-            if latest is not None:
-                latest.note_loss()
         if state != KazooState.CONNECTED:
             self._alone = None
-        elif latest is not None:
-            latest.why = AWAY
+        if latest is not None:
+            latest.note(state)
         self._heard(state)
 
-    def _find_older_servers(self) -> None:
-        """Replace a client that the servers refuse for ever, as it has seen more than they know: a restored backup,
-        emptied data or another ensemble.
-
-        A server refuses such a client without a word, as it does while there is no quorum. So a new client has a look,
-        and as long as the servers have not forgotten anything, the session may still be there."""
-        while (latest := self._latest) is not None and not self._ended.wait(_REFUSED_FOR):
-            # Before the look: what the client sees later may be newer than what the look has seen.
-            known = latest.client.last_zxid
-            if latest.connected:
-                return
-            try:
-                probe = probe_of(latest.client) if latest.callers else self._make()
-            except ConnectionFailure as error:
-                LOG.info("the ZooKeeper servers can't be asked how far they have come: %s", error)
-                continue
-            try:
-                probe.start_async()
-                while not (probe.connected or latest.connected or self._ended.wait(0.05)):
-                    if self._latest is not latest:
-                        break
-                seen = seen_by(probe, self.patience) if probe.connected else 0
-            finally:
-                let_go(probe)
-            if 0 < seen < known and not latest.connected:
-                self._start_from_zero(latest)
-
-    def _start_from_zero(self, latest: OneClient) -> None:
-        if latest.callers:
-            latest.why = OLDER
-            return
-        with self._lock:
-            if self._closed or self._latest is not latest or latest.connected:
-                return
-            LOG.warning("the ZooKeeper servers have older data than before: the board starts a new session")
-            self._listen(KazooState.LOST)
-            self._drop(latest)
-            self._start(AWAY)
-
-    def _drop(self, latest: OneClient) -> None:
-        self._latest = None
-        latest.client.remove_listener(self._listen)
-        if not latest.callers:
-            let_go(latest.client)
-
     def close(self) -> None:
-        """Let go: of an own client altogether, of the caller's without a trace."""
-        self._ended.set()
+        """Close a client of this board's own. Leave no trace in the caller's."""
         with self._lock:
             with self._queueing:
                 self._closed = True
-            if self._latest is not None:
-                self._drop(self._latest)
+            latest, self._latest = self._latest, None
+            if latest is not None:
+                latest.client.remove_listener(self._listen)
+                if not latest.is_callers:
+                    let_go(latest.client)
 
     def leak(self) -> None:
-        """Let go of what a forked child has inherited, unclosed: the parent still uses it."""
+        """Let go of the client in a forked child, unclosed: the parent still uses it."""
         latest = self._latest
         if latest is not None and not self.shared:
             atexit.unregister(latest.client.handler.stop)
@@ -298,15 +238,15 @@ class Connection:
     # Requests
 
     def send(self, requests: Sequence[Request], changes: bool = False, size: int = 0) -> list[Any]:
-        """Send these in one go, and wait for all of their answers; what was refused is answered by its exception.
+        """Send these requests in one go, and return their answers. An exception is the answer to a refused request.
 
-        :param size: about how many bytes the largest of the requests has.
+        :param size: the bytes of the largest request, about.
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
         client = self.open()
         deadline = time.monotonic() + self.patience
         self._check_silence(client, deadline)
-        # So that nothing of a closed board follows in a client of the caller's.
+        # Nothing of a closed board may follow in a client of the caller's.
         with self._queueing:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
@@ -315,10 +255,10 @@ class Connection:
         return [self._answer(client, promise, deadline, changes, size) for promise in promises]
 
     def _check_silence(self, client: KazooClient, deadline: float) -> None:
-        """Send nothing while a server owes an answer for too long: kazoo notices that one is dead only where there is
-        nothing to send but its own pings.
+        """Send nothing while a server owes an answer for too long. kazoo notices a dead server by its own pings only,
+        and sends none beside other requests.
 
-        :raises ConnectionFailure: there is still none.
+        :raises ConnectionFailure: the answer is still missing.
         """
         owed = self._owed
         if owed is None:
@@ -347,13 +287,13 @@ class Connection:
                 return error
             raise self._broken(error, changes, size) from error
         except Exception as error:
-            # kazoo gives a connection up whose replies it can't make out, and tells that in errors of any kind.
+            # kazoo gives a connection up whose replies it can't decode, with errors of any kind.
             raise self._broken(error, changes, size) from error
 
     def _broken(self, error: Exception, changes: bool, size: int) -> ConnectionFailure:
         broke, latest = f"the connection to ZooKeeper broke: {type(error).__name__}", self._latest
         if size > _LARGE:
-            # A server closes the connection of a request that is too large for it, without a word.
+            # A server closes the connection of a request that is too large for it, and gives no reason.
             large = (
                 f". It broke at a request of {size} bytes: raise jute.maxbuffer if the servers have a smaller one, "
                 f"or post less at once"
@@ -364,8 +304,8 @@ class Connection:
         return ConnectionFailure(broke, error, outcome="unknown" if changes else "none")
 
     def _nudge(self, client: KazooClient) -> None:
-        """Ask for something else: a member of an ensemble may miss that a request can be answered, and sleep over it
-        until the next one comes in (ZOOKEEPER-4537, in 3.6.0 to 3.6.3, 3.7.0 to 3.7.1 and 3.8.0)."""
+        """Send a further request. A member of an ensemble may sleep over a request that it could answer, until the next
+        request comes in (ZOOKEEPER-4537, in 3.6.0 to 3.6.3, 3.7.0 to 3.7.1 and 3.8.0)."""
         with self._queueing:
             if not self._closed and client.connected:
                 client.exists_async("/")
@@ -373,13 +313,13 @@ class Connection:
     def read(
         self, paths: Sequence[str], folders: Sequence[str] = (), fresh: str | None = None
     ) -> tuple[list[tuple[bytes, ZnodeStat] | None], list[list[str] | None]]:
-        """Return the data and stats of ``paths``, and the names in ``folders``; None of what is not there.
+        """Return the data and stats of ``paths``, and the names in ``folders``; None for an absent znode.
 
-        :param fresh: a path to have the server catch up with the ensemble first.
+        :param fresh: the path of a znode. The server catches up with the ensemble first, by a check of that znode.
         """
-        # Not by a sync: the leader passes it by, and may apply later than a follower what was agreed upon. A change of
-        # nothing is answered when all that was agreed upon before it has been applied. A server that is alone answers
-        # everything in its turn.
+        # A sync is not enough: the leader answers it at once, and may apply a change later than a follower does. A
+        # check is a change of nothing, answered once all earlier changes have been applied. A server without an
+        # ensemble answers all requests in turn.
         before = [] if fresh is None or self.alone() else [self._multi([check(fresh)])]
         requests = []
         for start in range(0, len(paths) + len(folders), _AT_ONCE):
@@ -387,7 +327,7 @@ class Connection:
             others = folders[max(0, start - len(paths)) : max(0, start + _AT_ONCE - len(paths))]
             requests.append(self._multi_read(some, others))
         if not requests:
-            # One who reads nothing wants to know that a later reading is fresh.
+            # The caller reads nothing now, and wants its next reading to be fresh.
             self.send(before)
             return [], []
         size = sum(len(path) + _HEADER for path in [*paths, *folders]) // len(requests)
@@ -410,7 +350,7 @@ class Connection:
         """Return whether the server is known to belong to no ensemble."""
         if self._alone is None:
             [found] = self.send([lambda client: client.get_async("/zookeeper/config")])
-            # Under a chroot of the caller's, or for an account that may not read it, nobody knows.
+            # Under a chroot of the caller's, or without the right to read it, that is not known.
             self._alone = not isinstance(found, Exception) and not found[0]
         return self._alone
 
@@ -418,9 +358,9 @@ class Connection:
         return lambda client: multi(client, ops, self._acl).send(client)
 
     def commit(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """All of these or none. A put is answered by a stat, each of the others by True.
+        """Do all of these or none, and return a stat for each put, and True for each other operation.
 
-        :raises MultiRefused: one of them does not fit what is there.
+        :raises MultiRefused: one of them does not fit the znodes.
         :raises JobFailure: it is refused for another reason, which another try would meet as well.
         """
         [results] = self.send([self._multi(ops)], changes=True, size=sum(op.size for op in ops))
@@ -434,34 +374,32 @@ class Connection:
         return list(results)
 
     def each(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """Every one of these by itself, in one go; what was refused is answered by its exception."""
+        """Do every one of these by itself, in one go. An exception is the answer to a refused one."""
         answers = self.send(
             [self._multi([op]) for op in ops], changes=True, size=max((op.size for op in ops), default=0)
         )
         return [each[0] if isinstance(each, list) else each for each in answers]
 
-    def make(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """Create each of these that is not there; what has no folder to lie in is answered by a NoNodeError.
+    def delete_later(self, paths: Sequence[str], insists: bool = False) -> None:
+        """Delete these znodes, and wait for no answer.
 
-        :raises JobFailure: one is refused for another reason.
+        :param insists: delete them with the next connection where this one breaks, unless the session ends before.
         """
-        made = self.each(ops)
-        for op, each in zip(ops, made, strict=True):
-            if isinstance(each, Exception) and not isinstance(each, _MISFITS):
-                raise translated(each, op.path) from each
-        return made
-
-    def try_later(self, ops: Sequence[ZnodeOp]) -> None:
-        """Each by itself, and nobody waits for it."""
         latest = self._latest
+
+        def send(path: str, before: Any = None) -> None:
+            if latest is not None and (before is None or isinstance(before.exception, kazoo.ConnectionLoss)):
+                promise = latest.client.delete_async(path)
+                if insists:
+                    promise.rawlink(functools.partial(send, path))
+
         with self._queueing:
-            if not self._closed and latest is not None and latest.connected:
-                for op in ops:
-                    self._multi([op])(latest.client)
+            for path in () if self._closed else paths:
+                send(path)
 
 
 def translated(error: Exception, path: str = "") -> JobFailure:
-    """:param path: what it is about, where that is known."""
+    """Return the failure that users get for an error of kazoo's, at a path where that is known."""
     at = f" at {path}" if path else ""
     if isinstance(error, kazoo.NoAuthError):
         return JobFailure(f"ZooKeeper's ACLs forbid it{at}", error)

@@ -1,10 +1,10 @@
 """The driver of ZooKeeper: records and names are znodes, a commit is a multi, a session is an ephemeral znode.
 
-:mod:`~jobboard.backends.zookeeper.folders` says where they lie. Beside them a board has::
+:mod:`~jobboard.backends.zookeeper.folders` has their places. Beside them a board has::
 
     bell/<bell>         written to ring
     clock               written to learn the server's time
-    next/<base>         a counter: base and version are the last number that was given
+    next/<base>         a counter: the sum of base and version is the last number that was given
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
-from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState, ZnodeStat
 
 from jobboard import conf as configuration
 from jobboard import retry
-from jobboard.backends.zookeeper.clock import Clock
+from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
 from jobboard.backends.zookeeper.multi import COUNTERS, Multi, node_of
-from jobboard.backends.zookeeper.options import OPTIONS, URI_PARTS, check_client, make_client
+from jobboard.backends.zookeeper.options import OPTIONS, check_client, make_client
 from jobboard.backends.zookeeper.options import check as check_options
-from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, ZnodeOp, create, delete, put
-from jobboard.engine import Seat, turns
+from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, create, delete, put
+from jobboard.engine import Seat
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import boottime
 from jobboard.kv import layout
@@ -50,28 +50,26 @@ from jobboard.kv.driver import (
     Snapshot,
     Version,
 )
+from jobboard.kv.options import uri_parts
 from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
 
 _TRIES = 30
 
 _FIXED = (ALIVE, "bell", f"bell/{JOBS}", f"bell/{SCHEDULES}", "clock", "next")
-"""What every board has, beside its records and indexes."""
+"""The znodes that every board has, beside its records and indexes. connect() creates them."""
 
-# What ZooKeeper refuses in a path, what separates here, and what is beyond the plane that it counts in.
+# Characters that ZooKeeper refuses in a path, that separate here, or that lie beyond the plane that it counts in.
 _ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 _EMPTY = 1.0
-"""For how many seconds a folder has been empty, at least, when a reading removes it."""
-
-_BEATEN = 1.0
-"""For how many seconds one who was beaten at the counter draws numbers by writes of their own at once."""
+"""The seconds after which a reading removes an empty folder. The end of a queue is empty again and again."""
 
 _AT_ONCE = 200
-"""At how many folders one step of a tidying looks."""
+"""The folders that one step of a tidying looks at."""
 
 _BATCH = 4
-"""From how many numbers on a counter that begins behind them takes less than so many writes of the old one."""
+"""The numbers from which a new counter, which begins behind them, takes fewer operations than so many writes."""
 
 
 class _JobCounter(NamedTuple):
@@ -96,13 +94,13 @@ class ZooKeeperDriver(Driver):
     """
 
     options: ClassVar[Mapping[str, configuration.Option]] = OPTIONS
-    uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
+    uri_parts: ClassVar[Mapping[str, str]] = uri_parts("chroot")
     most_bytes = 500_000
     most_kept = 850_000
     poll_cap = 3600.0
 
     renewed_at = 2**30
-    """At which version a counter is replaced: a version ends at 2**31."""
+    """The version at which a counter is replaced. Versions end at 2**31."""
 
     def __init__(self, seat: Seat) -> None:
         conf = seat.conf
@@ -120,19 +118,17 @@ class ZooKeeperDriver(Driver):
         self._reset()
 
     def _reset(self) -> None:
-        self._clock = Clock()
+        self._clock = ClockBounds()
         self._known: set[str] = set()
         self._empty: dict[str, float] = {}
         self._paths: dict[str, list[str]] = {}
         self._counter: _JobCounter | None = None
-        self._beaten = 0.0
         self._naming = threading.Lock()
         self._session: tuple[str, int | None] | None = None
         self._sessions: list[str] = []
         self._watching = False
         self._armed: set[str] = set()
         self._stood: dict[str, int] = {}
-        self._tidying: Iterator[None] | None = None
         self._exists = False
 
     def _at(self, path: str) -> str:
@@ -146,9 +142,11 @@ class ZooKeeperDriver(Driver):
         self._reset()
 
         def prepare() -> bool:
-            if create and self._is_missing():
+            missing = self._missing()
+            if create and missing:
                 self._make(first)
-            self._exists = not self._is_missing()
+                missing = self._missing()
+            self._exists = layout.LAYOUT not in missing
             return self.connection.alone()
 
         try:
@@ -167,71 +165,50 @@ class ZooKeeperDriver(Driver):
             notes="kept claims live as long as the session, whose timeout the server bounds",
         )
 
-    def _is_missing(self) -> bool:
-        [[found], _] = self.connection.read([self._at(layout.LAYOUT)], fresh="/")
-        return found is None
+    def _missing(self) -> list[str]:
+        """Return the paths that every board has and this one has not. A deleted board has no layout."""
+        paths = [layout.LAYOUT, *_FIXED]
+        found, _ = self.connection.read([self._at(path) for path in paths], fresh="/")
+        return [path for path, each in zip(paths, found, strict=True) if each is None]
 
     def _make(self, first: Sequence[Op]) -> None:
         parts = self._folder.split("/")
         parents = ["/".join(parts[:number]) for number in range(2, len(parts) + 1)]
+        paths = [*parents, self._root, *map(self._at, _FIXED)]
         denied = None
-        for path in (*parents, self._root, *map(self._at, _FIXED)):
-            try:
-                [made] = self.connection.make([create(path)])
-            except JobFailure as failure:
-                # Who may not write above the chroot may well do so below it.
-                if path not in parents or not isinstance(failure.cause, NoAuthError):
-                    raise
-                denied = failure
-            else:
-                if isinstance(made, NoNodeError):
-                    raise denied or translated(made, path)
-        # Others may be at it, too.
+        for path, made in zip(paths, self.connection.each([create(path) for path in paths]), strict=True):
+            if isinstance(made, NoAuthError) and path in parents:
+                # An account that may not write above the chroot may do so below it.
+                denied = translated(made, path)
+            elif isinstance(made, NoNodeError):
+                raise denied or translated(made, path)
+            elif isinstance(made, Exception) and not isinstance(made, NodeExistsError):
+                raise translated(made, path)
+        # Other processes may create the board, too.
         with contextlib.suppress(Refused):
             self.commit([*first, Op("create", "next/0")])
 
-    def _mend(self) -> None:
-        """Make anew what every board has.
-
-        :raises JobFailure: the whole board was deleted.
-        """
-        if self._is_missing():
-            raise self._deleted()
-        if self._read_only:
-            raise JobFailure(f"something is missing from the board at {self._root}, and this one is for looking only")
-        self.connection.make([create(self._at(path)) for path in _FIXED])
-
-    def _deleted(self) -> JobFailure:
-        return JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
+    def _incomplete(self) -> JobFailure:
+        """Return the failure of a call that has missed a znode that every board has."""
+        missing = self._missing()
+        if layout.LAYOUT in missing or not missing:
+            return JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
+        return JobFailure(f"the board at {self._root} has lost {', '.join(missing)}; connect() again makes them")
 
     def close(self) -> None:
         self.connection.most_patience = min(self.connection.most_patience, self.connection.patience)
         names = [delete(self._at(f"{ALIVE}/{session}")) for session in self._sessions]
-        if self.connection.shared:
+        if self.connection.shared and (names or self._armed):
             # Each watch in a client of the caller's ends when it is heard.
             name = create(self._at(f"{ALIVE}/-"))
             bells = [put(self._at(f"bell/{bell}"), b"") for bell in (JOBS, SCHEDULES) if bell in self._armed]
             self._watching = False
             with contextlib.suppress(JobBoardError):
-                if self.connection.alive and (names or self._armed):
+                if self.connection.alive:
                     self.connection.each([*names, *bells, name, delete(name.path)])
                     names = []
-            if names:
-                threading.Thread(
-                    target=self._farewell, args=(names,), name=f"{self._name}-farewell", daemon=True
-                ).start()
-                return
-        self.connection.close()
-
-    def _farewell(self, names: Sequence[ZnodeOp]) -> None:
-        """The caller's session goes on: end what it keeps for this board when there is a connection again."""
-        session = self._session and self._session[1]
-        while self.connection.session_id in (None, session):
-            with contextlib.suppress(JobBoardError):
-                if self.connection.alive:
-                    self.connection.each(names)
-                    break
-            time.sleep(0.05)
+            # The caller's session goes on, and with it the claims that it keeps for this board.
+            self.connection.delete_later([each.path for each in names], insists=True)
         self.connection.close()
 
     def forked(self) -> None:
@@ -239,7 +216,7 @@ class ZooKeeperDriver(Driver):
         self._reset()
 
     def _changed(self, state: str) -> None:
-        """The connection was made, interrupted or lost; told on kazoo's thread."""
+        """Note that the connection was made, interrupted or lost. kazoo calls this on a thread of its own."""
         if state == KazooState.CONNECTED:
             self._armed.clear()
             self._stood.clear()
@@ -269,27 +246,23 @@ class ZooKeeperDriver(Driver):
     def precision(self) -> int:  # type: ignore[override]
         return self._clock.unknown
 
-    def now(self) -> int:
-        """The time: without a request where one was made lately, as each change tells it."""
-        return self._clock.earliest() if self._clock.known else self._asked()
-
-    def _asked(self) -> int:
+    def now(self, exact: bool = False) -> int:
+        """Return the time, without a request if a late one has told the time, as each change does."""
+        if self._clock.known and not exact:
+            return self._clock.earliest()
         path = self._at("clock")
         if self._read_only:
             [[found], _] = self.connection.read([path])
             return 0 if found is None else found[1].mtime * 1000
-        for _ in range(2):
-            start = boottime()
-            try:
-                [stat] = self.connection.commit([put(path, b"")])
-            except MultiRefused:
-                if not self._exists:
-                    return 0
-                self._mend()
-                continue
-            self._clock.told(stat.mtime, start, boottime(), asked=True)
-            return self._clock.earliest()
-        raise JobFailure(f"{path} can't be written")
+        start = boottime()
+        try:
+            [stat] = self.connection.commit([put(path, b"")])
+        except MultiRefused:
+            if not self._exists:
+                return 0
+            raise self._incomplete() from None
+        self._clock.told(stat.mtime, start, boottime(), asked=True)
+        return self._clock.earliest()
 
     # Reading
 
@@ -317,7 +290,7 @@ class ZooKeeperDriver(Driver):
             fresh=self._root if fresh else None,
         )
         if root is None and self._exists:
-            raise self._deleted()
+            raise self._incomplete()
         listed.update(self._noted(guessed, lists))
         found = []
         for each, walk in walks:
@@ -325,17 +298,7 @@ class ZooKeeperDriver(Driver):
             found.append(list(itertools.islice(walk.names(), each.most)))
             if not each.after:
                 self._paths[each.place] = used[:100]
-        now = self.now()
-        ends = [
-            layout.time_of(name)
-            for each, names in zip(ranges, found, strict=True)
-            if each.place == layout.TIMED
-            for name in names
-        ]
-        if not self._read_only and any(now < end <= now + self._clock.unknown for end in ends):
-            # It may have ended, and another may have seen that.
-            now = self._asked()
-        return Snapshot(now, [node_of(each) for each in records], found)
+        return Snapshot(self.now(), [node_of(each) for each in records], found)
 
     def _listed(self, folders: Sequence[str]) -> list[list[str]]:
         return list(self._list(folders).values())
@@ -346,7 +309,7 @@ class ZooKeeperDriver(Driver):
     def _noted(
         self, folders: Sequence[str] | Mapping[str, None], lists: Sequence[list[str] | None]
     ) -> dict[str, list[str]]:
-        """These listings. What stays empty is removed, in the board's own time."""
+        """Return these listings. Remove folders that stay empty, without waiting for that."""
         now, gone = time.monotonic(), []
         for folder, names in zip(folders, lists, strict=True):
             if names or names is None or is_place(folder):
@@ -361,10 +324,10 @@ class ZooKeeperDriver(Driver):
             self._known.difference_update(map(self._at, folders))
             for folder in folders:
                 self._empty.pop(folder, None)
-            self.connection.try_later([delete(self._at(folder)) for folder in folders])
+            self.connection.delete_later([self._at(folder) for folder in folders])
 
     def count(self, place: str) -> int | None:
-        # What lies in a folder is counted by the server; of outcomes there may be as many folders as outcomes.
+        # The server counts the names of a folder. Outcomes may have as many folders as there are outcomes.
         if place == layout.DONE:
             return None
         self.connection.read([], fresh=self._root)
@@ -382,7 +345,7 @@ class ZooKeeperDriver(Driver):
 
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
         self.now()
-        multi = Multi(ops, self.connection, self._root, self._known, self._mend)
+        multi = Multi(ops, self.connection, self._root, self._known, self._incomplete)
         try:
             results = self._sent(multi)
         except Refused as refused:
@@ -419,10 +382,7 @@ class ZooKeeperDriver(Driver):
         raise ConnectionFailure(f"given up after {_TRIES} tries, in each of which others were at the same znodes")
 
     def number(self, count: int, beaten: bool) -> Numbers:
-        now = time.monotonic()
         if beaten:
-            self._beaten = now + _BEATEN
-        if now < self._beaten:
             return Numbers(self._draw(count).last - count + 1, ())
         counter = self._counter = self._counter or self._find_counter()
         if count < _BATCH and counter.version + count < self.renewed_at:
@@ -433,13 +393,13 @@ class ZooKeeperDriver(Driver):
         return Numbers(counter.last + 1, ops)
 
     def _draw(self, count: int) -> _JobCounter:
-        """Raise the counter by so many, whatever it is, and return it as it is then."""
+        """Raise the counter by so many, whatever its version, and return the raised counter."""
         for number in range(_TRIES):
             counter = self._counter or self._find_counter()
             try:
                 results = self.connection.commit([put(self._at(counter.path), b"")] * count)
             except MultiRefused:
-                # It was replaced.
+                # The counter was replaced.
                 self._counter = None
                 time.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
                 continue
@@ -457,14 +417,14 @@ class ZooKeeperDriver(Driver):
         for _ in range(_TRIES):
             [[folder], [bases]] = self.connection.read([path], [path], fresh=self._root)
             if folder is None or bases is None:
-                self._mend()
-            elif bases:
+                raise self._incomplete()
+            if bases:
                 base = max(map(int, bases))
                 [[found], _] = self.connection.read([f"{path}/{base}"])
                 if found is not None:
                     return _JobCounter(base, found[1].version)
             else:
-                # It was deleted by hand. The time in µs is above all that was ever counted.
+                # The counter was deleted by hand. The time in µs is above all numbers that were ever given.
                 with contextlib.suppress(MultiRefused):
                     self.connection.commit([put(path, b"", folder[1].version), create(f"{path}/{self.now()}")])
         raise ConnectionFailure(f"the counter in {path} was replaced in each of {_TRIES} tries to read it")
@@ -481,8 +441,7 @@ class ZooKeeperDriver(Driver):
                 try:
                     self.connection.commit([op])
                 except MultiRefused:
-                    self._mend()
-                    self.connection.commit([op])
+                    raise self._incomplete() from None
                 self._session = name, self.connection.session_id
             return self._session[0]
 
@@ -495,7 +454,7 @@ class ZooKeeperDriver(Driver):
         try:
             stats = self.connection.send([functools.partial(self._arm, word) for word in wanted])
         except ConnectionFailure:
-            # Whoever waits is told when there is a connection again.
+            # Waiters are told when there is a connection again.
             self._armed.difference_update(wanted)
             if self.connection.alive:
                 self._heard(MISSED)
@@ -503,8 +462,7 @@ class ZooKeeperDriver(Driver):
         for word, found in zip(wanted, stats, strict=True):
             if found is None or isinstance(found, Exception):
                 self._armed.discard(word)
-                self._mend()
-                continue
+                raise self._incomplete()
             stood, stands = self._stood.get(word), found[1].cversion if word == ALIVE else found.version
             self._stood[word] = stands
             if stood is None:
@@ -528,16 +486,8 @@ class ZooKeeperDriver(Driver):
 
     # Upkeep
 
-    def tidy(self, seconds: float) -> bool:
-        self._tidying = self._tidying or self._remove_empty_folders()
-        for _ in turns(seconds):
-            if next(self._tidying, self) is self:
-                self._tidying = None
-                return False
-        return True
-
-    def _remove_empty_folders(self) -> Iterator[None]:
-        """Some at each step, and what they lay in at a later one."""
+    def tidying(self) -> Iterator[None]:
+        """Remove empty folders: some at each step, and what they lay in at a later one."""
         _, [kinds] = self.connection.read([], [self._at("side")])
         places = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
         # Folders with the number of levels of folders below them. A look at the levels above is a new one.
@@ -560,7 +510,7 @@ class ZooKeeperDriver(Driver):
             yield
 
     def boards(self, most: int) -> list[str]:
-        """What lies beside this board may belong to something else: a board has a layout."""
+        """Return the names beside this board that have a layout. Other znodes may belong to other programs."""
         mine = self._root.rpartition("/")[2]
         try:
             _, [names] = self.connection.read([], [self._folder])

@@ -1,4 +1,4 @@
-"""Folders of the names of indexes and of records: where each lies, and how they are read in their order.
+"""Folders of names and records: the place of each, and the way through them in order.
 
 ::
 
@@ -8,8 +8,8 @@
     trash/<1000 s>/<1 s>/<100 ms>/<name>                    so are done and over
     holders/<session>                                       so is alive
 
-Folders sort as the names in them do. A look lists no folder of more than about 1,000 names, whatever the board holds:
-jobs are numbered without gaps, so that 200 share a folder, and those of a second are split by their numbers as well.
+Folders sort as the names in them do. A look lists no folder of more than about 1,000 names, whatever the size of the
+board. Numbers of jobs have no gaps, so 200 jobs share a folder. Jobs of one instant are split by their numbers as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobboard.kv.driver import ALIVE
 T = TypeVar("T")
 
 _SLOT = 10**5
-"""How many µs have a folder in common."""
+"""The µs that share a folder."""
 
 _BEGINNING = re.compile(r"([^./]*)(?:\.([0-9]*))?")
 
@@ -56,7 +56,8 @@ def _timed(name: str) -> tuple[str, ...]:
 
 
 def _numbers(name: str) -> tuple[str, int]:
-    """Return what a name begins with, and the number behind it. Of the beginning of a name: the lowest there can be."""
+    """Return the first part of a name and the number behind it. For the beginning of a name: the lowest number that can
+    follow."""
     found = _BEGINNING.match(name)
     assert found is not None
     return found[1], int((found[2] or "").ljust(16, "0"))
@@ -109,12 +110,13 @@ def folders_above(path: str, root: str) -> Iterator[str]:
 class FolderWalk:
     """One way through a place, in the order of its names.
 
-    In ``timed`` a slot of 100 ms may hold thousands. At the time of the slot, all its folders are read, so that the
-    names come in their order. Before and after it, when none is due or all are, one folder comes after the other.
+    In ``timed`` a slot of 100 ms may hold thousands of names. While the slot lasts, all its folders are read at once,
+    so the names come in their order. Before and after, none or all of them are due, and one folder is read after the
+    other.
 
     :param after: a name, or the beginning of one: the way begins behind it.
     :param now: the server's time in µs.
-    :param read: lists folders; most often it has read those to which the way led last time already.
+    :param read: lists folders. Most often it has listed the folders of the last way already.
     """
 
     def __init__(self, place: str, after: str, now: int, read: List) -> None:
@@ -124,18 +126,18 @@ class FolderWalk:
 
     @property
     def lowest(self) -> list[str]:
-        """The folders in which the names begin that are behind ``after``."""
+        """Return the folders that lead to ``after``."""
         return ["/".join((self._place, *self._bound[:level])) for level in range(len(self._bound) + 1)]
 
     def folders(self) -> Iterator[str]:
-        """The folders that hold the names, in their order."""
+        """Yield the folders that hold the names, in order."""
         folders: Iterator[str] = iter([self._place])
         for level in range(self._levels):
             folders = self._below(folders, self._bound[: level + 1])
         return folders
 
     def _below(self, folders: Iterator[str], bound: tuple[str, ...]) -> Iterator[str]:
-        """Those that lie in these, each as it is needed, but for some ahead."""
+        """Yield the folders in these, read as they are needed, with a few ahead."""
         for some in growing(folders):
             for folder, names in zip(some, self._read(some), strict=True):
                 for name in sorted(names):
@@ -143,6 +145,7 @@ class FolderWalk:
                         yield f"{folder}/{name}"
 
     def names(self) -> Iterator[str]:
+        """Yield the names, in order."""
         first = self._slot("/".join((self._place, *self._bound)))
         for runs in growing(list(run) for _, run in itertools.groupby(self.folders(), self._slot)):
             listed = iter(self._read([folder for run in runs for folder in run]))
@@ -151,7 +154,7 @@ class FolderWalk:
                 yield from (name for name in names if name > self._after or self._slot(run[0]) != first)
 
     def _slot(self, folder: str) -> str:
-        """What folders have in common whose names are read at once."""
+        """Return the part that folders have in common whose names are read at once."""
         return folder.rpartition(".")[0] if self._is_mixed(folder) else folder
 
     def _is_mixed(self, folder: str) -> bool:
@@ -164,7 +167,7 @@ class FolderWalk:
 
 
 def growing(items: Iterable[T]) -> Iterator[list[T]]:
-    """In lists of one, two, four …: of what is read ahead little is in vain."""
+    """Yield items in lists of one, two, four and more, so that little is read in vain."""
     rest, size = iter(items), 1
     while some := list(itertools.islice(rest, size)):
         yield some

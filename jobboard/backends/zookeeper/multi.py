@@ -1,7 +1,8 @@
-"""One commit as a multi: which operations on znodes it takes, and what their refusals tell.
+"""The multi of one commit: its operations on znodes, and the lessons from its refusals.
 
-A record has a *mark*, 16 random digits, with which its value begins, and which name its only child. A znode that is
-made anew begins with version 0 again, but has another mark: a commit that compares a record compares both.
+A record has a *mark*, 16 random digits. The record's value begins with the mark, and its only child has the mark as its
+name. A znode that is created again begins with version 0 again, but has another mark. A commit that compares a record
+compares both.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from kazoo.protocol.states import ZnodeStat
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.folders import folders_above, path_of
 from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, create, delete, put
+from jobboard.exceptions import JobFailure
 from jobboard.kv.driver import ALIVE, ANY, Node, Op, Refused
 
 _MARK = re.compile(rb"[0-9a-f]{16}")
 
 _KNOWN = 50_000
-"""How many folders are remembered to exist."""
-
+"""The most folders that a driver remembers to exist."""
 
 COUNTERS = "next/"
-"""What the paths of counters begin with, whose znodes are no records."""
+"""The beginning of the paths of counters. Their znodes are no records."""
 
 
 class RecordVersion(NamedTuple):
@@ -48,29 +49,36 @@ def node_of(found: tuple[bytes, ZnodeStat] | None) -> Node | None:
 
 
 class Multi:
-    """:param root: the board's path.
+    """The multi of a commit, built again after each refusal until it fits the znodes.
+
+    :param root: the board's path.
     :param known: the folders that are thought to exist, which this one corrects.
-    :param mend: makes anew what every board has.
+    :param failure: returns the failure of a commit that misses a znode that every board has.
     """
 
     def __init__(
-        self, ops: Sequence[Op], connection: Connection, root: str, known: set[str], mend: Callable[[], None]
+        self,
+        ops: Sequence[Op],
+        connection: Connection,
+        root: str,
+        known: set[str],
+        failure: Callable[[], JobFailure],
     ) -> None:
-        self._connection, self._root, self._known, self._mend = connection, root, known, mend
+        self._connection, self._root, self._known, self._failure = connection, root, known, failure
         self._steps = [_Step(op, f"{root}/{_path(op)}") for op in ops]
         self._read: dict[str, RecordVersion] = {}
-        """By path, the versions of records of which any will do."""
+        """By path: the versions that this commit has read of records whose version the store leaves open."""
         self._children: dict[str, list[str]] = {}
-        """What lies under records beside their marks."""
+        """By path: the children of records that have others beside their marks."""
         self._there: set[str] = set()
-        """The names that were to be added and are there, and those that were to be removed and are."""
+        """The names of this commit that are there, once that is known."""
         self._looked = False
-        """Whether this is known."""
+        """Whether the driver has looked for names and folders."""
 
     def build(self) -> list[ZnodeOp]:
         self._made: list[ZnodeOp] = []
         self._owners: list[_Step | None] = []
-        """The step for whose sake each one is made; None: a folder."""
+        """The step that each one belongs to; None: it creates a folder."""
         self._folders: dict[str, None] = {}
         for step in self._steps:
             znodes = list(self._znodes(step))
@@ -122,7 +130,10 @@ class Multi:
             yield create(f"{path}/{step.mark}")
 
     def _version(self, step: _Step) -> RecordVersion:
-        """:raises Refused: any version will do, but there is none."""
+        """Return the version that a step compares.
+
+        :raises Refused: the store leaves the version open, but there is no record.
+        """
         if step.op.version is not ANY:
             version: RecordVersion = step.op.version
             return version
@@ -142,21 +153,21 @@ class Multi:
         is_absent = isinstance(error, NoNodeError)
         if step is None or step.op.do in ("add", "remove") or (is_absent and znode.creates):
             if is_absent and znode.path.count("/") == self._root.count("/") + 1:
-                self._mend()
+                raise self._failure()
             self._look()
         elif step.op.do == "ring":
-            self._mend()
+            raise self._failure()
         elif isinstance(error, NotEmptyError):
             self._children[znode.path] = self._connection.read([], [znode.path])[1][0] or []
         elif step.path not in self._read:
             raise Refused(step.op.path)
         else:
-            # It has changed since it was read for this commit.
+            # The record has changed since this commit read its version.
             del self._read[step.path]
             self._children.pop(step.path, None)
 
     def _look(self) -> None:
-        """Find out which folders and names are there."""
+        """Find out which folders and names of this commit are there."""
         folders = {each for step in self._steps if step.needs_folder for each in folders_above(step.folder, self._root)}
         names = [step.path for step in self._steps if step.op.do in ("add", "remove")]
         found, _ = self._connection.read([*folders, *names])
@@ -184,7 +195,7 @@ class Multi:
 
 
 class _Step:
-    """One operation, and where its znode lies."""
+    """One operation of the commit, and the path of its znode."""
 
     def __init__(self, op: Op, path: str) -> None:
         self.op, self.path = op, path

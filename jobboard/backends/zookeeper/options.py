@@ -17,6 +17,7 @@ from kazoo.security import ACL, make_acl, make_digest_acl
 from jobboard.backends.zookeeper.handler import PollingHandler, impatient
 from jobboard.conf import Option, Settings, bracketed, flag, mapping, path, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
+from jobboard.kv.options import TLS, check_together
 
 KAZOO_LOG = logging.getLogger("jobboard.drivers.kazoo")
 
@@ -31,7 +32,7 @@ KAZOO_LOG.addFilter(_no_secrets)
 
 
 def _hosts(value: Any) -> str:
-    """``'a:2181,b'``, ``['a:2181', 'b']`` or ``{'a': 2181}``; as one text."""
+    """Parse ``'a:2181,b'``, ``['a:2181', 'b']`` or ``{'a': 2181}`` into one text."""
     if isinstance(value, Mapping):
         value = [f"{bracketed(host)}:{number}" for host, number in value.items()]
     if isinstance(value, (list, tuple)):
@@ -76,7 +77,7 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
 
 
 def _acls(value: Any) -> list[Any]:
-    """ACLs of kazoo's, or mappings of make_acl's (with a ``password``: make_digest_acl's) arguments."""
+    """Parse ACLs of kazoo's, or mappings of arguments of make_acl (with a ``password``: of make_digest_acl)."""
     made = []
     for each in value:
         if isinstance(each, ACL):
@@ -105,7 +106,10 @@ def _handler(value: Any) -> Any:
 
 
 def _check_green(handler: Any) -> None:
-    """A board has threads and locks of its own, which would wait for green ones for ever."""
+    """Check that the program is green throughout. The board's own threads would wait for green ones for ever.
+
+    :raises ValueError: it is not.
+    """
     kind = type(handler).__module__.removeprefix("kazoo.handlers.")
     if kind == "gevent":
         from gevent import monkey
@@ -133,14 +137,6 @@ def _eventlet() -> Any:
     return impatient(SequentialEventletHandler)
 
 
-URI_PARTS: Mapping[str, str] = {
-    "user": "user",
-    "password": "password",
-    "host": "hosts",
-    "port": "port",
-    "path": "chroot",
-}
-
 OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the servers: 'a:2181,b:2181', a list of such, or a dict of hosts and ports"),
     "port": Option(port, None, "the port of the hosts that come without one"),
@@ -151,12 +147,7 @@ OPTIONS: Mapping[str, Option] = {
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
     "randomize_hosts": Option(flag, True, "begin with any of the hosts, not with the first"),
-    "use_ssl": Option(flag, False, "connect with TLS"),
-    "ca": Option(text, None, "TLS: the authority's certificate"),
-    "certfile": Option(text, None, "TLS: the client's certificate"),
-    "keyfile": Option(text, None, "TLS: the client's key"),
-    "keyfile_password": Option(text, None, "TLS: the key's password", secret=True),
-    "verify_certs": Option(flag, True, "TLS: whether the server must prove itself"),
+    **TLS,
     "check_hostname": Option(flag, False, "TLS: whether the certificate must name the host"),
     "user": Option(text, None, "digest authentication: whom to connect as"),
     "password": Option(text, None, "digest authentication: the user's password", secret=True),
@@ -165,16 +156,17 @@ OPTIONS: Mapping[str, Option] = {
     "default_acl": Option(_acls, None, "ACLs of what is created; the default lets anybody do anything", secret=True),
 }
 
-_TLS = ("ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname")
-
 _PORT = re.compile(r":\d+$")
 
 _CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "default_acl"}
 
 
 def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:
-    """:param claim_ttl: its default.
-    :raises TypeError, ValueError: what was given is no client, or options say what it says already."""
+    """Check a client of the caller's.
+
+    :param claim_ttl: the default of that option.
+    :raises TypeError, ValueError: it is no client, or options repeat its settings.
+    """
     if not isinstance(client, KazooClient):
         raise TypeError(f"client must be a kazoo.client.KazooClient, not {type(client).__name__}")
     try:
@@ -189,15 +181,13 @@ def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:
 
 
 def check(conf: Settings) -> None:
-    """:raises ValueError: options that don't go together."""
+    """Check that options go together.
+
+    :raises ValueError: they do not.
+    """
     conf.check_no_driver()
-    if not conf["use_ssl"]:
-        for option in _TLS:
-            if conf[option] != OPTIONS[option].default:
-                raise ValueError(f"option {option}: set use_ssl=true, too")
-    for option, needed in (("password", "user"), ("keyfile", "certfile"), ("keyfile_password", "keyfile")):
-        if conf[option] is not None and conf[needed] is None:
-            raise ValueError(f"option {option}: set {needed}, too")
+    needs = (("password", "user"), ("keyfile", "certfile"), ("keyfile_password", "keyfile"))
+    check_together(conf, OPTIONS, conf["use_ssl"], *needs)
 
 
 def _with_port(conf: Settings) -> str:
@@ -207,9 +197,9 @@ def _with_port(conf: Settings) -> str:
 
 
 def make_client(conf: Settings) -> KazooClient:
-    """A client that is not started.
+    """Return a client, not started.
 
-    :raises ConnectionFailure: a file is missing, of which kazoo would say that no server answers.
+    :raises ConnectionFailure: a file is missing. kazoo would report that no server answers.
     """
     for option in ("ca", "certfile", "keyfile"):
         if conf[option] is not None and not Path(conf[option]).exists():
@@ -224,7 +214,7 @@ def make_client(conf: Settings) -> KazooClient:
         for name in ("connection_retry", "command_retry")
     }
     return KazooClient(
-        # Not with the chroot, which may have to be made: it is part of the board's own paths.
+        # Without the chroot, which may have to be created: it is part of the board's own paths.
         hosts=_with_port(conf),
         timeout=conf["claim_ttl"],
         handler=handler,
@@ -235,5 +225,5 @@ def make_client(conf: Settings) -> KazooClient:
         randomize_hosts=conf["randomize_hosts"],
         logger=KAZOO_LOG,
         **retries,
-        **{name: conf[name] for name in ("use_ssl", *_TLS)},
+        **{name: conf[name] for name in TLS},
     )

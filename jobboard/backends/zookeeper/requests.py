@@ -3,7 +3,8 @@
 Both reach kazoo by ``KazooClient._call``, which is not public: hence the upper bound on kazoo's version.
 
 - kazoo has no multiRead. Twelve reads take 0.3 ms this way, and 0.7 ms by ``get_async`` and ``get_children_async``.
-- kazoo's transactions take 4.6 µs of CPU for each operation, and 1.4 µs this way: a post of 100 jobs has 400.
+- kazoo's transactions take 4.6 µs of CPU for each operation, and 1.4 µs this way. With them a post costs 1.3 times as
+  much CPU, a claim with its end 1.3 times, and both in batches of 100 1.3 and 1.4 times.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _number: Callable[[int], bytes] = int_struct.pack
 
 
 class ZnodeOp(NamedTuple):
-    """One operation of a multi. ``kind``: its header, as it is sent. ``version``: -1 for any."""
+    """An operation of a multi. ``kind``: its header, as it is sent. ``version``: -1 for any."""
 
     kind: bytes
     path: str
@@ -76,7 +77,7 @@ def check(path: str, version: int = -1) -> ZnodeOp:
 
 
 class MultiRefused(Exception):
-    """A multi was not carried out because of its operation number ``index``."""
+    """A multi that did nothing, because of its operation number ``index``."""
 
     def __init__(self, index: int, error: Exception) -> None:
         super().__init__(index, error)
@@ -85,7 +86,7 @@ class MultiRefused(Exception):
 
 
 class ServerRequest:
-    """One request, as kazoo's own are."""
+    """A request in the form of kazoo's own."""
 
     def __init__(self, kind: int, parts: Sequence[bytes]) -> None:
         self.type, self._payload = kind, b"".join((*parts, _END))

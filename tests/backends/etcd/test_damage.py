@@ -27,7 +27,7 @@ def test_a_damaged_record_is_passed_over(make_board: Callable[..., Any]) -> None
     assert lost.uuid == first.uuid
     assert "can't be decoded" in lost.error
     other.purge(lost)
-    assert list(other.engine.examine()) == []
+    assert list(other.engine.raw.examine()) == []
 
 
 def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., Any]) -> None:
@@ -63,7 +63,7 @@ def test_nothing_is_claimed_past_a_gate_that_is_none(make_board: Callable[..., A
         for verb in (each.paused, lambda each=each: each.claim_next("anna")):
             with pytest.raises(JobFailure, match="gate/rules is damaged"):
                 verb()
-    [oddity] = board.engine.examine()
+    [oddity] = board.engine.raw.examine()
     assert driver_of(board)._key(GATE_PATH) in oddity.place
     write(board, GATE_PATH, None)
     assert other.claim_next("anna") == job

@@ -51,7 +51,7 @@ def test_a_claim_is_not_made_under_a_lease_that_is_gone(make_board: Callable[...
     revoke(board)
     second = take(board)
     assert other.find_owner(second) == "anna"
-    assert {first.claim.token, second.claim.token} == {job._record.token for job in (first, second)}
+    assert {first.claim.token, second.claim.token} == {job.record.token for job in (first, second)}
 
 
 def test_a_closed_board_leaves_no_lease(make_board: Callable[..., Any]) -> None:

@@ -45,7 +45,7 @@ def test_a_hundred_claims_in_a_hundred_scopes(alone: tuple[Any, FaultyProxy], mo
     assert board.claim_many("anna", 100) == []
     board.consume_many(held[:50], "anna")
     assert board.claim_many("anna", 100) == jobs[100:150]
-    assert list(board.engine.examine()) == []
+    assert list(board.engine.raw.examine()) == []
 
 
 def test_a_long_list_of_claims(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_the_end_of_a_lease_frees_its_slots(board: Any, other: Any) -> None:
     revoke(board)
     assert waiter.wait() == first
     # It comes too late: the slot is another's.
-    board._renew_held(board._session)
+    board.claims.beat()
     assert held.claim.lost
     assert other.claim_next("bert") is None
     other.consume(first, "bert")
@@ -104,7 +104,7 @@ def test_a_claim_whose_slot_is_taken_is_not_revived_by_a_beat(board: Any, other:
     held, second = take(board), board.post("mail", priority="HIGH")
     revoke(board)
     assert take(other, "bert") == second
-    board._renew_held(board._session)
+    board.claims.beat()
     assert held.claim.lost
     assert other.find_owner(first) is None
 

@@ -36,7 +36,7 @@ def unopened(uri: str) -> EtcdDriver:
         ({"ca": "/ca.pem"}, "option ca: set use_ssl=true, too"),
         ({"password": "x"}, "option password: set user, too"),
         ({"user": "x"}, "option user: set password, too"),
-        ({"use_ssl": True, "certfile": "/c"}, "set both, or none"),
+        ({"use_ssl": True, "certfile": "/c"}, "option certfile: set keyfile, too"),
         ({"endpoint": "x"}, "has no option 'endpoint'"),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_uri_says_it_all() -> None:
     driver = unopened("etcd://anna:secret@one:1,[::1]:2,three/services/jobs?port=7")
     assert driver._link._members == [("one", 1), ("::1", 2), ("three", 7)]
     assert driver._conf["namespace"] == "services/jobs"
-    assert "secret" not in repr(board.engine) + repr(driver._conf)
+    assert "secret" not in repr(board.engine.raw) + repr(driver._conf)
 
 
 def test_the_protocol_beside_the_scheme(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
@@ -69,7 +69,7 @@ def test_a_board_that_is_not_there(board_conf: dict[str, Any], make_board: Calla
     with pytest.raises(JobFailure, match="boards there: 'picture'; `jobboard setup` creates it"):
         make_board("pictures", auto_setup=False)
     board = jobboard.fetch("pictures", board_conf)
-    board.engine.setup()
+    board.engine.raw.setup()
     assert set(make_board("pictures", auto_setup=False).engine.boards(10)) == {"picture", "pictures"}
 
 
@@ -128,7 +128,7 @@ def test_users(guarded: Etcd) -> None:
         job = board.post("resize")
         assert board.claim_next("anna") == job
         # A token that the server has forgotten is replaced, without a word.
-        link_of(board)._login.token = "stale.1"
+        link_of(board)._token = "stale.1"
         board.consume(job, "anna")
         board.post("resize")
         # Nor is more asked for where there is much to compare.

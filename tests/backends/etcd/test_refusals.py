@@ -41,6 +41,34 @@ def test_what_may_not_be_given_back_comes_back_once_it_may(guarded: Etcd, caplog
         assert root.find_owner(held) == "anna"
 
 
+def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
+    guarded: Etcd, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def uri(user: str) -> str:
+        return guarded.uri.replace("//", f"//{user}@") + "/jobs"
+
+    with jobboard.backend("board", uri("anna:annapw")) as board, jobboard.backend("board", uri("root:rootpw")) as root:
+
+        def permit(kind: str) -> None:
+            link_of(root).call("/v3/auth/role/grant", json.dumps({"name": "anna", "perm": permission(kind)}))
+
+        runs = []
+
+        def work(job: jobboard.Job) -> None:
+            permit("READ")
+            runs.append(job)
+
+        job = board.post("resize")
+        conductor = start(Conductor("anna", board, work))
+        eventually(lambda: "may not finish" in caplog.text)
+        assert root.get(job.uuid).seen_state == CLAIMED
+        permit("READWRITE")
+        eventually(lambda: conductor.tally.consumed)
+        assert runs == [job]
+        conductor.stop()
+        assert conductor.wait(30)
+
+
 class Busy:
     """The answers of a member that is behind with what it was asked to change; such a one refuses ``times`` more."""
 

@@ -81,11 +81,11 @@ def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callab
     board.post_many([Posting("resize")] * 200)
     jobs = board.claim_many("anna", 200)
     counter = proxy.counter(POST)
-    board._renew_held(board._session)
+    board.claims.beat()
     assert counter.count == 2
     other = make_board()
     other.release(other.get(jobs[7].uuid))
-    board._renew_held(board._session)
+    board.claims.beat()
     assert [job for job in jobs if job.claim.lost] == [jobs[7]]
 
 
@@ -121,7 +121,7 @@ def test_as_many_as_one_call_may_have_are_posted_at_once(private_board: Callable
         board.consume_many(held, "anna")
     assert board.job_count == 0
     assert board.post("again", key="k7") not in jobs
-    assert list(board.engine.examine()) == []
+    assert list(board.engine.raw.examine()) == []
 
 
 def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(

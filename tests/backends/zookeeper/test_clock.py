@@ -1,8 +1,11 @@
 """Handles know the server's clock within bounds. Those may delay the end of a lease, and never cause it."""
 
+from collections.abc import Callable
+
 import pytest
 
 from jobboard.board import JobBoard
+from jobboard.states import UNCLAIMED
 from jobboard.testing.conformance.support import LONG, SHORT, record_of, take, until_free
 from tests.backends.zookeeper.inside import driver_of
 
@@ -20,7 +23,7 @@ def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: J
     """Though its holder took the server's time for an earlier one."""
     job = board.post("resize")
     lag(board, 5)
-    before = driver_of(other)._asked()
+    before = driver_of(other).now(exact=True)
     board.claim(job, "anna", LONG)
     record = record_of(other, job)
     assert record is not None
@@ -34,6 +37,20 @@ def test_one_who_lags_takes_a_lapsed_job_later_and_not_never(board: JobBoard, ot
     board.claim(job, "anna", SHORT)
     until_free(board, job)
     assert take(other, "bert", timeout=LONG) == job
+
+
+def test_one_who_lags_sees_a_lapse_that_another_has_seen(board: JobBoard, other: JobBoard) -> None:
+    job = board.post("resize", key="k")
+    board.claim(job, "anna", SHORT)
+    until_free(board, job)
+    looks: list[Callable[[], bool]] = [
+        lambda: other.get(job.uuid).seen_state == UNCLAIMED,
+        lambda: other.stats().unclaimed == 1,
+        lambda: other.post("resize", key="k", on_key="replace").replaced,
+    ]
+    for look in looks:
+        lag(other, 5)
+        assert look()
 
 
 def test_bounds_narrow_with_each_change(board: JobBoard) -> None:

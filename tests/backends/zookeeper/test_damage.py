@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.engine import calls
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG, Waiter, take
+from jobboard.testing.conformance.support import LONG, take
 from jobboard.testing.conformance.wire import QUIET
 from tests.backends.zookeeper.inside import connection_of, driver_of, path_of, root_of
 
@@ -29,15 +30,33 @@ def sent(board: Any) -> int:
 
 
 class TestWhatABoardHas:
-    @pytest.mark.parametrize(
-        "name",
-        ["bell", "clock", "next", "alive", "job", "side", "ready", "live", "timed", "trash", "kept", "holders"],
-    )
-    def test_is_made_anew(self, make_board: Any, caller: KazooClient, name: str) -> None:
+    @pytest.mark.parametrize("name", ["job", "side", "ready", "live", "timed", "trash", "kept", "holders"])
+    def test_a_folder_is_made_anew(self, make_board: Any, caller: KazooClient, name: str) -> None:
         board = make_board(claim_ttl=QUIET)
         board.consume(take(board) if board.post("first") else None, "anna")
         path = f"{root_of(board)}/{name}"
         caller.delete(path, recursive=True) if caller.exists(path) else None
+        self.use(board)
+
+    @pytest.mark.parametrize("name", ["bell", "clock", "next", "alive"])
+    def test_connect_makes_what_every_board_has(self, make_board: Any, caller: KazooClient, name: str) -> None:
+        board = make_board(claim_ttl=QUIET)
+        first = board.post("first")
+        caller.delete(f"{root_of(board)}/{name}", recursive=True)
+        # What the handle remembers would do for a while.
+        driver = driver_of(board)
+        driver._clock, driver._counter, driver._session = ClockBounds(), None, None
+        with pytest.raises(JobFailure, match=rf"has lost {name}.*; connect\(\) again"):
+            board.claim(board.post("second"), "anna")
+        board.close()
+        board.connect()
+        assert take(board) == first
+        board.consume(first, "anna")
+        while second := board.claim_next("anna"):
+            board.consume(second, "anna")
+        self.use(board)
+
+    def use(self, board: Any) -> None:
         before = sent(board)
         job = board.post("resize", key="k", max_attempts=3)
         assert list(board.iterjobs()) == [job]
@@ -55,13 +74,6 @@ class TestWhatABoardHas:
         board.purge(other)
         assert other.state == TRASHED
         assert sent(board) - before < 400
-
-    def test_a_waiter_survives_it(self, make_board: Any, caller: KazooClient) -> None:
-        board, other = make_board(), make_board()
-        waiter = Waiter(board, lambda: board.claim_next("anna", timeout=LONG))
-        caller.delete(f"{root_of(board)}/bell/jobs")
-        job = other.post("resize")
-        assert waiter.wait() == job
 
     def test_a_whole_board(self, make_board: Any, caller: KazooClient) -> None:
         board = make_board(retry_for=0)
@@ -128,7 +140,7 @@ class TestAlwaysRefused:
 
     def test_give_back(self, board: Any) -> None:
         token = take(board).claim.token
-        self.refused(board, lambda: board.engine._keeper._give_back(self.job.uuid, token))
+        self.refused(board, lambda: board.engine.raw._keeper._give_back(self.job.uuid, token))
 
     def test_claim_next(self, board: Any) -> None:
         """It neither passes the job over nor says that there is none."""
@@ -230,6 +242,6 @@ def test_nothing_is_claimed_past_a_gate_that_is_none(make_board: Any, caller: Ka
         for verb in (each.paused, lambda each=each: each.claim_next("anna")):
             with pytest.raises(JobFailure, match="gate/rules is damaged"):
                 verb()
-    assert [oddity.place for oddity in board.engine.examine()] == [path]
+    assert [oddity.place for oddity in board.engine.raw.examine()] == [path]
     caller.delete(path, recursive=True)
     assert other.claim_next("anna") == job

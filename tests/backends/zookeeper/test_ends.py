@@ -102,7 +102,7 @@ def test_a_client_that_has_given_up_is_replaced(private_board: Any) -> None:
         eventually(lambda: "connection_retry" in failure_of(lambda: board.claim_next("anna")), 20)
         assert not board.connected
     private_board.server.start()
-    board._session._retry_for = 20
+    board.engine.retry_for = 20
     assert take(board).name == "resize"
     assert board.connected
     assert connection_of(board).open() is not old
@@ -119,7 +119,7 @@ def test_the_heartbeat_replaces_a_client_that_has_given_up(private_board: Any) -
     private_board.server.kill()
     old._connection._connection_routine.join(20)
     private_board.server.start()
-    eventually(lambda: board._session.beat_soon() or board.connected, 20)
+    eventually(lambda: board.claims.beat_soon() or board.connected, 20)
     assert not taken.claim.lost
     board.consume(taken, "anna")
     assert job.state == COMPLETE
@@ -138,18 +138,14 @@ def test_a_claim_of_the_session_before_goes_over_to_the_new_one(private_board: A
     old._stopped.set()
     old._connection._socket.shutdown(socket.SHUT_RDWR)
     old._connection._connection_routine.join(20)
-    eventually(lambda: board._session.beat_soon() or connection.session_id not in (None, before), 20)
+    eventually(lambda: board.claims.beat_soon() or connection.session_id not in (None, before), 20)
     eventually(lambda: owner_of(other, job) == connection.session_id != before, 20)
     assert record_of(other, job).token == taken.claim.token
     assert not taken.claim.lost
     board.consume(taken, "anna")
 
 
-def test_several_threads_meet_a_client_that_is_just_starting(
-    private_board: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Nor does a client come to ask how far a server is that needs longer to start.
-    monkeypatch.setattr("jobboard.backends.zookeeper.connection._REFUSED_FOR", 600.0)
+def test_several_threads_meet_a_client_that_is_just_starting(private_board: Any) -> None:
     board = private_board(claim_ttl=5, retry_for=10, connection_retry=GIVES_UP, timeout=3)
     jobs = board.post_many([{"name": "resize"}] * 8)
     old = connection_of(board).open()
@@ -227,7 +223,7 @@ def test_a_session_that_ends_during_a_change(
         return original(connection, ops)
 
     # No beat comes in between: it would take up the claim again.
-    monkeypatch.setattr(board._session, "beat_soon", lambda: None)
+    monkeypatch.setattr(board.engine.raw.life, "beat_soon", lambda: None)
     monkeypatch.setattr(Connection, "commit", commit)
     if verb == "claim":
         job = take(board)

@@ -1,6 +1,5 @@
 """How a connection waits for its sockets."""
 
-import select
 import socket
 from collections.abc import Iterator
 
@@ -27,13 +26,6 @@ def test_what_can_be_read_and_what_can_be_written(pair: Pair) -> None:
     other.send(b"x")
     assert found([one, other], [], [], 10) == ([one], [], [])
     assert found([one], [one], [], None) == ([one], [one], [])
-
-
-def test_a_system_without_poll(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(select, "poll")
-    one, other = pair
-    other.send(b"x")
-    assert PollingHandler().select([one, other], [], [], 10) == ([one], [], [])
 
 
 def test_nothing_in_time(pair: Pair) -> None:

@@ -13,7 +13,6 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import jobboard
 from jobboard import codec
-from jobboard.backends.zookeeper.clients import seen_by
 from jobboard.engine import Mark, Side, Stale
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.job import Entity, Posting, boottime
@@ -21,7 +20,6 @@ from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, EventLog, replaced, take
-from jobboard.testing.faults import FaultyProxy
 from jobboard.testing.puppet import Puppet
 from tests.backends.zookeeper.inside import connection_of, path_of
 from tests.backups import Backup
@@ -81,7 +79,7 @@ def test_a_lost_claim_of_a_session_that_survives_is_given_free(private_board: An
     taken = take(board)
     assert claim_there(other, job)
     board._claim_lost(taken.claim)  # as the timer does, in a session that lives on
-    board._session.let_go(taken.claim)
+    board.claims.let_go(taken.claim)
     again = take(other, "bert", timeout=10)
     assert again == job
     with pytest.raises(ClaimLost):
@@ -113,7 +111,7 @@ def test_a_lost_claim_that_was_extended_after_all_stays(private_board: Any) -> N
     board, other = private_board(claim_ttl=20), private_board()
     job = board.post("resize")
     taken = take(board)
-    keeper = board.engine._keeper
+    keeper = board.engine.raw._keeper
     keeper._forsaken.add((job.uuid, taken.claim.token))
     board.extend(taken, "anna")
     keeper._free(job.uuid, taken.claim.token)
@@ -127,8 +125,8 @@ def test_freeing_never_hits_a_later_claim(private_board: Any) -> None:
     taken = take(board)
     other.release(other.get(job.uuid))
     again = take(board)
-    board.engine._keeper.forsake(job.uuid, taken.claim.token)
-    eventually(lambda: not board.engine._keeper._forsaken)
+    board.engine.raw._keeper.forsake(job.uuid, taken.claim.token)
+    eventually(lambda: not board.engine.raw._keeper._forsaken)
     assert claim_there(other, job)
     board.consume(again, "anna")
 
@@ -138,13 +136,13 @@ def test_a_claim_taken_by_another_after_expiry_is_lost(private_board: Any, expir
     job = board.post("resize")
     claim = board.claim(job, "anna")
     events = EventLog(board, "LOST")
-    board._session.let_go(claim)  # so that no beat revives it first
+    board.claims.let_go(claim)  # so that no beat revives it first
     waiter = Background(lambda: other.claim_next("anna", timeout=20))
     expire(board)
     taken = waiter.wait(20)
     assert taken == job
-    board._session.hold(claim)
-    board._session.beat_soon()
+    board.claims.hold(claim)
+    board.claims.beat_soon()
     events.expect(job, "LOST")
     with pytest.raises(ClaimLost):
         board.consume(job, "anna")  # the same who
@@ -265,10 +263,10 @@ def test_a_claim_of_a_request_that_was_carried_out_late_is_given_back(private_bo
     """kazoo keeps what it could not send: it may be carried out when the caller has long been told of a failure."""
     board, other = private_board(claim_ttl=30, retry_for=0), private_board()
     job = board.post("resize")
-    nonce = Nonce(board._session.handle, 77, 1)
-    taken = board.engine.take("anna", 1, None, None, codec.VERSION, nonce)
+    nonce = Nonce(board.engine.handle, 77, 1)
+    taken = board.engine.raw.take("anna", 1, None, None, codec.VERSION, nonce)
     assert taken.records[0].uuid == job.uuid
-    board.engine.doubt(nonce)  # as if nobody had heard of it
+    board.engine.raw.doubt(nonce)  # as if nobody had heard of it
     again = take(other, "bert", timeout=10)
     assert again == job
     assert again.attempts == 1  # that one did not count
@@ -303,11 +301,11 @@ def test_a_claim_whose_call_came_to_another_end_is_given_back(private_board: Any
 def test_a_request_that_nobody_waits_for_any_longer_is_refused(private_board: Any) -> None:
     board = private_board(claim_ttl=30)
     job = board.post("resize")
-    nonce = Nonce(board._session.handle, 77, 1)
+    nonce = Nonce(board.engine.handle, 77, 1)
     store = board.engine.store
     late = Mark(Side("answer", f"{nonce.handle}:77", None, None, None), b"late")  # with what the first try knew
-    board.engine.doubt(nonce)
-    eventually(lambda: not board.engine._keeper._doubted)
+    board.engine.raw.doubt(nonce)
+    eventually(lambda: not board.engine.raw._keeper._doubted)
     with pytest.raises(Stale):
         store.commit([], [late])
     assert job.state == UNCLAIMED
@@ -328,62 +326,19 @@ def test_a_paused_server_in_the_middle_of_claims_strands_no_job(private_board: A
     eventually(lambda: served.update(job.uuid for job in other.claim_many("bert", 20)) or len(served) >= rest)
 
 
-def test_a_session_outlives_servers_that_have_forgotten_nothing(
-    private_board: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though new clients, which look how far the servers have come, are there before it."""
-    monkeypatch.setattr("jobboard.backends.zookeeper.connection._REFUSED_FOR", 0.01)
+def test_a_session_outlives_servers_that_have_forgotten_nothing(private_board: Any) -> None:
     board = private_board(claim_ttl=40)
     job = board.post("resize")
     claim = board.claim(job, "anna")
     connection = connection_of(board)
     session = connection.session_id
     private_board.server.kill()
-    eventually(lambda: connection._probing)
+    eventually(lambda: not board.connected)
     private_board.server.start()
     eventually(lambda: board.connected)
     assert connection.session_id == session
     board.extend(job, "anna")
     assert not claim.lost
-
-
-def test_a_session_outlives_a_second_interruption_while_another_client_looks(
-    make_board: Any, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the board has seen in between is newer than what that client has seen."""
-    host, _, number = address.partition(":")
-    with FaultyProxy(host, int(number)) as proxy:
-        board, other = make_board(board=f"zookeeper://{proxy.host}:{proxy.port}", claim_ttl=40), make_board()
-        claim = board.claim(board.post("resize"), "anna")
-        connection = connection_of(board)
-        session, first = connection.session_id, connection._latest
-        looked: list[int] = []
-
-        def interrupt() -> None:
-            proxy.refuse()
-            proxy.cut()
-
-        def look(*args: Any) -> int:
-            seen = seen_by(*args)
-            if not looked:
-                proxy.restore()
-                eventually(lambda: board.connected)
-                other.post("resize")
-                board.post("resize")
-                interrupt()
-                eventually(lambda: not board.connected)
-            looked.append(seen)
-            return seen
-
-        monkeypatch.setattr("jobboard.backends.zookeeper.connection.seen_by", look)
-        monkeypatch.setattr("jobboard.backends.zookeeper.connection._REFUSED_FOR", 0.01)
-        connection._make = lambda: KazooClient(address)
-        interrupt()
-        eventually(lambda: len(looked) > 1 or connection._latest is not first)
-        proxy.restore()
-        eventually(lambda: board.connected)
-        assert connection.session_id == session
-        claim.extend()
 
 
 def test_a_callers_client_that_older_servers_refuse_is_named(private_board: Any, tmp_path: Path) -> None:
