@@ -1,11 +1,13 @@
-"""Claiming for rows of one's own SQLAlchemy models.
+"""Claims on rows of the user's SQLAlchemy models.
 
-:class:`Claimable` makes rows claimable, :class:`StatusTracker` tracks each through pending, in progress, failed,
-succeeded and ignored. Both work on sessions and engines, sync and async.
+:class:`Claimable` makes rows claimable. :class:`StatusTracker` takes each row through the statuses of a job: pending,
+in progress, failed, succeeded and ignored. Both work on sessions and engines, sync and async.
 """
 
-from jobboard.orm.acquiring import Batch
+from jobboard.orm.acquisition import Acquisition, Moment
+from jobboard.orm.batch import Batch
 from jobboard.orm.claimable import Claimable
+from jobboard.orm.claims import Reacquired
 from jobboard.orm.errors import (
     JobAlreadySucceededError,
     JobExecutionError,
@@ -15,9 +17,7 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.holding import Acquisition, Moment
 from jobboard.orm.tracker import StatusTracker, Updates
-from jobboard.orm.verbs import Reacquired
 from jobboard.sql.expressions import Exact
 
 __all__ = [

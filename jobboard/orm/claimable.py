@@ -1,32 +1,31 @@
-"""A mixin that makes the rows of any mapped class claimable."""
+"""Claimable: a mixin whose rows are acquired by one process at a time, for a limited time."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
 from typing import Any, ClassVar, Self, cast, overload
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, Mapper, mapped_column
 from sqlalchemy.orm.util import object_state
 
 from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost
-from jobboard.orm import verbs
-from jobboard.orm.acquiring import Batch, acquiring
-from jobboard.orm.holding import Acquisition, Moment
+from jobboard.orm.acquisition import Acquisition, Moment
+from jobboard.orm.batch import Batch, acquiring
+from jobboard.orm.claims import HELD, Reacquired, RowClaims, Wanted, acquired, hold_of, lease_of
 from jobboard.orm.rows import Fenced, lost_error
 from jobboard.orm.sessions import Async, Scope, Sync, run
-from jobboard.orm.verbs import Reacquired
 from jobboard.sql.expressions import Exact
+from jobboard.sql.lease import RowLease, Term
 
 Where = sa.SQLColumnExpression[bool] | Sequence[sa.SQLColumnExpression[bool]]
 Order = sa.SQLColumnExpression[Any]
 
 
 class Claimable(Fenced):
-    """Mix it into a mapped class, and its rows can be acquired: each by one process at a time, for a limited time.
+    """A mixin for a mapped class, whose rows can be acquired: each by one process at a time, for a limited time.
 
     ::
 
@@ -41,27 +40,27 @@ class Claimable(Fenced):
                 picture.done = True
                 pictures.session.commit()
 
-    **Sessions.** Each verb takes a ``Session``, an ``Engine``, or their async kin, and with these it is awaited. If the
-    session is in a transaction the verb takes part in it: the caller commits, and errors of the database's are the
-    caller's, too. Otherwise the verb has a short transaction of its own, at READ COMMITTED, which it commits and
-    repeats on deadlocks. What is loaded stays loaded then, so that looking at a row begins no transaction.
+    **Sessions.** Each verb takes a ``Session``, an ``Engine``, or an async one, with which the verb is awaited. If the
+    session is in a transaction, the verb takes part in it: the caller commits, and handles errors of the database.
+    Otherwise the verb has a short transaction of its own, at READ COMMITTED, which it commits and repeats on deadlocks.
+    Objects stay loaded then, so that looking at a row begins no transaction.
 
-    **The fence.** An object that was acquired remembers the token of that, see :attr:`acquisition`. When it is written
-    or deleted through the ORM once another has acquired its row, or it was given back by name, ``ClaimLost`` is raised
-    and nothing is written. Objects that were not acquired are written as ever.
+    **The fence.** An acquired object remembers its fencing token, see :attr:`acquisition`. Once another has acquired
+    its row, or it was given back by name, a flush that would write or delete the object raises ``ClaimLost`` and writes
+    nothing. Objects that were not acquired are written as usual.
 
-    The times are the database's. ``acquired_until`` in the past means that anybody may acquire the row.
+    Times are the database's. Anybody may acquire a row whose ``acquired_until`` is in the past.
     """
 
     acquire_limit: ClassVar[int | None] = 100
-    """How many rows to acquire at most, unless the call says otherwise. Set it on a class of yours, or on
-    ``Claimable`` for all; None on a class: as on ``Claimable``, and there: 100."""
+    """The most rows that a call without ``limit`` acquires. Set it on a class of yours, or on ``Claimable`` for all
+    classes. None on a class stands for the value of ``Claimable``, and there for 100."""
 
     acquire_timeout: ClassVar[float | None] = 600
-    """For how many seconds, unless the call says otherwise. Set it on a class of yours, or on ``Claimable`` for all;
-    None on a class: as on ``Claimable``, and there: 600."""
+    """The seconds for which a call without ``timeout`` acquires rows. Set it on a class of yours, or on ``Claimable``
+    for all classes. None on a class stands for the value of ``Claimable``, and there for 600."""
 
-    # Without annotations, which a mapped dataclass takes from none but dataclasses.
+    # A mapped dataclass takes annotated columns only from dataclasses.
     acquired_by = cast("Mapped[str | None]", mapped_column(Exact(255), nullable=True, default=None, index=True))
     acquired_at = cast("Mapped[datetime.datetime | None]", mapped_column(Moment, nullable=True, default=None))
     acquired_until = cast("Mapped[datetime.datetime | None]", mapped_column(Moment, nullable=True, default=None))
@@ -71,7 +70,7 @@ class Claimable(Fenced):
     def acquisition(self) -> Acquisition | None:
         """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
         acquired, or was given back."""
-        held: Acquisition | None = object_state(self).info.get(verbs.HELD)
+        held: Acquisition | None = object_state(self).info.get(HELD)
         return held
 
     # fmt: off
@@ -98,22 +97,23 @@ class Claimable(Fenced):
         timeout: float | None = None,
         acquired_at: datetime.datetime | None = None,
     ) -> list[Self] | Awaitable[list[Self]]:
-        """Acquire the first rows that nobody has, or whose time is up.
+        """Acquire the first rows that nobody holds, or whose time is up.
 
-        :param who: shown in ``acquired_by``. Workers that share a name also share what they give back by name.
-        :param where: which rows; any condition on this class, or a list of them that must all be true; others' tables
-            in ``exists()``. It is not asked again afterwards.
-        :param order_by: which first; by the primary key unless given.
-        :param limit: how many at most; :attr:`acquire_limit` unless given.
-        :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
-        :param acquired_at: an aware time to count from, instead of the database's.
-        :returns: these rows and no others, in order; none where there is nothing.
-        :raises ValueError: a condition on another table, an ``acquired_at`` that knows no time zone, a limit below 1, a
-            timeout that is not positive, a ``who`` that is empty or too long.
-        :raises TypeError: an argument of a wrong type; a class whose rows lie in several tables.
+        :param who: the worker's name, for ``acquired_by``. Workers that share a name also give back each other's rows
+            by that name.
+        :param where: a condition on this class, or a list of conditions that must all be true. A condition on another
+            table goes into ``exists()``. No condition is checked again later.
+        :param order_by: the order of the rows; by the primary key unless given.
+        :param limit: the most rows; :attr:`acquire_limit` unless given.
+        :param timeout: the seconds; :attr:`acquire_timeout` unless given.
+        :param acquired_at: the begin, an aware time; the database's time unless given.
+        :returns: the rows that this call acquired, in order; an empty list if there are none.
+        :raises ValueError: a condition is on another table, ``acquired_at`` has no time zone, the limit is below 1, the
+            timeout is not positive, or ``who`` is empty or too long.
+        :raises TypeError: an argument has a wrong type, or the rows of the class lie in several tables.
         """
         wish = cls._wish(who, where, order_by, limit, timeout, acquired_at)
-        return run(session, cls, lambda session: verbs.acquire(session, cls, wish))
+        return run(session, cls, lambda session: RowClaims(session, cls).acquire(wish))
 
     @classmethod
     def acquiring(
@@ -126,22 +126,22 @@ class Claimable(Fenced):
         limit: int | None = None,
         timeout: float | None = None,
     ) -> Scope[Batch[Self]]:
-        """Acquire rows for a block, ``with`` or ``async with``; or for each call of the function that it decorates.
+        """Acquire rows for a block, ``with`` or ``async with``, or for each call of a function that this decorates.
 
-        They are renewed behind it, every third of the timeout, and given back at its end. What the session has not
-        committed by then is committed along, or rolled back when the block raises. Each row tells in
-        ``row.acquisition.lost`` whether it was lost meanwhile, the batch in ``batch.lost`` which ones. Writing to such
-        a row raises ``ClaimLost``, and so does the end of the block.
+        The rows are renewed in the background, every third of the timeout, and given back at the end of the block. The
+        end commits the open changes of the session, or rolls them back if the block raises. ``row.acquisition.lost``
+        tells whether a row was lost meanwhile, and ``batch.lost`` lists the lost rows. A write to a lost row raises
+        ``ClaimLost``, and so does the end of the block.
 
-        The session must not be in a transaction yet. Arguments are those of :meth:`acquire`.
+        The session must not be in a transaction yet. The arguments are those of :meth:`acquire`.
 
-        :raises ClaimLost: at the end of the block: some were lost; what became of the others stands.
-        :raises ValueError, TypeError: as of :meth:`acquire`; at the begin of the block also where there is but one
-            connection, as on an SQLite in memory, or ``with`` was written for ``async with``, or the other way round.
+        :raises ClaimLost: at the end of the block: some rows were lost; the others were given back.
+        :raises ValueError, TypeError: as :meth:`acquire`; at the begin of the block also if there is only one
+            connection, as on an SQLite in memory, or ``with`` stands for ``async with``, or the other way round.
         :raises sqlalchemy.exc.InvalidRequestError: at the begin of the block: the session is in a transaction.
         """
         wish = cls._wish(who, where, order_by, limit, timeout, None)
-        return Scope(session, lambda session: acquiring(session, cls, wish))
+        return Scope(session, lambda session, users: acquiring(session, users, cls, wish))
 
     # fmt: off
     @overload
@@ -155,12 +155,12 @@ class Claimable(Fenced):
     def acquired(
         cls, session: Sync | Async, who: str, *, where: Where | None = None
     ) -> list[Self] | Awaitable[list[Self]]:
-        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since.
+        """Return all rows that are acquired under a name, also rows whose time is up and that nobody has taken since.
 
-        :raises ValueError: a condition on another table.
+        :raises ValueError: a condition is on another table.
         """
-        conditions = cls._conditions(where)
-        return run(session, cls, lambda session: verbs.acquired(session, cls, _name(who), conditions), reads=True)
+        name, conditions = codec.check_text("who", who), cls._conditions(where)
+        return run(session, cls, lambda session: acquired(session, cls, name, conditions), reads=True)
 
     # fmt: off
     @overload
@@ -182,24 +182,18 @@ class Claimable(Fenced):
         timeout: float | None = None,
         acquired_at: datetime.datetime | None = None,
     ) -> Reacquired | Awaitable[Reacquired]:
-        """Hold on to rows for another timeout, from now on.
+        """Hold rows for another timeout, from now on.
 
-        :param rows: which; without it all that are acquired under the name, and all that objects of the session were
-            acquired under it.
-        :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
-        :raises JobFailure: one of the rows was acquired under another name.
-        :raises TypeError: one of them is no object of this class.
-        :raises ValueError: one of them has not been stored; a time or a timeout as :meth:`acquire` refuses it.
+        :param rows: the rows; all rows that are acquired under the name, in the table and by objects of the session,
+            unless given.
+        :returns: the rows that were ``kept``, and the rows that were ``lost``: others have them, or they were given
+            back.
+        :raises JobFailure: a row was acquired under another name.
+        :raises TypeError: a row is no object of this class.
+        :raises ValueError: a row has not been stored; a time or a timeout that :meth:`acquire` refuses.
         """
-        work = partial(
-            verbs.reacquire,
-            model=cls,
-            who=_name(who),
-            rows=cls._rows(rows),
-            timeout=cls._timeout(timeout),
-            instant=_instant("acquired_at", acquired_at),
-        )
-        return run(session, cls, work)
+        chosen, term = cls._rows(rows), cls._term(who, timeout, acquired_at)
+        return run(session, cls, lambda session: RowClaims(session, cls).reacquire(chosen, term))
 
     # fmt: off
     @overload
@@ -215,16 +209,15 @@ class Claimable(Fenced):
     def unacquire(
         cls, session: Sync | Async, who: str, rows: Iterable[Self] | None = None, *, where: Where | None = None
     ) -> int | Awaitable[int]:
-        """Give rows back: these, or all that are acquired under the name.
+        """Give rows back, or all rows that are acquired under the name.
 
-        :returns: how many; rows that were lost stay as they are.
-        :raises JobFailure: one of the rows was acquired under another name.
-        :raises TypeError: one of them is no object of this class.
-        :raises ValueError: one of them has not been stored; a condition on another table.
+        :returns: the number of rows. Lost rows stay as they are.
+        :raises JobFailure: a row was acquired under another name.
+        :raises TypeError: a row is no object of this class.
+        :raises ValueError: a row has not been stored, or a condition is on another table.
         """
-        chosen, conditions = cls._rows(rows), cls._conditions(where)
-        work = partial(verbs.unacquire, model=cls, who=_name(who), rows=chosen, where=conditions)
-        return run(session, cls, work)
+        name, chosen, conditions = codec.check_text("who", who), cls._rows(rows), cls._conditions(where)
+        return run(session, cls, lambda session: RowClaims(session, cls).unacquire(name, chosen, conditions))
 
     # fmt: off
     @overload
@@ -240,15 +233,14 @@ class Claimable(Fenced):
     def unacquire_timed_out(
         cls, session: Sync | Async, *, where: Where | None = None, now: datetime.datetime | None = None
     ) -> int | Awaitable[int]:
-        """Give back all rows whose time was up before now; acquire takes them anyway, this shows it in the table.
+        """Give back all rows whose time is up. :meth:`acquire` takes such rows anyway; this shows it in the table.
 
-        :param now: an aware time, instead of the database's.
-        :returns: how many.
-        :raises ValueError: a condition on another table; a time that knows no time zone.
+        :param now: an aware time; the database's time unless given.
+        :returns: the number of rows.
+        :raises ValueError: a condition is on another table, or ``now`` has no time zone.
         """
         conditions, instant = cls._conditions(where), _instant("now", now)
-        work = partial(verbs.unacquire_timed_out, model=cls, where=conditions, now=instant)
-        return run(session, cls, work)
+        return run(session, cls, lambda session: RowClaims(session, cls).unacquire_timed_out(conditions, instant))
 
     @classmethod
     def _conditions(cls, where: Where | None) -> tuple[Any, ...]:
@@ -284,36 +276,44 @@ class Claimable(Fenced):
         limit: int | None,
         timeout: float | None,
         acquired_at: datetime.datetime | None,
-    ) -> verbs.Wanted:
+    ) -> Wanted:
         order = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
-        most = arguments.limit(_first(limit, cls.acquire_limit, Claimable.acquire_limit, 100))
-        instant = _instant("acquired_at", acquired_at)
-        return verbs.Wanted(_name(who), cls._conditions(where), order, most, cls._timeout(timeout), instant)
+        most = arguments.limit(first_set(limit, cls.acquire_limit, Claimable.acquire_limit, 100))
+        return Wanted(cls._term(who, timeout, acquired_at), cls._conditions(where), order, most)
 
     @classmethod
-    def _timeout(cls, timeout: float | None) -> int:
-        seconds = _first(timeout, cls.acquire_timeout, Claimable.acquire_timeout, 600)
-        micros = arguments.micros("timeout", seconds, positive=True)
-        assert micros is not None
-        return micros
+    def _term(cls, who: str, timeout: float | None, acquired_at: datetime.datetime | None) -> Term:
+        seconds = first_set(timeout, cls.acquire_timeout, Claimable.acquire_timeout, 600)
+        return term_of(who, seconds, acquired_at)
 
-    def _hold(self) -> dict[str, Any] | None:
+    @staticmethod
+    def _lease(mapper: Mapper[Any]) -> RowLease:
+        return lease_of(mapper)
+
+    def _hold(self) -> tuple[str, int | None] | None:
         held = self.acquisition
-        return None if held is None else verbs.held_by(self, held.who)
+        return None if held is None else hold_of(self, held.who)
 
     def _lose(self) -> ClaimLost:
         assert self.acquisition is not None
-        self.acquisition.taken_away()
+        self.acquisition.lose()
         return lost_error([self])
 
 
-def _first(*settings: Any) -> Any:
-    """The first that says something."""
+def term_of(who: str, seconds: float, acquired_at: datetime.datetime | None) -> Term:
+    """Return the checked term of a lease.
+
+    :raises ValueError: the name is empty or too long, the seconds are not positive, or the time has no time zone.
+    :raises TypeError: an argument has a wrong type.
+    """
+    micros = arguments.micros("timeout", seconds, positive=True)
+    assert micros is not None
+    return Term(codec.check_text("who", who), micros, _instant("acquired_at", acquired_at))
+
+
+def first_set(*settings: Any) -> Any:
+    """Return the first setting that is not None."""
     return next(setting for setting in settings if setting is not None)
-
-
-def _name(who: str) -> str:
-    return codec.check_text("who", who)
 
 
 def _instant(what: str, value: datetime.datetime | None) -> int | None:

@@ -1,22 +1,22 @@
-"""What can be wrong with a job of a status tracker's."""
+"""Errors of tracked jobs."""
 
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 
 
 class JobExecutionError(JobFailure):
-    """The job could not be started, or not be finished."""
+    """The job could not be started or finished."""
 
 
 class JobLockedError(JobExecutionError, UnclaimableJob):
-    """Somebody else is working on the job."""
+    """Another worker has locked the job."""
 
 
 class JobIsNotReadyToStartError(JobExecutionError, UnclaimableJob):
-    """The job's status is none from which it may be started."""
+    """The job can't start from its status."""
 
 
 class JobAlreadySucceededError(JobIsNotReadyToStartError):
-    """The job is done."""
+    """The job has succeeded."""
 
 
 class JobIgnoredError(JobIsNotReadyToStartError):
@@ -24,8 +24,8 @@ class JobIgnoredError(JobIsNotReadyToStartError):
 
 
 class JobLostError(JobExecutionError, ClaimLost):
-    """The lock has expired and another has taken it; nothing was written."""
+    """The lock expired and another worker took it. Nothing was written."""
 
 
 class JobNotFoundError(NotFound, ValueError):
-    """There is no such job."""
+    """The job does not exist."""

@@ -1,8 +1,8 @@
-"""Sessions, engines and their async kin, and who owns the transaction.
+"""Sessions and engines, sync and async, and the owner of their transaction.
 
-A session that is in a transaction is taken as it is: what a verb does is part of that transaction, it is the caller's
-to commit, and nothing is repeated. A session that is in none, or an engine, gets a short transaction of the verb's own,
-which is committed before the verb returns and repeated while it loses against others.
+A verb takes part in the transaction of a session: the caller commits, and nothing is repeated. A session without a
+transaction, or an engine, gets a short transaction of the verb's own, which is committed before the verb returns, and
+repeated while it loses against other transactions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import sqlalchemy as sa
@@ -30,16 +29,16 @@ from jobboard.sql.dialects import Trouble, database
 from jobboard.sql.transactions import Transaction, begin_writing
 
 if TYPE_CHECKING:
-    # Importing it takes greenlet, which who is not async need not have.
+    # The import needs greenlet, which only users of async drivers have.
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
 
 T = TypeVar("T")
 
 Sync = Session | scoped_session[Any] | Engine
-"""What a verb works on."""
+"""The first argument of a verb."""
 
 Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncEngine"
-"""What a verb works on when it is awaited."""
+"""The first argument of a verb that is awaited."""
 
 Model = type[Any]
 
@@ -49,24 +48,18 @@ def run(target: Sync, model: Model, work: Callable[[Session], T], *, reads: bool
 @overload
 def run(target: Async, model: Model, work: Callable[[Session], T], *, reads: bool = ...) -> Awaitable[T]: ...
 def run(target: Sync | Async, model: Model, work: Callable[[Session], T], *, reads: bool = False) -> T | Awaitable[T]:
-    """Do ``work`` within the transaction of a session, or in one of its own.
+    """Do work within the transaction of a session, or in one of its own.
 
-    :param model: tells a session with several databases which one it is about.
-    :param reads: it only reads.
+    :param model: the class whose database a session with several databases uses.
+    :param reads: whether the work only reads.
     """
     session, ours = opened(target)
-    if not isinstance(session, Session):
-        return _run_async(session, ours, model, work, reads)
-    with _closing(session, ours):
-        return transact(session, model, work, reads=reads)
 
+    def within(session: Session) -> T:
+        with _closing(session, ours):
+            return transact(session, model, work, reads=reads)
 
-async def _run_async(session: AsyncSession, ours: bool, model: Model, work: Callable[[Session], T], reads: bool) -> T:
-    def both(sync: Session) -> T:
-        with _closing(sync, ours):
-            return transact(sync, model, work, reads=reads)
-
-    return await session.run_sync(both)
+    return within(session) if isinstance(session, Session) else session.run_sync(within)
 
 
 @contextlib.contextmanager
@@ -79,17 +72,16 @@ def _closing(session: Session, ours: bool) -> Iterator[None]:
 
 
 def opened(target: Sync | Async) -> tuple[Session | AsyncSession, bool]:
-    """The session, and whether it is ours to close."""
+    """Return the session, and whether it was opened here.
+
+    :raises TypeError: the target is no session and no engine.
+    """
     if isinstance(target, scoped_session):
         return target(), False
     if isinstance(target, Session):
         return target, False
     if isinstance(target, Engine):
         return Session(target, expire_on_commit=False), True
-    return _opened_async(target)
-
-
-def _opened_async(target: Async) -> tuple[AsyncSession, bool]:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
 
     if isinstance(target, async_scoped_session):
@@ -101,17 +93,8 @@ def _opened_async(target: Async) -> tuple[AsyncSession, bool]:
     raise TypeError(f"a Session or an Engine of SQLAlchemy's is needed, or an async one, not {type(target).__name__}")
 
 
-def users_own(session: Session, engine: Engine) -> Session | AsyncSession:
-    """What the user calls the session by."""
-    if not engine.dialect.is_async:
-        return session
-    from sqlalchemy.ext.asyncio import async_session
-
-    return async_session(session) or session
-
-
 def transact(session: Session, model: Model, work: Callable[[Session], T], *, reads: bool = False) -> T:
-    """Do ``work`` in the transaction that the session is in, or in one of its own."""
+    """Do work in the transaction of the session, or in one of its own."""
     transaction = Transaction(session, "this", mapper=model)
 
     def within(**options: Any) -> T:
@@ -126,29 +109,26 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
         return within()
     bind = session.get_bind(model)
     if isinstance(bind, Connection):
-        # Whose own transaction may be around this one: nothing of it can be set, and no more be repeated.
+        # Its own transaction may enclose this one, so that this one can't be configured or repeated.
         return committed(session, within)
     product = database(bind.dialect)
-    # Under a stricter one databases refuse claims that collide, and MySQL locks the gaps between rows, too.
+    # At stricter levels databases refuse claims that collide, and MySQL also locks the gaps between rows.
     options = {} if product.exclusive else {"isolation_level": "READ COMMITTED"}
-
-    def once() -> T:
-        return committed(session, lambda: within(**options))
 
     def contended(error: BaseException) -> bool:
         return isinstance(error, sa.exc.DBAPIError) and product.trouble(error, None) is Trouble.CONTENDED
 
-    sleep = _sleep_async if bind.dialect.is_async else time.sleep
-    return repeated(contended, PATIENCE, sleep)(once)
+    def pause(seconds: float) -> None:
+        if bind.dialect.is_async:
+            await_only(asyncio.sleep(seconds))
+        else:
+            time.sleep(seconds)
 
-
-def _sleep_async(seconds: float) -> None:
-    await_only(asyncio.sleep(seconds))
+    return repeated(contended, PATIENCE, pause)(lambda: committed(session, lambda: within(**options)))
 
 
 def committed(session: Session, work: Callable[[], T]) -> T:
-    """Do ``work`` and commit it, or roll back. What was loaded stays loaded: looking at a row after this begins no
-    other transaction."""
+    """Do work and commit it, or roll back. Objects stay loaded, so that looking at a row begins no transaction."""
     expire = session.expire_on_commit
     try:
         if not session.in_transaction():
@@ -173,7 +153,7 @@ def roll_back(session: Session) -> None:
 
 
 def insist(give_back: Callable[[], object]) -> None:
-    """Call ``give_back``, and a second time if an interrupt ends the first call: nobody else would do it."""
+    """Call ``give_back``, and once more if an interrupt ends the first call."""
     try:
         give_back()
     except Exception:
@@ -184,7 +164,7 @@ def insist(give_back: Callable[[], object]) -> None:
 
 
 def commit_with(session: Session, model: Model, work: Callable[[Session], T]) -> T:
-    """Do ``work`` and commit it, along with what the session has open."""
+    """Do work and commit it together with the open changes of the session."""
     transaction = Transaction(session, "this", mapper=model)
     if not transaction.theirs:
         return transact(session, model, work)
@@ -198,21 +178,24 @@ def commit_with(session: Session, model: Model, work: Callable[[Session], T]) ->
 
 
 class Scope(Generic[T]):
-    """A block in which something is held: ``with`` a session or an engine, ``async with`` an async one.
+    """A block that holds rows: ``with`` a session or an engine, ``async with`` an async one.
 
-    It is also a decorator: each call of the function enters anew, and gets what is held as its first argument. The
-    session must not be in a transaction; those that the block leaves open are committed at its end, or rolled back when
-    it raises.
+    It is also a decorator: each call of the function enters the block, and gets the held rows as its first argument.
+    The session must not be in a transaction. The end of the block commits the transaction that the block leaves open,
+    or rolls it back if the block raises.
 
-    It is entered by one at a time: ``RuntimeError`` tells whoever enters it before it has ended.
+    :param block: the block, called with the session, and with the session as the user knows it: the AsyncSession.
+    :raises RuntimeError: on entry: the block has begun and has not ended.
+    :raises TypeError: on entry: the block is async and ``with`` was used, or the other way round.
+    :raises sqlalchemy.exc.InvalidRequestError: on entry: the session is in a transaction.
     """
 
-    def __init__(self, target: Sync | Async, block: Callable[[Session], Generator[T]]) -> None:
+    def __init__(self, target: Sync | Async, block: Callable[[Session, Any], Generator[T]]) -> None:
         self._target = target
         self._make = block
         self._entered = threading.Lock()
 
-    def _begun(self, session: Session, ours: bool) -> T:
+    def _begun(self, session: Session, users: Session | AsyncSession, ours: bool) -> T:
         stack = contextlib.ExitStack()
         try:
             stack.push(_closing(session, ours)).__enter__()
@@ -225,9 +208,9 @@ class Scope(Generic[T]):
                     "the engine"
                 )
             self._stack = stack
-            # The stack knows the block before the block begins: an interrupt may come as soon as something is held.
-            # And the block is closed where an interrupt has come just before its end.
-            block = self._make(session)
+            # The stack knows the block before the block begins, as an interrupt may come as soon as a row is held. It
+            # also closes the block if an interrupt comes just before its end.
+            block = self._make(session, users)
             stack.callback(block.close)
             return stack.push(contextlib.contextmanager(lambda: block)()).__enter__()
         except BaseException:
@@ -238,14 +221,9 @@ class Scope(Generic[T]):
         session, ours = opened(self._target)
         if not isinstance(session, Session):
             raise TypeError(f"write `async with`, as {type(self._target).__name__} is async")
-        return self._begun(session, ours)
+        return self._begun(session, session, ours)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._ended(kind, error, trace)
-
-    def _ended(self, *error: Any) -> bool | None:
+    def __exit__(self, *error: Any) -> bool | None:
         try:
             return self._stack.__exit__(*error)
         finally:
@@ -255,14 +233,12 @@ class Scope(Generic[T]):
         session, ours = opened(self._target)
         if isinstance(session, Session):
             raise TypeError(f"write `with`, as {type(self._target).__name__} is not async")
-        begun = await session.run_sync(self._begun, ours)
+        begun = await session.run_sync(self._begun, session, ours)
         self._async = session
         return begun
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._async.run_sync(lambda _: self._ended(kind, error, trace))
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._async.run_sync(lambda _: self.__exit__(*error))
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):

@@ -1,4 +1,4 @@
-"""A mixin that tracks where each row of a mapped class stands: pending, in progress, failed, succeeded, ignored."""
+"""StatusTracker: a mixin whose rows are jobs with a status: pending, in progress, failed, succeeded or ignored."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import enum
 import logging
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm import Mapped, Mapper, Session, mapped_column
 
 from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost, NotFound
@@ -25,34 +26,38 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.rows import Condition, Fenced, Key, change, key_names, keyed, lock, named, own_key_of
+from jobboard.orm.rollback import remember, show
+from jobboard.orm.rows import Fenced, key_names, named, own_key_of, table_of
 from jobboard.orm.sessions import Async, Scope, Sync, commit_with, insist, roll_back, run, transact
-from jobboard.orm.undoing import remember, show
-from jobboard.sql.dialects import database
 from jobboard.sql.expressions import UtcNow
+from jobboard.sql.lease import Condition, Key, RowLease, keyed
 
 LOG = logging.getLogger(__name__)
 
 EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - columns of these types hold UTC without saying so
 
 _LOCK = "jobboard.lock"
+"""The key of an object's own lock in its ``info``."""
 
 _Time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 
 PROTECTED = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry"})
-"""Columns that are written by the tracker alone."""
+"""The columns that only the tracker writes."""
 
 
 @dataclass
 class Updates:
-    """What to write to the row when the job succeeds, or at once, with :meth:`StatusTracker.update`."""
+    """Values to write to a job's row: when the job succeeds, or at once by :meth:`StatusTracker.update`."""
 
     values: dict[str, Any] = field(default_factory=dict)
     model: type[StatusTracker] | None = field(default=None, repr=False)
-    """Whose columns they are, where that is known before they are written."""
+    """The class of the job, if it is known before the values are written."""
 
     def set(self, key: str, value: Any) -> None:
-        """:raises KeyError: the column is the tracker's own, or of the primary key, or there is none of this name."""
+        """Set the value of a column.
+
+        :raises KeyError: there is no such column, or it belongs to the tracker or to the primary key.
+        """
         if key in PROTECTED:
             raise KeyError(f"{key!r} is written by the tracker alone: updates are for the other columns")
         if self.model is not None:
@@ -65,31 +70,8 @@ Status = int | enum.Enum
 J = TypeVar("J", bound="StatusTracker")
 
 
-class _HowToRun(NamedTuple):
-    """How a job is to be run; statuses as their column has them."""
-
-    key: Key
-    pending: Any
-    in_progress: Any
-    failed: Any
-    succeeded: Any
-    ignored: Any
-    ready: Sequence[Any]
-    expire: float
-    max_retry: int
-    traceback_limit: int | None
-    skip_error: bool
-    level: int
-
-    def failure(self, retry: int, error: str, trace: str) -> dict[str, Any]:
-        """What to write after one more failure."""
-        status = self.ignored if retry + 1 >= self.max_retry else self.failed
-        errors = {"error": codec.clip_error(error), "traceback": codec.clip_error(trace)}
-        return {"status": status, "retry": retry + 1, "errors": errors}
-
-
 class StatusTracker(Fenced):
-    """Mix it into a mapped class, and each row is a job that one process at a time works on.
+    """A mixin for a mapped class, whose rows are jobs that one process at a time works on.
 
     ::
 
@@ -100,12 +82,12 @@ class StatusTracker(Fenced):
                        succeeded_status=40, ignored_status=50, expire=900, max_retry=3) as (job, updates):
             updates.set("data", {"result": work(job.data)})
 
-    It brings the columns ``id status create_at update_at lock lock_at retry data errors``. A class with another primary
-    key, or one of several columns, says ``id = None``; where a job's ``id`` is asked for, it then gives a tuple of the
-    key's values or a dict, as ``Session.get`` takes them. Statuses are integers, or members of an Enum of integers; of
-    any Enum where the class has a ``status`` column of its own, of type ``sqlalchemy.Enum``.
+    The mixin brings the columns ``id status create_at update_at lock lock_at retry data errors``. A class with another
+    primary key says ``id = None``. An argument ``id`` is then the value of that key, or for several columns a tuple or
+    a dict, as for ``Session.get``. Statuses are integers, or members of an Enum of integers. If the class has a
+    ``status`` column of its own, of type ``sqlalchemy.Enum``, they are members of any Enum.
 
-    Sessions and engines are taken as :class:`~jobboard.orm.Claimable` takes them. The times are the database's, in UTC.
+    Verbs take sessions and engines as those of :class:`~jobboard.orm.Claimable`. Times are the database's, in UTC.
     """
 
     id: Mapped[str] = mapped_column(sa.String(255), primary_key=True)
@@ -120,8 +102,9 @@ class StatusTracker(Fenced):
 
     @classmethod
     def create(cls, id: Any, status: Status, data: Any = None, **kwargs: Any) -> Self:  # noqa: A002
-        """A new job, not stored yet: add it to a session. ``kwargs`` are columns of the class's own.
+        """Return a new job that is not stored yet: add it to a session.
 
+        :param kwargs: values of the class's own columns.
         :raises ValueError: the id does not have the values of the whole key.
         """
         values = {"status": cls._plain(status), "lock_at": EPOCH, "retry": 0, "data": data, "errors": {}}
@@ -146,12 +129,11 @@ class StatusTracker(Fenced):
         data: Any = None,
         **kwargs: Any,
     ) -> Self | Awaitable[Self]:
-        """A new job, stored.
+        """Store a new job, and return it.
 
-        :raises sqlalchemy.exc.IntegrityError: there is one of that id.
-        :raises ValueError: as of :meth:`create`.
+        :raises sqlalchemy.exc.IntegrityError: a job of that id exists.
+        :raises ValueError: as :meth:`create`.
         """
-
         job = cls.create(id, status, data, **kwargs)
         return run(engine_or_session, cls, job._save)
 
@@ -162,10 +144,10 @@ class StatusTracker(Fenced):
         return self
 
     def is_locked(self, expire: float) -> bool:
-        """Whether this object shows a lock that is younger than ``expire`` seconds.
+        """Return whether this object shows a lock that is younger than ``expire`` seconds.
 
-        It asks nobody: it goes by what was loaded, and by this machine's clock. :meth:`start` and :meth:`lock_it` go by
-        what is stored, and by the database's.
+        This goes by the loaded values and by this machine's clock. :meth:`start` and :meth:`lock_it` go by the stored
+        values and by the database's clock.
         """
         return self._is_locked(_seconds(expire), datetime.datetime.now(datetime.UTC).replace(tzinfo=None))
 
@@ -188,12 +170,12 @@ class StatusTracker(Fenced):
         *,
         expire: float | None = None,
     ) -> tuple[str, datetime.datetime] | Awaitable[tuple[str, datetime.datetime]]:
-        """Lock the job and set its status, whatever that was.
+        """Lock the job and set its status, whatever its status was.
 
-        :param expire: how many seconds old another's lock must be to be taken over; without it none is.
-        :returns: the lock and its time. From now on this object writes to its row only as long as it has that lock.
-        :raises JobLockedError: somebody has it.
-        :raises JobNotFoundError: it is not stored.
+        :param expire: the seconds after which another's lock is taken over; None: never.
+        :returns: the lock and its time. From now on this object writes to its row only while it has that lock.
+        :raises JobLockedError: another has locked the job.
+        :raises JobNotFoundError: the job is not stored.
         """
         seconds = None if expire is None else _seconds(expire)
 
@@ -215,10 +197,10 @@ class StatusTracker(Fenced):
     def update(self, engine_or_session: Sync | Async, updates: Updates) -> Awaitable[None] | None:
         """Write columns of the row.
 
-        :raises TypeError: ``updates`` are no :class:`Updates`.
+        :raises TypeError: ``updates`` is no :class:`Updates`.
         :raises KeyError: there is no such column, or it can't be written.
-        :raises JobLostError: this object had locked the job, and somebody else has it by now.
-        :raises JobNotFoundError: it is gone.
+        :raises JobLostError: this object had locked the job, and another has the lock by now.
+        :raises JobNotFoundError: the job is gone.
         """
         if not isinstance(updates, Updates):
             raise TypeError(f"updates must be Updates, not {type(updates).__name__}: write Updates({{'data': …}})")
@@ -245,38 +227,37 @@ class StatusTracker(Fenced):
     ) -> Scope[tuple[Self, Updates]]:
         """Work on a job for the length of a block, ``with`` or ``async with``: ``as (job, updates)``.
 
-        It may start when its status is pending, failed or one of ``more_pending_status``, and nobody has locked it; or
-        when somebody was working on it and their lock has expired, which counts as a failure. When the block ends,
+        A job may start if nobody has locked it and its status is pending, failed or one of ``more_pending_status``. It
+        may also start if it is in progress and its lock has expired, which counts as a failure. At the end of the
+        block:
 
         - without an error, ``updates`` are written, the status is succeeded and ``retry`` is 0;
-        - with an error, ``errors`` shows it and its traceback, of each the last 16 KiB; ``retry`` goes up by one, and
-          the status is failed, or ignored when that makes it ``max_retry``; what the block has not committed is rolled
-          back;
-        - with KeyboardInterrupt or the like, also when a task is cancelled, the job is given back as it was.
+        - with an error, ``errors`` shows the error and its traceback, of each the last 16 KiB. ``retry`` rises by one,
+          and the status is failed, or ignored once ``retry`` is ``max_retry``. Open changes are rolled back;
+        - with KeyboardInterrupt and the like, also if a task is cancelled, the job is given back as it was.
 
-        In the block, objects of the job's session can be written as well, and be deleted, the job itself, too: that is
-        committed along with the success.
+        The block may write or delete objects of the job's session, the job included. These changes are committed
+        together with the success.
 
-        :param engine: or a session, which must not be in a transaction.
-        :param more_pending_status: the succeeded and the ignored status, too, for a job that shall run once more.
-        :param expire: after how many seconds another may take the job over; whoever had it can't finish it any more.
-        :param max_retry: after how many failures in a row the job is ignored.
-        :param traceback_stack_limit: how many entries of the traceback are stored; None: all of them.
-        :param skip_error: an error of the block is stored, but not raised.
-        :param debug: log at INFO what otherwise is logged at DEBUG.
-        :raises JobNotFoundError: there is no such job.
-        :raises JobLockedError: somebody is working on it.
-        :raises JobAlreadySucceededError, JobIgnoredError, JobIsNotReadyToStartError: its status.
-        :raises JobLostError: at the end; the lock expired and another has taken the job. Nothing was written.
+        :param engine: an engine, or a session that is not in a transaction.
+        :param more_pending_status: further statuses to start from, also succeeded or ignored, to run a job once more.
+        :param expire: the seconds after which another may take the job over. The earlier worker can't finish it then.
+        :param max_retry: the number of failures in a row after which the job is ignored.
+        :param traceback_stack_limit: the number of stored entries of the traceback; None: all of them.
+        :param skip_error: store an error of the block, and do not raise it.
+        :param debug: log at INFO instead of DEBUG.
+        :raises JobNotFoundError: the job does not exist.
+        :raises JobLockedError: another works on the job.
+        :raises JobAlreadySucceededError, JobIgnoredError, JobIsNotReadyToStartError: the job's status.
+        :raises JobLostError: at the end: the lock expired and another took the job. Nothing was written.
         :raises ValueError: the id does not have the values of the whole key.
-        :raises TypeError: an argument of a wrong type.
+        :raises TypeError: an argument has a wrong type.
         :raises sqlalchemy.exc.InvalidRequestError: the session is in a transaction.
         """
         more: Any = () if more_pending_status is None else more_pending_status
         more = more if isinstance(more, (list, tuple, set, frozenset)) else (more,)
-        plan = _HowToRun(
+        plan = _RunPlan(
             key=tuple(cls._key(id).values()),
-            pending=cls._plain(pending_status),
             in_progress=cls._plain(in_progress_status),
             failed=cls._plain(failed_status),
             succeeded=cls._plain(succeeded_status),
@@ -288,7 +269,7 @@ class StatusTracker(Fenced):
             skip_error=skip_error,
             level=_level(debug),
         )
-        return Scope(engine, lambda session: _started(session, cls, plan))
+        return Scope(engine, lambda session, _: _block(session, cls, plan))
 
     # fmt: off
     @overload
@@ -304,10 +285,10 @@ class StatusTracker(Fenced):
     def query_by_status(
         cls, engine_or_session: Sync | Async, status: Status, limit: int | None = 10, older_task_first: bool = True
     ) -> list[Self] | Awaitable[list[Self]]:
-        """The first jobs of a status.
+        """Return the first jobs of a status.
 
-        :param limit: how many at most; None: all.
-        :param older_task_first: those that were not updated for longest come first.
+        :param limit: the most jobs; None: all.
+        :param older_task_first: order the jobs by their last update.
         """
         most = arguments.limit(limit) if limit else limit
         select = sa.select(cls).where(cls.status == cls._plain(status)).limit(most)
@@ -315,9 +296,14 @@ class StatusTracker(Fenced):
             select = select.order_by(cls.update_at, *sa.inspect(cls).primary_key)
         return run(engine_or_session, cls, lambda session: list(session.scalars(select).unique()), reads=True)
 
+    # Keys, columns and statuses
+
     @classmethod
     def _column(cls, name: str) -> sa.ColumnElement[Any]:
-        """A column that may be written."""
+        """Return a column that may be written.
+
+        :raises KeyError: there is no such column, or it can't be written.
+        """
         mapper = sa.inspect(cls)
         if name not in mapper.columns:
             raise KeyError(f"{cls.__name__} has no column {name!r}, but {', '.join(mapper.columns.keys())}")
@@ -328,14 +314,14 @@ class StatusTracker(Fenced):
 
     @classmethod
     def _plain(cls, status: Any) -> Any:
-        """A status as its column has it."""
+        """Return a status as its column has it."""
         if isinstance(status, enum.Enum) and not isinstance(sa.inspect(cls).columns["status"].type, sa.Enum):
             return status.value
         return status
 
     @classmethod
     def _key(cls, id: Any) -> dict[str, Any]:  # noqa: A002
-        """The key's attributes and their values, in the key's order."""
+        """Return the key's attributes and their values, in the key's order."""
         names = key_names(sa.inspect(cls))
         if isinstance(id, Mapping):
             values = [id[name] for name in names if name in id]
@@ -345,94 +331,21 @@ class StatusTracker(Fenced):
             raise ValueError(f"id={id!r}: the key of {cls.__name__} is {', '.join(names)}; give the value of each")
         return dict(zip(names, values, strict=True))
 
-    @classmethod
-    def _stored(cls, session: Session, key: Key) -> tuple[Self, datetime.datetime]:
-        """The job as it is now, and the time."""
-        mapper = sa.inspect(cls)
-        select = sa.select(cls, UtcNow()).where(keyed(mapper, [key])).execution_options(populate_existing=True)
-        row = session.execute(select).unique().one_or_none()
-        if row is None:
-            raise JobNotFoundError(f"there is no {named(cls, key)}")
-        return row[0], row[1]
-
-    @classmethod
-    def _start(cls, session: Session, plan: _HowToRun) -> tuple[Self, Any] | JobIgnoredError:
-        """The locked job, and the status to go back to; or the error that it leads to."""
-        job, now = cls._stored(session, plan.key)
-        name, status = named(cls, plan.key), cls._plain(job.status)
-        if job._is_locked(plan.expire, now):
-            raise _locked(job)
-        if job.lock is not None and status == plan.in_progress:
-            failure = plan.failure(job.retry, f"the lock of {job.lock_at} expired", "")
-            if failure["status"] == plan.ignored:
-                job._lock(session, job, now, {**failure, "update_at": now})
-                job._finish(session, {})
-                return JobIgnoredError(f"{name} has failed {failure['retry']} times, the last time as its lock expired")
-            job._lock(session, job, now, {**failure, "status": plan.in_progress})
-            return job, plan.failed
-        if status not in plan.ready:
-            way = f"; more_pending_status={status!r} lets it start"
-            if status == plan.succeeded:
-                raise JobAlreadySucceededError(f"{name} has succeeded already{way}")
-            if status == plan.ignored:
-                raise JobIgnoredError(f"{name} has failed {job.retry} times and is ignored{way}")
-            raise JobIsNotReadyToStartError(f"{name} has status {status!r}, and may start from {plan.ready}{way}")
-        job._lock(session, job, now, {"status": plan.in_progress})
-        return job, status
-
-    def _lock(
-        self, session: Session, seen: Self, now: datetime.datetime, values: dict[str, Any]
-    ) -> tuple[str, datetime.datetime]:
-        """Lock the job, unless it is another than was seen: somebody may even have had it and finished it since."""
-        columns = sa.inspect(type(self)).columns
-        same = (columns[name].is_not_distinct_from(getattr(seen, name)) for name in ("lock", "status", "retry"))
-        lock = uuid.uuid4().hex
-        if not self._changed(session, sa.and_(*same), {**values, "lock": lock, "lock_at": now}):
-            raise _locked(self)
-        remember(session, [self], _LOCK, lock)
-        return lock, now
-
-    def _finish(self, session: Session, values: dict[str, Any]) -> None:
-        """Write the values and give the lock back, unless the job has been deleted by its holder."""
-        if sa.inspect(self).was_deleted:
-            return
-        now = session.scalar(sa.select(UtcNow()))
-        self._write(session, {**values, "update_at": now, "lock": None})
-        remember(session, [self], _LOCK, None)
-
-    def _write(self, session: Session, values: Mapping[str, Any]) -> None:
-        """Write the values, if this object still has the lock that it had taken."""
-        held = StatusTracker._hold(self)
-        same = (sa.inspect(type(self)).columns[name] == value for name, value in (held or {}).items())
-        if not self._changed(session, sa.and_(sa.true(), *same), values):
-            raise (
-                JobNotFoundError(f"{named(type(self), own_key_of(self))} is gone")
-                if held is None
-                else StatusTracker._lose(self)
-            )
-
-    def _changed(self, session: Session, condition: Condition, values: Mapping[str, Any]) -> bool:
-        mapper = sa.inspect(type(self))
-        columns = {self._column(name): value for name, value in values.items()}
-        key, connection = self._key_in(session), session.connection({"mapper": mapper})
-        if not connection.execute(change(mapper, [key], condition).values(columns)).rowcount:
-            # A caller's connection may count the rows that it changes, and of those that it meets not all are changed.
-            if not database(connection.dialect).counts_changes:
-                return False
-            if not lock(connection, mapper, sa.and_(keyed(mapper, [key]), condition), skip=False):
-                return False
-        show(session, [self], values)
-        return True
-
     def _key_in(self, session: Session) -> Key:
-        """The key of what is stored now, if the session was to store it."""
+        """Return the key of the stored job, which the session stores first if it was added to the session."""
         if self in session.new:
             session.flush()
         return own_key_of(self)
 
-    def _hold(self) -> dict[str, Any] | None:
+    # The lock
+
+    @staticmethod
+    def _lease(mapper: Mapper[Any]) -> RowLease:
+        return RowLease(table_of(mapper), mapper.primary_key, who=mapper.columns["lock"])
+
+    def _hold(self) -> tuple[str, int | None] | None:
         lock = sa.inspect(self).info.get(_LOCK)
-        return None if lock is None else {"lock": lock}
+        return None if lock is None else (lock, None)
 
     def _lose(self) -> JobLostError:
         error = JobLostError(
@@ -442,64 +355,167 @@ class StatusTracker(Fenced):
         error.job = self
         return error
 
+    @classmethod
+    def _stored(cls, session: Session, key: Key) -> tuple[Self, datetime.datetime]:
+        """Return the job as it is stored, and the time.
+
+        :raises JobNotFoundError: the job does not exist.
+        """
+        select = sa.select(cls, UtcNow()).where(keyed(sa.inspect(cls).primary_key, [key]))
+        row = session.execute(select.execution_options(populate_existing=True)).unique().one_or_none()
+        if row is None:
+            raise JobNotFoundError(f"there is no {named(cls, key)}")
+        return row[0], row[1]
+
+    def _lock(
+        self, session: Session, seen: Self, now: datetime.datetime, values: dict[str, Any]
+    ) -> tuple[str, datetime.datetime]:
+        """Lock the job, unless it has changed since it was seen: another may even have begun and finished it."""
+        columns = sa.inspect(type(self)).columns
+        same = (columns[name].is_not_distinct_from(getattr(seen, name)) for name in ("lock", "status", "retry"))
+        lock = uuid.uuid4().hex
+        if not self._changed(session, {**values, "lock": lock, "lock_at": now}, sa.and_(*same)):
+            raise _locked(self)
+        remember(session, [self], _LOCK, lock)
+        return lock, now
+
+    def _finish(self, session: Session, values: dict[str, Any]) -> None:
+        """Write values and give the lock back, unless the holder has deleted the job."""
+        if sa.inspect(self).was_deleted:
+            return
+        now = session.scalar(sa.select(UtcNow()))
+        self._write(session, {**values, "update_at": now, "lock": None})
+        remember(session, [self], _LOCK, None)
+
+    def _write(self, session: Session, values: Mapping[str, Any]) -> None:
+        """Write values, if this object still has its lock."""
+        hold = StatusTracker._hold(self)
+        lock = sa.inspect(type(self)).columns["lock"]
+        if not self._changed(session, values, sa.true() if hold is None else lock == hold[0], recount=True):
+            if hold is not None:
+                raise StatusTracker._lose(self)
+            raise JobNotFoundError(f"{named(type(self), own_key_of(self))} is gone")
+
+    def _changed(
+        self, session: Session, values: Mapping[str, Any], condition: Condition, *, recount: bool = False
+    ) -> bool:
+        """Write values to the row, and return whether it met the condition.
+
+        :param recount: the row meets the condition as before. A connection of the caller's may count the rows that it
+            changes instead of the rows that it meets.
+        """
+        mapper = sa.inspect(type(self))
+        lease, key = StatusTracker._lease(mapper), self._key_in(session)
+        connection = session.connection({"mapper": mapper})
+        columns = {self._column(name): value for name, value in values.items()}
+        if not connection.execute(lease.change([key], condition).values(columns)).rowcount:
+            there = recount and lease.lock(connection, sa.and_(keyed(lease.key, [key]), condition))
+            if not there:
+                return False
+        show(session, [self], values)
+        return True
+
+
+class _RunPlan(NamedTuple):
+    """The arguments of :meth:`StatusTracker.start`, with statuses as their column has them."""
+
+    key: Key
+    in_progress: Any
+    failed: Any
+    succeeded: Any
+    ignored: Any
+    ready: Sequence[Any]
+    expire: float
+    max_retry: int
+    traceback_limit: int | None
+    skip_error: bool
+    level: int
+
+    def failure(self, retry: int, error: str, trace: str) -> dict[str, Any]:
+        """Return the values to write after one more failure."""
+        status = self.ignored if retry + 1 >= self.max_retry else self.failed
+        errors = {"error": codec.clip_error(error), "traceback": codec.clip_error(trace)}
+        return {"status": status, "retry": retry + 1, "errors": errors}
+
 
 class _TrackedRun(Generic[J]):
-    """A job that is worked on for the length of a block."""
+    """The run of a job within a block."""
 
-    def __init__(self, session: Session, model: type[J], plan: _HowToRun) -> None:
+    def __init__(self, session: Session, model: type[J], plan: _RunPlan) -> None:
         self._session = session
         self._model = model
         self._plan = plan
         self._name = named(model, plan.key)
-        self._lock: str | None = None
         self._started = False
         self.job: J | None = None
+        """The locked job; None while nothing is locked."""
         self.updates = Updates(model=model)
 
     def start(self) -> J:
         """Lock the job.
 
-        :raises JobIgnoredError: it has failed too often, by the expiry of its last lock.
+        :raises JobIgnoredError: the job has failed too often, by the expiry of its last lock.
         """
-        if (ignored := transact(self._session, self._model, self._start)) is not None:
+        ignored = transact(self._session, self._model, self._start)
+        if self.job is None:
+            assert ignored is not None
             raise ignored
-        assert self.job is not None
         self._started = True
         LOG.log(self._plan.level, "%s started", self._name)
         return self.job
 
     def _start(self, session: Session) -> JobIgnoredError | None:
-        self.job = None
-        started = self._model._start(session, self._plan)
-        if isinstance(started, JobIgnoredError):
-            return started
+        """Lock the job, or return the error of a job that is ignored from now on."""
+        plan, self.job = self._plan, None
+        job, now = self._model._stored(session, plan.key)
+        values: dict[str, Any] = {"status": plan.in_progress}
+        before = self._model._plain(job.status)
+        if job._is_locked(plan.expire, now):
+            raise _locked(job)
+        if job.lock is not None and before == plan.in_progress:
+            before = plan.failed
+            failure = plan.failure(job.retry, f"the lock of {job.lock_at} expired", "")
+            if failure["status"] == plan.ignored:
+                job._lock(session, job, now, {**failure, "update_at": now})
+                job._finish(session, {})
+                times = failure["retry"]
+                return JobIgnoredError(f"{self._name} has failed {times} times, the last time as its lock expired")
+            values = {**failure, **values}
+        elif before not in plan.ready:
+            raise self._not_ready(before, job.retry)
+        self._before = before
+        self._lock, _ = job._lock(session, job, now, values)
         # Before the commit: an interrupt may come as soon as the job is locked.
-        job, self._before = started
-        self._retry, self._lock = job.retry, sa.inspect(job).info[_LOCK]
-        self.job = job
+        self._retry, self.job = job.retry, job
         return None
 
+    def _not_ready(self, status: Any, retry: int) -> JobIsNotReadyToStartError:
+        way = f"; more_pending_status={status!r} lets it start"
+        if status == self._plan.succeeded:
+            return JobAlreadySucceededError(f"{self._name} has succeeded already{way}")
+        if status == self._plan.ignored:
+            return JobIgnoredError(f"{self._name} has failed {retry} times and is ignored{way}")
+        may = f"may start from {self._plan.ready}"
+        return JobIsNotReadyToStartError(f"{self._name} has status {status!r}, and {may}{way}")
+
     def succeed(self) -> None:
+        """End the job with its updates."""
         self._end({**self.updates.values, "status": self._plan.succeeded, "retry": 0})
 
-    def fail(self, error: Exception) -> None:
-        trace = traceback.format_exc(limit=self._plan.traceback_limit)
-        self._give_up(lambda: self._plan.failure(self._retry, _shown(error), trace))
-
-    def leave(self) -> None:
-        self._give_up(lambda: {"status": self._before})
-
-    def _give_up(self, values: Callable[[], dict[str, Any]]) -> None:
-        if self.job is not None:
-            written = values()
-            insist(lambda: self._fall_back(written))
+    def give_up(self, error: BaseException) -> None:
+        """End the job after an error, or give it back as it was after an interrupt."""
+        values = {"status": self._before}
+        if isinstance(error, Exception):
+            trace = traceback.format_exc(limit=self._plan.traceback_limit)
+            values = self._plan.failure(self._retry, _shown(error), trace)
+        insist(partial(self._fall_back, values))
 
     def _fall_back(self, values: dict[str, Any]) -> None:
         roll_back(self._session)
         # A commit that was interrupted may have been made all the same.
         sa.inspect(self.job).info[_LOCK] = self._lock
         try:
-            # What was rolled back has to be loaded again, for whoever looks at the job afterwards.
+            # Load the attributes that the rollback has expired, for users who look at the job afterwards.
             transact(self._session, self._model, lambda session: self._model._stored(session, self._plan.key))
             self._end(values)
         except (ClaimLost, NotFound) as error:
@@ -515,19 +531,18 @@ class _TrackedRun(Generic[J]):
         LOG.log(self._plan.level, "%s ended with status %r", self._name, values["status"])
 
 
-def _started(session: Session, model: type[J], plan: _HowToRun) -> Generator[tuple[J, Updates]]:
-    """The block of :meth:`StatusTracker.start`, for a :class:`~jobboard.orm.sessions.Scope`."""
+def _block(session: Session, model: type[J], plan: _RunPlan) -> Generator[tuple[J, Updates]]:
+    """Run the block of :meth:`StatusTracker.start`, for a :class:`~jobboard.orm.sessions.Scope`."""
     run, worked = _TrackedRun(session, model, plan), False
     try:
         yield run.start(), run.updates
         worked = True
         run.succeed()
-    except Exception as error:
-        run.fail(error)
-        if worked or run.job is None or not plan.skip_error:
-            raise
-    except BaseException:
-        run.leave()
+    except BaseException as error:
+        if run.job is not None:
+            run.give_up(error)
+            if plan.skip_error and isinstance(error, Exception) and not worked:
+                return
         raise
 
 

@@ -1,4 +1,4 @@
-"""Where work on a database of the user's is done: on an engine, or on a connection that may be within a transaction."""
+"""Binds: the user's engine or connection, and the transactions in which a task loop works on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -33,21 +33,23 @@ T = TypeVar("T")
 Work = Callable[[Runner, Database], T]
 
 PATIENCE = 10.0
-"""For how many seconds to repeat what lost against another transaction, or found no connection."""
+"""The seconds for which work is repeated that lost against another transaction, or found no connection."""
 
 _ERRORS = (sa.exc.SQLAlchemyError, *UNSENDABLE)
 
 
 class Bind:
-    """Runs work in transactions: of our own, short and repeated when they lose against others; or, where a connection
-    has one open, as a part of that, and neither committed nor repeated.
+    """Runs work in a transaction: in the one that the user's connection is in, or in a short one of its own.
 
-    :param bind: an Engine; a Connection; or a callable that gives a Connection, and is called each time. What it gives
-        is its own to close; but what an engine's ``connect`` gives is closed after each call.
-    :param name: what the errors call that which works here.
-    :param remedy: what creates a table that is missing.
-    :raises TypeError: none of these.
-    :raises ValueError: an engine that has no connections of our own to give. On SQLite's memory, give the one.
+    Work in the user's transaction is neither committed nor repeated. A transaction of its own is repeated while it
+    loses against others.
+
+    :param bind: an Engine; a Connection; or a callable that gives a Connection for each call. The caller closes what a
+        callable gives, but the connections of an engine's ``connect`` are closed after each call.
+    :param name: the name of the task loop in errors.
+    :param remedy: the call that creates a missing table.
+    :raises TypeError: the bind is none of these.
+    :raises ValueError: the engine has no connections of its own to give, as in SQLite's memory.
     """
 
     def __init__(self, bind: Engine | Connection | Callable[[], Connection], name: str, remedy: str) -> None:
@@ -60,7 +62,7 @@ class Bind:
             if is_in_memory(bind):
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
             check_engine(bind, name)
-            # Nothing here trusts a count of matched rows, which connections of a caller's may not give.
+            # No statement trusts a count of matched rows, which connections of a caller's may not give.
             self._links = Links(lambda: bind, False, PATIENCE, PATIENCE, name, remedy, counting=False, walks=True)
             _binds.add(self)
         elif isinstance(bind, Connection):
@@ -72,59 +74,56 @@ class Bind:
             raise _no_connection(bind)
 
     def write(self, work: Work[T], table: sa.TableClause | None = None, *, keep: bool = True) -> T:
-        """Run ``work`` in a transaction, with what to run statements on and the database's kind.
+        """Run work in a transaction, with a runner of statements and the kind of database.
 
-        :param table: one that is there, if any is.
-        :param keep: False: take back what it did.
-        :raises ConnectionFailure: there is no connection, or it broke; ``outcome`` tells whether the work may have been
-            done. Nothing is repeated that may have been.
-        :raises JobFailure: the database refused it.
+        :param table: a table that exists, if any does.
+        :param keep: False: take the work back.
+        :raises ConnectionFailure: there is no connection, or it broke. ``outcome`` tells whether the work may have been
+            done. Work that may have been done is not repeated.
+        :raises JobFailure: the database refused the work.
         """
-        links = self._open_links()
-        if links is not None:
-            return self._on(links, lambda link: _alone(link, work, keep))
-        with self._connection() as connection:
-            transaction = Transaction(connection, self._name)
-            if transaction.theirs:
-                return self._within(transaction, work, table, keep)
-            return _patiently(lambda: self._own(connection, work, table, keep))
+        return self._run(work, table, keep, reads=False)
 
     def read(self, work: Work[T]) -> T:
-        """As :meth:`write`, for what only reads; needs no right to write."""
-        links = self._open_links()
-        if links is not None:
-            return self._on(links, lambda link: _looking(link, work))
-        with self._connection() as connection:
-            if not Transaction(connection, self._name).theirs:
-                return _patiently(lambda: self._look(connection, work, connection.begin))
-            try:
-                return self._look(connection, work, contextlib.nullcontext)
-            except Contended as error:
-                raise ConnectionFailure(
-                    f"this transaction lost against another: roll it back, and do all of it again ({error})",
-                    error.cause,
-                ) from error.cause
+        """Run work that only reads, as :meth:`write` does. It needs no right to write."""
+        return self._run(work, None, keep=False, reads=True)
 
     def close(self) -> None:
-        """Give the engine's connections back. A connection that was given is left as it is."""
+        """Give the engine's connections back. A connection that was given stays open."""
         self._closed = True
         if self._links is not None:
             self._links.close()
 
     def forked(self) -> None:
-        """In a forked child: the inherited connections are the parent's."""
+        """Leave the inherited connections to the parent, in a forked child."""
         if self._links is not None:
             engine = self._links.engine
             self._links.leak()
             forks.keep(engine.pool)
-            # SQLite believes that the locks of inherited connections are the child's, which they are not, until they
-            # are closed. That takes nothing from the parent.
+            # SQLite takes the locks of inherited connections for the child's until these are closed. To close them
+            # takes nothing from the parent.
             engine.dispose(close=database(engine.dialect).exclusive)
 
-    def _open_links(self) -> Links | None:
+    def _run(self, work: Work[T], table: sa.TableClause | None, keep: bool, reads: bool) -> T:
         if self._closed:
             raise ConnectionFailure(f"{self._name} is closed")
-        return self._links
+        links = self._links
+        if links is not None:
+            again = retrying(lambda error: _is_undone(error) and not self._closed, PATIENCE)
+            return again(lambda: links.finish(lambda link: _on_link(link, work, keep, reads)))
+        with self._connection() as connection:
+            transaction = Transaction(connection, self._name)
+            if not transaction.theirs:
+                return _patiently(lambda: self._in_own(connection, work, table, keep, reads))
+            if reads:
+                return self._reading(connection, work)
+            with transaction.joined(self._remedy) as run:
+                begin_writing(run.connection, table)
+                savepoint = None if keep else run.connection.begin_nested()
+                result = work(run, database(run.connection.dialect))
+                if savepoint is not None:
+                    savepoint.rollback()
+                return result
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[Connection]:
@@ -142,17 +141,17 @@ class Bind:
             if self._closes:
                 given.close()
 
-    def _on(self, links: Links, work: Callable[[Link], T]) -> T:
-        again = retrying(lambda error: _not_done(error) and not self._closed, PATIENCE)
-        return again(lambda: links.finish(work))
-
-    def _own(self, connection: Connection, work: Work[T], table: sa.TableClause | None, keep: bool) -> T:
+    def _in_own(
+        self, connection: Connection, work: Work[T], table: sa.TableClause | None, keep: bool, reads: bool
+    ) -> T:
+        """Run work in a transaction of its own on the user's connection."""
         product = database(connection.dialect)
         in_doubt = False
         try:
             with connection.begin() as own:
-                Transaction(connection, self._name).connection()
-                product.begin_on(connection, table)
+                if not reads:
+                    Transaction(connection, self._name).connection()
+                    product.begin_on(connection, table)
                 result = work(CallersConnection(connection, joined=False), product)
                 if not keep:
                     own.rollback()
@@ -161,38 +160,47 @@ class Bind:
         except _ERRORS as error:
             raise self._raised(connection, error, in_doubt)  # noqa: B904
 
-    def _look(
-        self, connection: Connection, work: Work[T], begin: Callable[[], contextlib.AbstractContextManager[Any]]
-    ) -> T:
+    def _reading(self, connection: Connection, work: Work[T]) -> T:
+        """Run work that only reads in the user's transaction, which may commit each statement by itself."""
         try:
-            with begin():
-                return work(CallersConnection(connection), database(connection.dialect))
+            return work(CallersConnection(connection), database(connection.dialect))
         except _ERRORS as error:
-            raise self._raised(connection, error)  # noqa: B904
-
-    def _within(self, transaction: Transaction, work: Work[T], table: sa.TableClause | None, keep: bool) -> T:
-        with transaction.joined(self._remedy) as run:
-            begin_writing(run.connection, table)
-            savepoint = None if keep else run.connection.begin_nested()
-            result = work(run, database(run.connection.dialect))
-            if savepoint is not None:
-                savepoint.rollback()
-            return result
+            raised = self._raised(connection, error)
+            if not isinstance(raised, Contended):
+                raise raised  # noqa: B904
+            text = f"this transaction lost against another: roll it back, and do all of it again ({raised})"
+            raise ConnectionFailure(text, raised.cause) from raised.cause
 
     def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Contended | JobFailure:
-        """What to raise for an error of the database's, with the driver's as its cause."""
+        """Return the error to raise for an error of the database, with the driver's as its cause."""
         product = database(connection.dialect)
         raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
         if isinstance(raised, ConstraintViolated):
             raised = refused(raised)
         assert isinstance(raised, (Contended, JobFailure))
-        # None, too: then the driver's shows the password.
+        # Also where it is None: the driver's error then shows the password.
         raised.__cause__ = raised.cause
         return raised
 
 
+def _on_link(link: Link, work: Work[T], keep: bool, reads: bool) -> T:
+    """Run work in a transaction on a connection of the engine."""
+    if reads:
+        link.product.begin_read(link.cursor)
+    else:
+        link.begin()
+    result = work(link, link.product)
+    if reads:
+        link.end_read()
+    elif keep:
+        link.commit()
+    else:
+        link.rollback()
+    return result
+
+
 def _patiently(work: Callable[[], T]) -> T:
-    """Repeat a transaction of our own while it loses against others."""
+    """Repeat a transaction while it loses against others."""
     try:
         return repeated(Contended, PATIENCE)(work)
     except Contended as error:
@@ -208,25 +216,8 @@ def _no_connection(given: object) -> TypeError:
     )
 
 
-def _not_done(error: BaseException) -> bool:
+def _is_undone(error: BaseException) -> bool:
     return isinstance(error, ConnectionFailure) and error.outcome == "none"
-
-
-def _alone(link: Link, work: Work[T], keep: bool) -> T:
-    link.begin()
-    result = work(link, link.product)
-    if keep:
-        link.commit()
-    else:
-        link.rollback()
-    return result
-
-
-def _looking(link: Link, work: Work[T]) -> T:
-    link.product.begin_read(link.cursor)
-    result = work(link, link.product)
-    link.end_read()
-    return result
 
 
 _binds: weakref.WeakSet[Bind] = weakref.WeakSet()

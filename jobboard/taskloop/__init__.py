@@ -1,4 +1,4 @@
-"""Recurring work over ids that the user already has: doloop's verbs, on all the SQL databases.
+"""Task loops: recurring work over ids that the user already has, by doloop's verbs, on all the SQL databases.
 
 ::
 
@@ -11,8 +11,8 @@
     ...
     loop.did(ids)
 
-The same as functions, ``get(connection, "foo_loop", 100)``, so that ``import jobboard.taskloop as doloop`` carries a
-program over.
+Each verb is also a function, ``get(connection, "foo_loop", 100)``, so that a program goes over by ``import
+jobboard.taskloop as doloop``.
 """
 
 from jobboard.taskloop.functions import add, bump, check, create, did, get, remove, stats, unlock
@@ -21,7 +21,7 @@ from jobboard.taskloop.tables import DEFAULT_ID_TYPE, DEFAULT_STORAGE_ENGINE, sq
 from jobboard.taskloop.worker import LoopConductor, LoopTally
 
 DoLoop = TaskLoop
-"""The name that doloop has for it."""
+"""doloop's name of a TaskLoop."""
 
 __all__ = [
     "DEFAULT_ID_TYPE",

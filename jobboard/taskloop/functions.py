@@ -1,77 +1,57 @@
-"""doloop's functions: each is the method of :class:`~jobboard.taskloop.TaskLoop` of its name, on a table named in the
-call. ``dbconn`` is what a TaskLoop takes, and best a Connection: of an Engine each call opens one."""
+"""doloop's functions: the methods of :class:`~jobboard.taskloop.TaskLoop`, on a table named in the call.
+
+Each takes ``dbconn`` and ``table`` first: the arguments of a TaskLoop. A Connection suits best, as with an Engine each
+call opens one.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from sqlalchemy.engine import Connection, Engine
 
-from jobboard.taskloop.loop import ONE_HOUR, Ids, TaskLoop
-from jobboard.taskloop.tables import DEFAULT_ID_TYPE, DEFAULT_STORAGE_ENGINE
+from jobboard.taskloop.loop import Ids, TaskLoop
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Bound: TypeAlias = Engine | Connection | Callable[[], Connection]
 
 
-def create(dbconn: Bound, table: str, id_type: str = DEFAULT_ID_TYPE, engine: str = DEFAULT_STORAGE_ENGINE) -> None:
-    """See :meth:`TaskLoop.create <jobboard.taskloop.TaskLoop.create>`."""
-    with TaskLoop(dbconn, table) as loop:
-        loop.create(id_type, engine)
+def _function(method: Callable[Concatenate[TaskLoop, P], T]) -> Callable[Concatenate[Bound, str, P], T]:
+    """Return the function for a method of a task loop."""
+
+    @functools.wraps(method)
+    def function(dbconn: Bound, table: str, *args: P.args, **kwargs: P.kwargs) -> T:
+        with TaskLoop(dbconn, table) as loop:
+            return method(loop, *args, **kwargs)
+
+    own = (
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+        for name, kind in (("dbconn", "Bound"), ("table", "str"))
+    )
+    signature = inspect.signature(method)
+    _, *others = signature.parameters.values()
+    vars(function)["__signature__"] = signature.replace(parameters=[*own, *others])
+    return cast("Callable[Concatenate[Bound, str, P], T]", function)
 
 
-def add(dbconn: Bound, table: str, id_or_ids: Ids, updated: bool = False, test: bool = False) -> int:
-    """See :meth:`TaskLoop.add <jobboard.taskloop.TaskLoop.add>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.add(id_or_ids, updated, test)
+create = _function(TaskLoop.create)
+add = _function(TaskLoop.add)
+get = _function(TaskLoop.get)
+did = _function(TaskLoop.did)
+unlock = _function(TaskLoop.unlock)
+bump = _function(TaskLoop.bump)
+check = _function(TaskLoop.check)
+stats = _function(TaskLoop.stats)
 
 
 def remove(dbconn: Bound, table: str, id_or_ids: Ids, test: bool = False) -> int:
-    """See :meth:`TaskLoop.remove <jobboard.taskloop.TaskLoop.remove>`."""
+    """Remove ids from the loop, and return the number of ids that were in the loop.
+
+    As in doloop, the function has no ``updated``: only :meth:`TaskLoop.remove <jobboard.taskloop.TaskLoop.remove>` has.
+    """
     with TaskLoop(dbconn, table) as loop:
         return loop.remove(id_or_ids, test=test)
-
-
-def get(
-    dbconn: Bound,
-    table: str,
-    limit: int,
-    lock_for: float = ONE_HOUR,
-    min_loop_time: float = ONE_HOUR,
-    test: bool = False,
-) -> list[Any]:
-    """See :meth:`TaskLoop.get <jobboard.taskloop.TaskLoop.get>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.get(limit, lock_for, min_loop_time, test)
-
-
-def did(dbconn: Bound, table: str, id_or_ids: Ids, auto_add: bool = True, test: bool = False) -> int:
-    """See :meth:`TaskLoop.did <jobboard.taskloop.TaskLoop.did>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.did(id_or_ids, auto_add, test)
-
-
-def unlock(dbconn: Bound, table: str, id_or_ids: Ids, auto_add: bool = True, test: bool = False) -> int:
-    """See :meth:`TaskLoop.unlock <jobboard.taskloop.TaskLoop.unlock>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.unlock(id_or_ids, auto_add, test)
-
-
-def bump(
-    dbconn: Bound, table: str, id_or_ids: Ids, lock_for: float = 0, auto_add: bool = True, test: bool = False
-) -> int:
-    """See :meth:`TaskLoop.bump <jobboard.taskloop.TaskLoop.bump>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.bump(id_or_ids, lock_for, auto_add, test)
-
-
-def check(dbconn: Bound, table: str, id_or_ids: Ids) -> dict[Any, tuple[int | None, int | None]]:
-    """See :meth:`TaskLoop.check <jobboard.taskloop.TaskLoop.check>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.check(id_or_ids)
-
-
-def stats(dbconn: Bound, table: str) -> dict[str, Any]:
-    """See :meth:`TaskLoop.stats <jobboard.taskloop.TaskLoop.stats>`."""
-    with TaskLoop(dbconn, table) as loop:
-        return loop.stats()

@@ -1,4 +1,4 @@
-"""The task loop itself."""
+"""TaskLoop: recurring work over ids that the user already has."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from jobboard.taskloop.statements import LoopStatements
 
 T = TypeVar("T")
 Ids = Any
-"""One id, or several: a list, a set, a tuple or what else can be iterated. A str and bytes are single ids."""
+"""One id, or an iterable of ids. A str and bytes are single ids."""
 
 ONE_HOUR = 60 * 60
 ONE_DAY = 24 * ONE_HOUR
 ONE_WEEK = 7 * ONE_DAY
 _FAR = 2**62
-"""Beyond so many seconds no database could store the end of it."""
+"""The most seconds of a time. No database could store the end of a longer one."""
 
 known: weakref.WeakKeyDictionary[Engine, dict[str, LoopStatements]] = weakref.WeakKeyDictionary()
-"""The statements for each table that was used."""
+"""The statements of each table that was used, by engine."""
 
 
 class Held(list[Any]):
-    """The ids that ``get(who=…)`` has locked, as a list, with what proves whose they are. What is removed from the list
-    stays locked, and is no more told about.
+    """The ids that ``get(who=…)`` has locked, with the proof of their holder.
 
-    ``who``: who holds them. ``tokens``: for each id an integer that rises with every ``get`` of it; pass it on to
-    storage of your own to keep out whoever was overtaken.
+    An id that is removed from the list stays locked, and is in no later call.
+
+    ``who``: the holder. ``tokens``: the fencing token of each id, which rises with every ``get(who=…)`` of the id. Pass
+    it to storage of your own, which then refuses workers that were overtaken.
     """
 
     def __init__(self, who: str, tokens: Mapping[Any, int]) -> None:
@@ -48,16 +49,16 @@ class Held(list[Any]):
         self.tokens = tokens
 
     def only(self, id_or_ids: Ids) -> Held:
-        """Some of these, held as before.
+        """Return some of these ids, held as before.
 
-        :raises KeyError: an id that is not among them.
+        :raises KeyError: an id is not among them.
         """
         return Held(self.who, {id_: self.tokens[id_] for id_ in _list(id_or_ids)})
 
 
 class IdsLost(ClaimLost):
-    """The locks of some ids had lapsed and gone to others, or were taken away; ``ids`` says which. What was asked has
-    been done for the others."""
+    """The locks of some ids had lapsed and gone to others, or were taken away: the ids in ``ids``. The call has worked
+    for the other ids."""
 
     def __init__(self, message: str, ids: Sequence[Any]) -> None:
         super().__init__(message)
@@ -65,7 +66,7 @@ class IdsLost(ClaimLost):
 
 
 class TaskLoop:
-    """Recurring work over ids that you have already: each is handed out again once its last update is long enough ago.
+    """Recurring work over ids: each is handed out again once its last update is long enough ago.
 
     ::
 
@@ -75,21 +76,20 @@ class TaskLoop:
             ...
         loop.did(ids)
 
-    Verbs, arguments and results are those of doloop 1.0. Many workers may ``get`` at once. Wherever ids are taken, that
-    is one id or several; what reads ``test=True`` does the same, answers the same, and writes nothing. Times are
-    seconds, on the database's clock.
+    Verbs, arguments and results are those of doloop 1.0. Many workers may ``get`` at once. Every verb takes one id or
+    several. With ``test=True`` a verb returns the same and writes nothing. Times are seconds, on the database's clock.
 
-    :param bind: an SQLAlchemy Engine, of which every thread then keeps one connection until :meth:`close`; or a
-        Connection; or a callable that gives a Connection, and is called for each verb. On a connection with a
-        transaction open, a verb is part of that, and happens when you commit; else it is a transaction of its own.
-    :param table: the table's name, see :meth:`create`. One that doloop has created will do.
-    :raises TypeError: the table is not a string, or the first argument none of these.
-    :raises ValueError: the table has no name; or the engine is on SQLite's memory, where there is one connection only,
-        or has a pool that gives one connection to all (StaticPool, SingletonThreadPool, AssertionPool), or a
+    :param bind: an SQLAlchemy Engine, which gives a connection for each verb; or a Connection; or a callable that gives
+        a Connection for each verb. A verb takes part in a transaction that is open on the connection, and happens when
+        you commit. Otherwise a verb is a transaction of its own.
+    :param table: the table's name, see :meth:`create`. A table that doloop has created works, too.
+    :raises TypeError: the table is not a string, or the bind is none of these.
+    :raises ValueError: the table has no name. The engine is on SQLite's memory, which has only one connection, its pool
+        gives one connection to all (StaticPool, SingletonThreadPool, AssertionPool), or it has a
         ``schema_translate_map``.
 
-    Every verb raises :class:`~jobboard.exceptions.ConnectionFailure` where the database can't be reached, and
-    :class:`~jobboard.exceptions.JobFailure` where it refuses: there is no such table, or no such type of id.
+    Every verb raises :class:`~jobboard.exceptions.ConnectionFailure` if the database can't be reached, and
+    :class:`~jobboard.exceptions.JobFailure` if the database refuses: there is no such table, or no such type of id.
     """
 
     def __init__(self, bind: Engine | Connection | Callable[[], Connection], table: str) -> None:
@@ -111,16 +111,16 @@ class TaskLoop:
         return self._table
 
     def close(self) -> None:
-        """Give the connections of an engine back to it. A connection that was given stays open."""
+        """Stop using the engine. A connection that was given stays open."""
         self._bind.close()
 
     def create(self, id_type: str = tables.DEFAULT_ID_TYPE, engine: str = tables.DEFAULT_STORAGE_ENGINE) -> None:
         """Create the table, with times of 64 bits.
 
-        :param id_type: the type of the ids, as the database spells it, ``VARCHAR(64)`` for instance.
-        :param engine: the storage engine, on MySQL and MariaDB; it must have transactions.
-        :raises JobFailure: there is such a table already; or, on MySQL, a transaction of yours is open, which creating
-            a table would commit.
+        :param id_type: the type of the ids, as the database spells it, such as ``VARCHAR(64)``.
+        :param engine: the storage engine on MySQL and MariaDB, which must have transactions.
+        :raises JobFailure: the table exists; or, on MySQL, a transaction of yours is open, which ``CREATE TABLE`` would
+            commit.
         :raises ValueError: the storage engine has no transactions.
         """
 
@@ -149,17 +149,17 @@ class TaskLoop:
     # Adding and removing ids
 
     def add(self, id_or_ids: Ids, updated: bool = False, test: bool = False) -> int:
-        """Add ids to the loop; how many of them are new.
+        """Add ids to the loop, and return the number of new ids.
 
-        :param updated: they have been updated just now.
+        :param updated: whether the ids have been updated just now.
         """
         ids = _list(id_or_ids)
         return self._write(lambda sql, run: sql.add(run, ids, bool(updated)), keep=not test) if ids else 0
 
     def remove(self, id_or_ids: Ids, updated: bool = False, test: bool = False) -> int:
-        """Remove ids from the loop; how many there were.
+        """Remove ids from the loop, and return the number of ids that were in the loop.
 
-        :param updated: changes nothing, and is here because doloop's object takes it, to no effect either.
+        :param updated: has no effect, as in doloop.
         """
         ids = _list(id_or_ids)
         return self._write(lambda sql, run: sql.count(run, sql.remove, ids), keep=not test) if ids else 0
@@ -175,21 +175,23 @@ class TaskLoop:
         *,
         who: str | None = None,
     ) -> list[Any]:
-        """Lock the ids whose turn it is, and answer them in this order: those whose lock has lapsed or that were
-        bumped, the earliest ``lock_until`` first; those that were never updated; those that have gone the longest
-        without an update; of equally old ones the lowest id first. What another is just taking is passed over.
+        """Lock the ids whose turn it is, and return them in order.
 
-        :param limit: how many at most; 0 answers ``[]``.
-        :param lock_for: for how long no one else shall get them: a generous bound of how long the work takes. Fractions
-            are rounded up to whole seconds. The table's clock has whole seconds, as doloop's: a lock ends up to a
-            second before that, so ask for one more than the work may take.
-        :param min_loop_time: leave out what is not locked and was updated less than so many seconds ago.
-        :param who: who takes them. The answer is then a :class:`Held`, which ``strict=True`` and :meth:`extend` take.
-        :raises TypeError: a time that is not a number; a limit that is not an int; a ``who`` that is not a str.
-        :raises ValueError: a negative limit; a ``lock_for`` that is not positive; a time beyond 2**62 seconds, which no
-            database can store; a ``who`` that is empty, longer than 255 characters, or holds control characters.
-        :raises JobFailure: ``who`` on a table without the columns for it, as doloop's are; the message tells what to
-            add.
+        First come ids whose lock has lapsed or that were bumped, the earliest ``lock_until`` first; then ids that were
+        never updated; then the ids with the earliest update. Of equally old ids the lowest comes first. Ids that
+        another worker is just taking are passed over.
+
+        :param limit: the most ids; 0 returns ``[]``.
+        :param lock_for: the seconds for which no other worker gets the ids: a generous bound of the work. Fractions are
+            rounded up. The table's clock has whole seconds, as doloop's, so that a lock ends up to a second early: ask
+            for one second more than the work may take.
+        :param min_loop_time: leave out unlocked ids that were updated less than so many seconds ago.
+        :param who: the worker's name. The result is then a :class:`Held`, which ``strict=True`` and :meth:`extend`
+            take.
+        :raises TypeError: a time is not a number, the limit is not an int, or ``who`` is not a str.
+        :raises ValueError: the limit is negative, ``lock_for`` is not positive, or a time is beyond 2**62 seconds,
+            which no database can store. ``who`` is empty, longer than 255 characters, or holds control characters.
+        :raises JobFailure: ``who`` on a table without the columns for it, as doloop's. The message tells what to add.
         """
         lock_for = positive("lock_for", lock_for)
         min_loop_time = number("min_loop_time", min_loop_time)
@@ -209,33 +211,33 @@ class TaskLoop:
         return list(taken) if who is None else Held(who, taken)
 
     def did(self, id_or_ids: Ids, auto_add: bool = True, test: bool = False, *, strict: bool = False) -> int:
-        """Mark ids as updated now, and unlock them; how many there are.
+        """Mark ids as updated now and unlock them, and return their number.
 
-        :param auto_add: add those that are missing.
-        :param strict: only what is still its holder's, or was and has gone to nobody since. ``id_or_ids`` is then what
-            ``get(who=…)`` has answered, or :meth:`Held.only` some of it, and nothing is added.
-        :raises IdsLost: some were not; with ``strict`` only.
-        :raises TypeError: with ``strict`` only: they are not what ``get(who=…)`` has answered.
-        :raises KeyError: with ``strict`` only: an id was added to that.
+        :param auto_add: add ids that are missing.
+        :param strict: only ids that the holder still has, or had until the lock lapsed and nobody took them since.
+            ``id_or_ids`` is then the result of ``get(who=…)``, or a part of it by :meth:`Held.only`. Nothing is added.
+        :raises IdsLost: with ``strict``: some ids have gone to others.
+        :raises TypeError: with ``strict``: the ids are no result of ``get(who=…)``.
+        :raises KeyError: with ``strict``: an id was added to the result.
         """
         if strict:
             return self._held(id_or_ids, lambda sql: (sql.did_held, sql.standing), keep=not test)
         return self._change(id_or_ids, lambda sql: sql.did, auto_add, test)
 
     def unlock(self, id_or_ids: Ids, auto_add: bool = True, test: bool = False, *, strict: bool = False) -> int:
-        """Unlock ids without marking them as updated; how many there are. Arguments and errors as of :meth:`did`."""
+        """Unlock ids without marking them as updated, and return their number. See :meth:`did` for the arguments."""
         if strict:
             return self._held(id_or_ids, lambda sql: (sql.unlock_held, sql.standing), keep=not test)
         return self._change(id_or_ids, lambda sql: sql.unlock, auto_add, test)
 
     def extend(self, held: Held, lock_for: float = ONE_HOUR) -> int:
-        """Have the locks last for ``lock_for`` seconds from now on, as :meth:`get` counts them; how many do.
+        """Let locks last for ``lock_for`` seconds from now on, as in :meth:`get`, and return their number.
 
-        An id that was bumped meanwhile has lost its lock, and counts as lost even before another takes it.
+        An id that was bumped meanwhile has lost its lock, even before another worker takes it.
 
-        :raises IdsLost: the locks of some had ended.
-        :raises TypeError: they are not what ``get(who=…)`` has answered; ``lock_for`` is not a number.
-        :raises KeyError: an id was added to that.
+        :raises IdsLost: the locks of some ids had ended.
+        :raises TypeError: the ids are no result of ``get(who=…)``, or ``lock_for`` is not a number.
+        :raises KeyError: an id was added to the result.
         :raises ValueError: ``lock_for`` is not positive, or beyond 2**62 seconds.
         """
         lock_for = positive("lock_for", lock_for)
@@ -244,13 +246,14 @@ class TaskLoop:
     # Prioritization
 
     def bump(self, id_or_ids: Ids, lock_for: float = 0, auto_add: bool = True, test: bool = False) -> int:
-        """Have ids served before what was never locked; how many were bumped. Only ever lowers ``lock_until``, so that
-        nothing stays locked by being bumped again and again.
+        """Let ids come before ids that were never locked, and return the number of bumped ids.
 
-        :param lock_for: in how many seconds; less than 0 is as if it had been bumped so long ago.
-        :param auto_add: add those that are missing.
+        A bump only lowers ``lock_until``, so that repeated bumps keep no id locked.
+
+        :param lock_for: the seconds until the ids' turn. A negative number stands for an earlier bump.
+        :param auto_add: add ids that are missing.
         :raises TypeError: ``lock_for`` is not a number.
-        :raises ValueError: it is beyond 2**62 seconds.
+        :raises ValueError: ``lock_for`` is beyond 2**62 seconds.
         """
         lock_for = number("lock_for", lock_for)
         return self._change(id_or_ids, lambda sql: sql.bump, auto_add, test, lock_for=lock_for)
@@ -258,27 +261,21 @@ class TaskLoop:
     # Auditing
 
     def check(self, id_or_ids: Ids) -> dict[Any, tuple[int | None, int | None]]:
-        """For each id that is in the loop ``(since_updated, locked_for)``, in seconds, None where it never was."""
+        """Return ``(since_updated, locked_for)`` in seconds for each id of the loop; None if it never was."""
         ids = _list(id_or_ids)
-        if not ids:
-            return {}
-        rows = self._bind.read(lambda run, product: self._rows(run, product, ids))
+        rows = self._read(lambda sql, run: sql.rows(run, sql.check, ids)) if ids else []
         return {row[0]: (_int(row[1]), _int(row[2])) for row in rows}
 
-    def _rows(self, run: Runner, product: Database, ids: Sequence[Any]) -> list[Any]:
-        sql = self._sql(run, product)
-        return sql.rows(run, sql.check, ids)
-
     def stats(self) -> dict[str, Any]:
-        """How the loop does as a whole. Reads the locked and bumped rows from an index, and nothing else of the table.
+        """Return figures of the loop as a whole, from the ends of an index and its locked and bumped ids.
 
-        - ``locked``, ``bumped``: how many ids have their ``lock_until`` in the future, and how many now or in the past
-        - ``min_id``, ``max_id``: None where there are no ids
-        - ``min_lock_time``, ``max_lock_time``: for how many more seconds ids are locked, as floats
-        - ``min_bump_time``, ``max_bump_time``: for how many seconds ids have been bumped
-        - ``min_update_time``, ``max_update_time``: how many seconds ago ids were updated
+        - ``locked``, ``bumped``: the numbers of ids whose ``lock_until`` is in the future, and not in the future
+        - ``min_id``, ``max_id``: None if there are no ids
+        - ``min_lock_time``, ``max_lock_time``: the seconds for which ids are still locked, as floats
+        - ``min_bump_time``, ``max_bump_time``: the seconds since the turn of bumped ids
+        - ``min_update_time``, ``max_update_time``: the seconds since the last and the first update
         """
-        [row] = self._bind.read(lambda run, product: run.rows(self._sql(run, product).stats, {}))
+        [row] = self._read(lambda sql, run: run.rows(sql.stats, {}))
         now, min_id, max_id, first_free, last_free, *groups = row
         locked, lock_first, lock_last, bumped, bump_first, bump_last, first_taken, last_taken = groups
         oldest = min(filter(None, (first_free, first_taken)), default=None)
@@ -296,12 +293,12 @@ class TaskLoop:
             "max_update_time": _between(oldest, now),
         }
 
-    # Inside
+    # Statements
 
     def _sql(self, run: Runner, product: Database, fenced: bool = False) -> LoopStatements:
         of_engine = known.setdefault(run.connection.engine, {})
         sql = of_engine.get(self._table)
-        # Perhaps somebody has added the columns since.
+        # Somebody may have added the columns since.
         if sql is None or (fenced and not sql.fenced):
             sql = of_engine[self._table] = LoopStatements(
                 product, self._table, tables.is_fenced(run.connection, self._table)
@@ -313,6 +310,9 @@ class TaskLoop:
     def _write(self, work: Callable[[LoopStatements, Runner], T], *, keep: bool, fenced: bool = False) -> T:
         table = sa.table(self._table)
         return self._bind.write(lambda run, product: work(self._sql(run, product, fenced), run), table, keep=keep)
+
+    def _read(self, work: Callable[[LoopStatements, Runner], T]) -> T:
+        return self._bind.read(lambda run, product: work(self._sql(run, product), run))
 
     def _change(
         self, id_or_ids: Ids, which: Callable[[LoopStatements], sa.Executable], add: bool, test: bool, **params: Any
@@ -329,13 +329,17 @@ class TaskLoop:
         keep: bool = True,
         **params: Any,
     ) -> int:
-        """:param which: the change, and what shows which ids it has met."""
+        """Change held ids.
+
+        :param which: returns the change, and the select of the ids that the change has met.
+        :raises IdsLost: the change has not met all ids.
+        """
         if not isinstance(held, Held):
             raise TypeError(
                 "strict=True and extend() need what get(who=…) has answered, with its tokens, not a "
                 f"{type(held).__name__}"
             )
-        # The list is the user's to change.
+        # Users may change the list meanwhile.
         held = held.only(held)
         by_token: dict[int, list[Any]] = {}
         for id_, token in held.tokens.items():
@@ -346,7 +350,7 @@ class TaskLoop:
             lost: list[Any] = []
             for token, ids in by_token.items():
                 if sql.count(run, change, ids, token=token, **params) < len(ids):
-                    # Those that were changed stay as they are until this transaction ends.
+                    # The changed ids stay locked until this transaction ends.
                     there = {row[0] for row in sql.rows(run, standing, ids, token=token)}
                     lost += [id_ for id_ in ids if id_ not in there]
             return lost
@@ -366,24 +370,27 @@ def _raise_lost(held: Held, lost: Sequence[Any]) -> NoReturn:
 
 
 def _list(id_or_ids: Ids) -> list[Any]:
-    """Each id once."""
+    """Return each id once."""
     if isinstance(id_or_ids, (str, bytes)) or not isinstance(id_or_ids, Iterable):
         return [id_or_ids]
     return list(dict.fromkeys(id_or_ids))
 
 
 def number(name: str, value: Any) -> int:
-    """In whole seconds, rounded up, as the table has them: no fraction becomes no lock at all. The second in which a
-    lock begins counts as a whole one, so that it ends up to a second early."""
+    """Return a time in whole seconds, rounded up, as the table has them. No fraction becomes no lock at all.
+
+    :raises TypeError: the time is not a number.
+    :raises ValueError: the time is NaN, or beyond 2**62 seconds.
+    """
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, not {value!r}")
-    # Nor is it NaN.
     if not abs(value) <= _FAR:
         raise ValueError(f"{name} must be within 2**62 seconds, not {shortened(value)}")
     return math.ceil(value)
 
 
 def positive(name: str, value: Any) -> int:
+    """Return a positive time in whole seconds, as :func:`number` does."""
     seconds = number(name, value)
     if value <= 0:
         raise ValueError(f"{name} must be positive, not {shortened(value)}")

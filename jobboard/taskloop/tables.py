@@ -1,4 +1,4 @@
-"""The table of a task loop: doloop's, whose times are 32-bit, or one of ours, which also keeps who holds an id."""
+"""Tables of task loops: doloop's, with times of 32 bits, and new ones, which also keep the holder of an id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb", "ndbcluster", "xpand"
 
 
 class _Verbatim(sa.types.UserDefinedType[Any]):
-    """A type as the user writes it."""
+    """A column type as the user spells it."""
 
     cache_ok = True
 
@@ -38,6 +38,11 @@ class _Verbatim(sa.types.UserDefinedType[Any]):
 
 
 def check_name(table: object) -> str:
+    """Return a checked name of a table.
+
+    :raises TypeError: the name is not a string.
+    :raises ValueError: the name is empty.
+    """
     if not isinstance(table, str):
         raise TypeError(f"table must be a string, not {table!r}")
     if not table:
@@ -46,9 +51,12 @@ def check_name(table: object) -> str:
 
 
 def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: str | None = None) -> sa.Table:
-    """:param fenced: with the columns that tell who holds an id, which a table of doloop's has not.
-    :param id_type: as ``CREATE TABLE`` spells it; only for that."""
-    # What is printed quotes each name, as doloop's does: a client's server may have words reserved that ours has not.
+    """Return the table.
+
+    :param fenced: whether it has the columns for the holder of an id, which doloop's tables lack.
+    :param id_type: the type of the ids as ``CREATE TABLE`` spells it; only for that.
+    """
+    # Printed statements quote each name, as doloop's do: the reader's server may reserve other words than this one.
     quote = None if id_type is None else True
     fence = (
         sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0"), quote=quote),
@@ -57,7 +65,7 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
     return sa.Table(
         name,
         sa.MetaData(),
-        # Untyped, an id goes to the driver as it is.
+        # Without a type, SQLAlchemy passes an id to the driver as it is.
         sa.Column("id", sa.types.NullType() if id_type is None else _Verbatim(id_type), primary_key=True, quote=quote),
         sa.Column("last_updated", sa.BigInteger, quote=quote),
         sa.Column("lock_until", sa.BigInteger, quote=quote),
@@ -69,13 +77,17 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
 
 
 def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[CreateTable, CreateIndex]:
+    """Return the statements that create a table.
+
+    :raises ValueError: the storage engine has no transactions.
+    """
     if dialect in _MYSQL and engine.lower() not in _TRANSACTIONAL:
         raise ValueError(f"engine={engine!r}: must be one that has transactions, as {DEFAULT_STORAGE_ENGINE} has")
     table = make(check_name(name), id_type=id_type, engine=engine)
     c = table.c
-    # In exactly the order in which ids are served, or a database sorts and locks more than it takes.
+    # In exactly the order of the ids' turns, or a database sorts and locks more rows than it takes.
     last_updated = c.last_updated.nulls_first() if dialect == "postgresql" else c.last_updated
-    # On MySQL each has the primary key at its end, and its name is the table's own: there it is doloop's.
+    # On MySQL each index ends with the primary key, and index names belong to the table: there the index is doloop's.
     index, ties = (INDEX, ()) if dialect in _MYSQL else (f"{name}_{INDEX}", (c.id,))
     if len(index.encode()) > _LONGEST_NAME:
         index = f"{INDEX}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -85,16 +97,16 @@ def to_create(name: str, id_type: str, engine: str, dialect: str) -> tuple[Creat
 def sql_for_create(
     table: str, id_type: str = DEFAULT_ID_TYPE, engine: str = DEFAULT_STORAGE_ENGINE, *, dialect: str = "mysql"
 ) -> str:
-    """The SQL that :meth:`TaskLoop.create` runs: two statements, with a semicolon between them.
+    """Return the SQL that :meth:`TaskLoop.create` runs: two statements, with a semicolon between them.
 
     :param dialect: ``mysql``, ``mariadb``, ``postgresql`` or ``sqlite``.
     :param id_type: the type of the ids, as that database spells it.
-    :param engine: the storage engine, on MySQL and MariaDB.
-    :raises ValueError: another dialect; a storage engine without transactions; an empty name.
+    :param engine: the storage engine on MySQL and MariaDB.
+    :raises ValueError: the dialect is another, the storage engine has no transactions, or the name is empty.
     """
     if dialect not in DIALECTS:
         raise ValueError(f"dialect={dialect!r}: must be one of {', '.join(DIALECTS)}")
-    # No driver is going to read it: of many a percent sign would have to be doubled.
+    # No driver reads this text, for which a percent sign would have to be doubled.
     make_dialect: Callable[..., Dialect] = URL.create(dialect).get_dialect()
     compiler = make_dialect(paramstyle="named")
     statements = to_create(table, id_type, engine, dialect)
@@ -103,7 +115,7 @@ def sql_for_create(
 
 
 def is_fenced(connection: Connection, name: str) -> bool:
-    """Whether the table keeps who holds an id.
+    """Return whether a table keeps the holder of an id.
 
     :raises JobFailure: there is no such table, or it has no transactions.
     """
@@ -123,7 +135,7 @@ def is_fenced(connection: Connection, name: str) -> bool:
 
 
 def unfenced(name: str) -> JobFailure:
-    """What to tell whoever needs the columns that a table of doloop's has not."""
+    """Return the error for a table without the columns for the holder of an id."""
     return JobFailure(
         f"the table {name!r} does not keep who holds an id; add what is missing of the columns: "
         "token BIGINT NOT NULL DEFAULT 0, who VARCHAR(255); doloop itself goes on working with it"

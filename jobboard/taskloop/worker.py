@@ -1,4 +1,4 @@
-"""Works through a task loop, again and again."""
+"""LoopConductor: works through a task loop, again and again."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LOG = logging.getLogger(__name__)
 
 IDLE_BASE, IDLE_CAP = 1.0, 10.0
 TOLD_WITHIN = 0.1
-"""For how many seconds to gather what has ended, before the loop is told of it in one statement."""
+"""The seconds for which ended ids are gathered, before one statement writes them."""
 
 
 class LoopResult(enum.Enum):
-    """How a handler's call has ended."""
+    """The end of a handler's call."""
 
     DONE = enum.auto()
     FAILED = enum.auto()
@@ -37,8 +37,8 @@ class LoopResult(enum.Enum):
 
 @dataclass(frozen=True)
 class LoopTally:
-    """What became of the ids so far. ``failed``: their handlers raised; ``lost``: another took them meanwhile, or may
-    have; ``returned``: not begun when it was stopped."""
+    """The numbers of ids so far. ``failed``: the handler raised. ``lost``: another worker took the id, or may have.
+    ``returned``: the conductor was stopped before the id began."""
 
     done: int = 0
     failed: int = 0
@@ -47,24 +47,24 @@ class LoopTally:
 
 
 class LoopConductor:
-    """Gets ids from a task loop, calls a handler for each, and marks those as updated whose handler has returned.
+    """Gets ids from a task loop, calls a handler for each, and marks an id as updated once its call returns.
 
     ::
 
         LoopConductor("updater-1", loop, update_foo).run()
 
-    While it works it keeps the ids locked, so that ``lock_for`` may be short. An id whose handler raised stays locked
-    for ``retry_after``, and then goes before what is unlocked; the error is logged.
+    The conductor keeps the ids locked while it works, so that ``lock_for`` may be short. An id whose call raises stays
+    locked for ``retry_after``, and then goes before unlocked ids. The error is logged.
 
-    :param name: who works; kept in the table beside the ids that it has.
-    :param loop: on a table with the columns that tell who holds an id, see :meth:`TaskLoop.get`. It must be on an
-        engine, or on a callable: what it does for one batch must not wait for a transaction of yours.
-    :param handler: called with one id at a time, in threads: a plain function, or an instance that has ``__call__``.
-    :param limit: how many ids to get at once.
-    :param max_simultaneous: how many to work on at once.
-    :param lock_for: how soon others may have the ids once this process has died, in seconds; at least 3.
-    :param min_loop_time: as :meth:`TaskLoop.get` has it.
-    :param retry_after: for how many seconds an id rests after its handler has raised.
+    :param name: the worker's name, which the table keeps beside the locked ids.
+    :param loop: a loop on a table with the columns for holders, see :meth:`TaskLoop.get`. It is on an engine or a
+        callable, as no batch may wait for a transaction of the caller's.
+    :param handler: called with one id at a time, in threads: a function, or an instance with ``__call__``.
+    :param limit: the number of ids to get at once.
+    :param max_simultaneous: the number of ids to work on at once.
+    :param lock_for: the seconds after which other workers get the ids of a dead process; at least 3.
+    :param min_loop_time: as for :meth:`TaskLoop.get`.
+    :param retry_after: the seconds for which an id rests after its call has raised.
     :raises TypeError, ValueError: an argument does not fit.
     """
 
@@ -93,45 +93,49 @@ class LoopConductor:
         self._retry_after = positive("retry_after", retry_after)
         self._stopping = threading.Event()
         self._tally = LoopTally()
-        # That of the caller of run(), of which the work on each id gets a copy.
         self._context = contextvars.copy_context()
+        self._verbs: dict[LoopResult, Callable[[Held], int]] = {
+            LoopResult.DONE: lambda held: self._loop.did(held, strict=True),
+            LoopResult.FAILED: lambda held: self._loop.extend(held, self._retry_after),
+            LoopResult.NOT_BEGUN: lambda held: self._loop.unlock(held, strict=True),
+        }
 
     def __repr__(self) -> str:
         return f"<LoopConductor {self._name!r} of {self._loop!r}>"
 
     @property
     def tally(self) -> LoopTally:
-        """What it has done so far."""
+        """The numbers of ids so far."""
         return self._tally
 
     def stop(self) -> None:
-        """Begin no more; :meth:`run` returns once the work at hand is done. A stopped conductor stays stopped."""
+        """Begin no more ids. :meth:`run` returns once the calls at work have ended; the conductor stays stopped."""
         self._stopping.set()
 
     def run(self, max_batches: int | None = None) -> None:
-        """Work until :meth:`stop`, or for so many batches.
+        """Work until :meth:`stop`, or for a number of batches.
 
-        In the main thread SIGTERM and SIGINT stop it too; a second SIGINT, a second or more later, ends the process. A
-        database that can't be reached is tried again for as long as it takes.
+        In the main thread SIGTERM and SIGINT stop the conductor, too. A second SIGINT, a second or more later, ends the
+        process. The conductor waits as long as the database can't be reached.
 
-        :raises JobFailure: the database refuses, for want of a table or its columns.
+        :raises JobFailure: the database refuses, as without the table or its columns.
         :raises TypeError, ValueError: ``max_batches`` is no int, or less than 1.
         """
         limit = None if max_batches is None else arguments.limit(max_batches, "max_batches")
+        # Each call gets a copy of the context in which run() was called.
         self._context = contextvars.copy_context()
         batches = idle = 0
         with stopped_by_signals(self._name, self.stop), ThreadPoolExecutor(self._slots, self._name) as pool:
             try:
                 while not self._stopping.is_set() and (limit is None or batches < limit):
-                    held = self._get()
-                    if held:
+                    if held := self._get():
                         batches, idle = batches + 1, 0
                         self._work(pool, held)
                     else:
                         idle += 1
                         self._stopping.wait(backoff(idle, IDLE_BASE, IDLE_CAP))
             finally:
-                # After an error nobody is left to tell the loop of what is not begun.
+                # After an error nobody would tell the loop of further ids.
                 pool.shutdown(cancel_futures=True)
 
     def _get(self) -> Held | None:
@@ -151,7 +155,7 @@ class LoopConductor:
                 pending[pool.submit(fresh(self._context).run, self._call, id_, begun)] = id_
             self._follow(held, pending)
         except BaseException:
-            # No thread could be started, say. Nobody goes on with these ids.
+            # Nobody goes on with these ids, for instance as no thread could be started.
             pool.shutdown(cancel_futures=True)
             done = [id_ for future, id_ in pending.items() if id_ in begun and future.result() is LoopResult.DONE]
             self._give_back(held.only(done), held.only(id_ for id_ in held if id_ not in begun))
@@ -167,34 +171,27 @@ class LoopConductor:
             LOG.error("%s leaves %d ids locked: %s", self._name, len(done) + len(rest), error)
 
     def _follow(self, held: Held, pending: dict[Future[LoopResult], Any]) -> None:
-        """Tell the loop what becomes of the ids that are being worked on."""
+        """Tell the loop of the ids whose calls end, until all have ended."""
         extend_at = time.monotonic() + self._lock_for / 3
         while pending:
-            # What has ended is told while the rest goes on, or a crash would have all of the batch done again.
+            # At once while others are at work, or a crash would have all of the batch done again.
             ended, _ = wait(pending, max(0, extend_at - time.monotonic()), FIRST_COMPLETED)
             if ended:
                 ended, _ = wait(pending, TOLD_WITHIN)
-            results: dict[LoopResult, list[Any]] = {result: [] for result in LoopResult}
+            ids: dict[LoopResult, list[Any]] = {result: [] for result in LoopResult}
             for future in ended:
-                results[future.result()].append(pending.pop(future))
+                ids[future.result()].append(pending.pop(future))
             if pending and time.monotonic() >= extend_at:
                 extend_at = time.monotonic() + self._lock_for / 3
-                # What is lost already is found out when it is done, too: a bumped id may still be nobody else's.
-                rest = held.only(pending.values())
-                self._tell(rest, lambda held: self._loop.extend(held, self._lock_for))
-            done = self._tell(held.only(results[LoopResult.DONE]), lambda held: self._loop.did(held, strict=True))
-            failed = self._tell(
-                held.only(results[LoopResult.FAILED]), lambda held: self._loop.extend(held, self._retry_after)
-            )
-            returned = self._tell(
-                held.only(results[LoopResult.NOT_BEGUN]), lambda held: self._loop.unlock(held, strict=True)
-            )
+                # Lost ids are found when they end: nobody else may have a bumped id yet.
+                self._tell(held.only(pending.values()), lambda rest: self._loop.extend(rest, self._lock_for))
+            told = {result: self._tell(held.only(ids[result]), verb) for result, verb in self._verbs.items()}
             was = self._tally
             self._tally = LoopTally(
-                was.done + done,
-                was.failed + failed,
-                was.lost + len(ended) - done - failed - returned,
-                was.returned + returned,
+                was.done + told[LoopResult.DONE],
+                was.failed + told[LoopResult.FAILED],
+                was.lost + len(ended) - sum(told.values()),
+                was.returned + told[LoopResult.NOT_BEGUN],
             )
 
     def _call(self, id_: Any, begun: set[Any]) -> LoopResult:
@@ -210,7 +207,7 @@ class LoopConductor:
         return LoopResult.DONE
 
     def _tell(self, held: Held, verb: Callable[[Held], int]) -> int:
-        """Tell the loop what became of ids; of how many it could still be told."""
+        """Call a verb with ids, through outages, and return the number of ids that were not lost."""
         failures = 0
         while held:
             try:

@@ -412,6 +412,9 @@ def test_the_functions_of_doloop(make_loop: Callable[..., Any], engine: sa.Engin
         assert taskloop.get(connection, table, 1) == [2]
         assert taskloop.did(connection, table, 2) == 1
         assert taskloop.unlock(connection, table, [3]) == 1
+        # doloop's function has no ``updated``: its fourth argument is ``test``, and nothing is removed.
+        assert taskloop.remove(connection, table, 1, True) == 1
+        assert set(taskloop.check(connection, table, [1, 2, 3])) == {1, 2, 3}
         assert taskloop.remove(connection, table, 1) == 1
         assert set(taskloop.check(connection, table, [1, 2, 3])) == {2, 3}
     assert taskloop.stats(engine, table)["max_id"] == 3

@@ -5,9 +5,11 @@ In the settings of a project::
     INSTALLED_APPS = [..., "jobboard.contrib.django"]
     TASKS = {"default": {"BACKEND": "jobboard.contrib.django.JobboardBackend", "OPTIONS": {"board": "redis://redis1"}}}
 
-``backend`` is what Django calls, ``options`` reads ``OPTIONS``, ``boards`` holds the boards of the process, ``results``
-makes a job of a task and a result of a job, ``worker`` runs tasks, and ``management`` is ``manage.py jobboard``.
-``claimable`` is for models whose rows are acquired.
+- ``backend``: the backend that Django calls; ``options``: its ``OPTIONS``; ``boards``: the boards of the process
+- ``databases``: Django's databases and connections, for boards and models
+- ``results``: jobs of tasks, and results of jobs; ``worker``: the handler that runs tasks
+- ``claimable`` and ``fields``: models whose rows are acquired
+- ``apps`` and ``management``: the tables of boards, and ``manage.py jobboard``
 """
 
 from jobboard.contrib.django.backend import JobboardBackend as JobboardBackend

@@ -1,4 +1,4 @@
-"""What ``INSTALLED_APPS`` leads to."""
+"""The app for ``INSTALLED_APPS``: the tables of boards in Django's databases, and room for test runners."""
 
 import contextlib
 import glob
@@ -23,7 +23,7 @@ class JobboardConfig(AppConfig):
 
 
 def make_tables(using: str, **kwargs: Any) -> None:
-    """``manage.py migrate`` makes the tables of the boards that are in the database that it is about."""
+    """Create the tables of the boards in a database, after ``manage.py migrate``."""
     from jobboard.contrib.django.backend import boards_in
 
     found = boards_in(using)
@@ -32,8 +32,8 @@ def make_tables(using: str, **kwargs: Any) -> None:
     connection = connections[using]
     if found and connection.vendor == "sqlite" and not connection.in_atomic_block:
         with connection.cursor() as cursor:
-            # SQLite's log is a file of its own from now on, and a test runner copies the database's file alone: so all
-            # goes there at once, what further apps write included.
+            # SQLite's log is a file of its own from now on, and a test runner copies only the database's file: so that
+            # file gets all writes at once, also those of further apps.
             cursor.execute("PRAGMA wal_autocheckpoint = 1")
             cursor.execute("PRAGMA wal_checkpoint")
         if connection.settings_dict["NAME"] == connection.settings_dict["TEST"]["NAME"]:
@@ -41,13 +41,13 @@ def make_tables(using: str, **kwargs: Any) -> None:
 
 
 def _clear_away_logs(connection: Any) -> None:
-    """Those of copies from earlier test runs: Django removes the copy's own file, and SQLite would take the log that is
-    left for one of the next copy."""
+    """Remove the logs beside copies of earlier test runs. Django removes only the file of a copy, and SQLite would take
+    the log for that of the next copy."""
     database = Path(connection.settings_dict["NAME"])
     for log in database.parent.glob(f"{glob.escape(database.stem)}_*{glob.escape(database.suffix)}-wal"):
         copy = log.with_name(log.name.removesuffix("-wal"))
         if copy.exists():
-            # The last one who closes it takes its log away.
+            # The last connection to close removes the log.
             with contextlib.closing(connection.Database.connect(copy)) as old:
                 old.execute("PRAGMA wal_checkpoint")
         else:
@@ -55,8 +55,10 @@ def _clear_away_logs(connection: Any) -> None:
 
 
 def make_way(connection: Any, **kwargs: Any) -> None:
-    """Whoever connects to no database, as test runners do, is about to create, copy or drop one. PostgreSQL does so to
-    none while others are connected to it."""
+    """Leave Django's databases when a test runner connects to create, copy or drop one.
+
+    PostgreSQL refuses that while others are connected. Test runners connect to no database for it.
+    """
     if connection.alias == NO_DB_ALIAS:
         from jobboard.contrib.django import boards
 

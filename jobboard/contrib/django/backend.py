@@ -1,4 +1,4 @@
-"""What Django's ``TASKS`` names."""
+"""JobboardBackend: the task backend that ``TASKS`` names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.tasks.signals import task_enqueued
 
 from jobboard.backends import fetch
 from jobboard.board import JobBoard
-from jobboard.contrib.django import boards, joining
+from jobboard.contrib.django import boards, databases
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
 from jobboard.exceptions import JobFailure, NotFound
@@ -22,10 +22,10 @@ from jobboard.states import COMPLETE
 
 
 class JobboardBackend(BaseTaskBackend):
-    """Tasks as jobs on a board: a job's name is the task's queue.
+    """A backend that enqueues tasks as jobs on a board. The name of a job is the task's queue.
 
     ``OPTIONS`` are ``board``, a URI; ``name``, the board's name (``jobboard`` unless given); ``retry``, the arguments
-    of a :class:`~jobboard.outcomes.RetryPolicy`; and whatever :func:`jobboard.fetch` takes for that board.
+    of a :class:`~jobboard.outcomes.RetryPolicy`; and the options of :func:`jobboard.fetch` for that board.
     """
 
     supports_defer = True
@@ -37,8 +37,10 @@ class JobboardBackend(BaseTaskBackend):
 
     @property
     def checked(self) -> TaskOptions:
-        """Not when it is made: Django does that while it imports tasks, before any check. And anew once a test runner
-        has given Django another database.
+        """The checked options.
+
+        They are checked at the first use, as Django makes a backend while it imports tasks, before any check; and again
+        once a test runner has given Django another database.
 
         :raises InvalidTaskBackend: an option is wrong.
         """
@@ -52,28 +54,32 @@ class JobboardBackend(BaseTaskBackend):
 
     @property
     def database(self) -> str | None:
-        """The alias of Django's own database in which the board is; None where it is elsewhere."""
+        """The alias of Django's database that the board is in; None for a board elsewhere."""
         return self.checked.database
 
     @property
     def board(self) -> JobBoard:
-        """Connected, and shared by the process."""
+        """The board, connected, and shared by the process."""
         return boards.connected(self.checked)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
-        """:raises InvalidTask, TypeError, ValueError: the task or an argument does not fit; nothing was posted."""
+        """Post a task, and return its result.
+
+        :raises InvalidTask, TypeError, ValueError: the task or an argument does not fit. Nothing was posted.
+        """
         self.validate_task(task)
         posting = posting_of(task, args, kwargs)
-        job = joining.within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
+        job = databases.within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
         result = result_of(job, self.alias, task)
         task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
-        """
-        :raises TaskResultDoesNotExist: there is no such task; or it is done, and its time to be kept is over.
-        :raises InvalidTask: its function is not in this program.
-        :raises JobFailure: what it has returned is damaged.
+        """Return the result of a task.
+
+        :raises TaskResultDoesNotExist: there is no such task, or its result has expired.
+        :raises InvalidTask: this program does not have the task's function.
+        :raises JobFailure: the returned value is damaged.
         """
         try:
             job = self.board.get(result_id)
@@ -95,7 +101,7 @@ class JobboardBackend(BaseTaskBackend):
 
 
 def boards_in(database: str) -> list[JobBoard]:
-    """The boards of ``TASKS`` that are in this database of Django's, not connected.
+    """Return the boards of ``TASKS`` in one of Django's databases, not connected.
 
     :raises InvalidTaskBackend: an option is wrong.
     """

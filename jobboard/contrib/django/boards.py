@@ -1,4 +1,4 @@
-"""The boards of this process. Django makes a task backend for each thread and each coroutine; they share these."""
+"""The boards of this process. Django makes a task backend for each thread and each coroutine, and they share these."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ import atexit
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from jobboard import backends
 from jobboard.board import JobBoard
 from jobboard.contrib.django.options import TaskOptions
 
+_boards: dict[tuple[str | None, str], JobBoard] = {}
+"""Boards by the alias of Django's database, None for a board elsewhere, and by their configuration."""
 
-class _Which(NamedTuple):
-    database: str | None
-    """As :class:`~jobboard.contrib.django.options.TaskOptions` has it."""
-    configured: str
-
-
-_boards: dict[_Which, JobBoard] = {}
 _connecting = threading.Lock()
 
 
 def connected(options: TaskOptions) -> JobBoard:
-    """The one board with these options, connected.
+    """Return the board with these options, connected.
 
     :raises ConnectionFailure: its backend can't be reached.
     """
-    key = _Which(options.database, repr((options.name, options.conf)))
+    key = options.database, repr((options.name, options.conf))
     board = _boards.get(key)
     if board is None or board.closed:
         with _connecting:
@@ -39,23 +33,23 @@ def connected(options: TaskOptions) -> JobBoard:
 
 @atexit.register
 def close() -> None:
-    """Close them all; who needs one again connects it anew."""
+    """Close all boards. The next use connects a board again."""
     while _boards:
         _boards.popitem()[1].close()
 
 
 def leave_databases() -> None:
-    """Close those that are in databases of Django's."""
+    """Close the boards in Django's databases."""
     for key in list(_boards):
-        if key.database is not None and (board := _boards.pop(key, None)) is not None:
+        if key[0] is not None and (board := _boards.pop(key, None)) is not None:
             board.close()
 
 
 @contextlib.contextmanager
 def emptying(database: str) -> Iterator[None]:
-    """Within, those in this database are closed, so that they remember nothing of what was there."""
+    """Keep the boards in a database closed for a block, so that they remember nothing of their jobs."""
     with _connecting:
-        there = [board for key, board in list(_boards.items()) if key.database == database and not board.closed]
+        there = [board for (alias, _), board in list(_boards.items()) if alias == database and not board.closed]
         for board in there:
             board.close()
         yield

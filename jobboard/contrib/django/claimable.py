@@ -1,7 +1,6 @@
-"""Django models whose rows are acquired: :class:`jobboard.orm.Claimable` for them.
+"""ClaimableModel: Django models whose rows are acquired, as those of :class:`jobboard.orm.Claimable`.
 
-What is decided is decided there: a twin of the model, mapped to the same table, does it on Django's own connection,
-within Django's transaction.
+The leases are those of :mod:`jobboard.sql.lease`, on Django's own connection and within Django's transaction.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,22 +15,21 @@ import sqlalchemy as sa
 from django.conf import settings
 from django.db import connections, models, router, transaction
 from django.db.models.query import ModelIterable
-from sqlalchemy.orm import Session, mapped_column, registry
 
-from jobboard import arguments, orm
-from jobboard.contrib.django import joining
+from jobboard import arguments, codec
+from jobboard.contrib.django import databases
 from jobboard.contrib.django.fields import MomentField, NameField, TokenField
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import boottime
-from jobboard.orm import Reacquired, verbs
-from jobboard.orm.holding import Acquisition
-from jobboard.orm.rows import BATCH, lock_held
-from jobboard.orm.undoing import hand_over, on_rollback
+from jobboard.orm import Acquisition, Reacquired
+from jobboard.orm.claimable import first_set, term_of
+from jobboard.sql.expressions import Exact, Now, chunks
+from jobboard.sql.lease import BATCH, Held, Key, RowLease, Term, first_of, keyed
 from jobboard.states import moment
 
 
 class _Key(sa.types.UserDefinedType[Any]):
-    """A primary key as Django has it, in SQLAlchemy's statements."""
+    """A primary key of Django's in statements of SQLAlchemy."""
 
     cache_ok = True
 
@@ -48,46 +45,43 @@ class _Key(sa.types.UserDefinedType[Any]):
 
 
 @functools.cache
-def _twin_of(model: Any, alias: str) -> Any:
-    """:raises TypeError: its primary key is several columns, or lies in another table than the claims."""
+def _lease_of(model: Any, alias: str) -> RowLease:
+    """Return the lease of a model in a database.
+
+    :raises TypeError: the primary key has several columns, or lies in another table than the lease.
+    """
     key = model._meta.pk
     if not key.column or key.model is not model._meta.get_field("acquired_token").model:
         raise TypeError(
             f"{model.__name__} needs a primary key that is one column, in the table that has acquired_token: acquire "
             "rows of a child model as those of its parent"
         )
-    kind = sa.BigInteger() if isinstance(key, models.IntegerField | models.AutoField) else _Key(key, alias)
-    columns = {"__tablename__": model._meta.db_table, "key": mapped_column(key.column, kind, primary_key=True)}
-    # In a registry of its own: the model's twin in another database has a table of the same name.
-    return registry().mapped(type(model.__name__, (orm.Claimable,), columns))
-
-
-# One thread at a time makes a twin.
-_mapping = threading.Lock()
+    columns = (
+        sa.Column(key.column, _Key(key, alias), primary_key=True),
+        sa.Column("acquired_by", Exact(255)),
+        *(sa.Column(f"acquired_{what}", sa.BigInteger) for what in ("at", "until", "token")),
+    )
+    table = sa.Table(model._meta.db_table, sa.MetaData(), *columns)
+    at, until, token = (table.c[f"acquired_{what}"] for what in ("at", "until", "token"))
+    return RowLease(table, list(table.primary_key), who=table.c.acquired_by, token=token, since=at, until=until)
 
 
 class _Work(NamedTuple):
-    """A session on Django's connection, in its transaction."""
+    """A verb at work in Django's transaction."""
 
-    session: Session
-    twin: Any
+    connection: sa.Connection
+    lease: RowLease
     alias: str
-
-    @property
-    def mapper(self) -> Any:
-        return verbs.mapper_of(self.twin)
-
-    @property
-    def connection(self) -> Any:
-        return self.session.connection()
+    undo: list[Callable[[], object]]
+    """The steps to call in reverse order if the transaction is rolled back."""
 
 
 class _Undo:
-    """What to call, in order, if Django's transaction, or the savepoint that it is in, is rolled back.
+    """The steps to call if Django's transaction, or its savepoint, is rolled back.
 
-    Of a rollback Django tells nobody. It drops what it was to call after the commit, on every way; and a list lets go
-    of its last one first, which is the order to undo in. It drops that as well where it has committed, and something
-    that it calls before raises: but by then it is back in autocommit mode, and while it rolls back it is not yet.
+    Django has no event for a rollback. It drops the callbacks of a commit then, the last one first, which is the order
+    of the steps. Django also drops a callback after a commit if an earlier callback raises. But Django is back in
+    autocommit mode by then, and during a rollback it is not yet.
     """
 
     def __init__(self, alias: str, steps: list[Callable[[], object]]) -> None:
@@ -101,14 +95,21 @@ class _Undo:
 
     def __del__(self) -> None:
         if not self._connection.autocommit:
-            for undo in self._steps:
-                undo()
+            _take_back(self._steps)
+
+
+def _take_back(steps: list[Callable[[], object]]) -> None:
+    while steps:
+        steps.pop()()
 
 
 def _alias_of(model: Any, using: str | None, rows: Iterable[Any]) -> str:
-    """The database to work in."""
+    """Return the alias of the database to work in.
+
+    :raises ValueError: the rows are in several databases, or not in ``using``.
+    """
     aliases = {using} if using else set()
-    # In another one a row with the same key and token is somebody else's.
+    # In another database another worker may hold a row with the same key and token.
     aliases |= {router.db_for_write(model, instance=row) for row in rows}
     if len(aliases) > 1:
         names = " and in ".join(map(repr, sorted(aliases)))
@@ -118,30 +119,33 @@ def _alias_of(model: Any, using: str | None, rows: Iterable[Any]) -> str:
 
 @contextlib.contextmanager
 def _working(model: Any, using: str | None, rows: Iterable[Any] = ()) -> Iterator[_Work]:
-    """:raises ValueError: the rows are of several databases, or not of that one."""
+    """Work in Django's transaction, or in one of the verb's own.
+
+    :raises ValueError: the rows are in several databases, or not in ``using``.
+    """
     alias = _alias_of(model, using, rows)
-    with _mapping:
-        twin = _twin_of(model, alias)
+    lease = _lease_of(model, alias)
     with transaction.atomic(using=alias):
-        django = connections[alias]
-        if django.vendor == "sqlite":
+        if connections[alias].vendor == "sqlite":
             # A transaction that reads first and writes later fails at once when another has written in between.
             model._base_manager.using(alias).extra(where=["1 = 0"]).update(acquired_token=0)
-        with joining._engine(alias).connect() as connection, Session(connection, expire_on_commit=False) as session:
-            session.begin()
-            yield _Work(session, twin, alias)
-            # Django will tell what becomes of it: here the session is closed without a commit.
-            _Undo(alias, hand_over(session))
+        with databases.engine_of(alias).connect() as joined:
+            work = _Work(joined, lease, alias, [])
+            try:
+                yield work
+            except BaseException:
+                _take_back(work.undo)
+                raise
+            _Undo(alias, work.undo)
 
 
-def _first(given: Any, own: Any, setting: str) -> Any:
-    """The argument, else what the class says, else the project's setting; None where none of them says anything."""
-    said = own if given is None else given
-    return getattr(settings, setting, None) if said is None else said
+def _chosen(given: Any, own: Any, setting: str, default: Any) -> Any:
+    """Return the argument of a call, or the model's value, or the project's setting, or a default."""
+    return first_set(given, own, getattr(settings, setting, None), default)
 
 
 class ClaimableModel(models.Model):
-    """Derive a model from it, and its rows can be acquired: each by one process at a time, for a limited time.
+    """An abstract model, whose rows can be acquired: each by one process at a time, for a limited time.
 
     ::
 
@@ -154,13 +158,13 @@ class ClaimableModel(models.Model):
             picture.save()
         Picture.unacquire("me")
 
-    Every verb takes part in the transaction that Django is in, and has one of its own where it is in none. Errors of
-    the database's are Django's. The times are the database's.
+    Every verb takes part in Django's transaction, or has one of its own if Django is in none. Errors of the database
+    are Django's. Times are the database's.
 
-    **The fence.** An object that was acquired remembers the token of that, see :attr:`acquisition`. To ``save()`` or
-    ``delete()`` it once another has acquired its row, or it was given back by name, raises ``ClaimLost``, and nothing
-    is written. Others are written as ever, an object that was itself given back among them. No ``save()`` touches the
-    columns of this class: a new row is nobody's, be it a copy of one that is held.
+    **The fence.** An acquired object remembers its fencing token, see :attr:`acquisition`. Once another has acquired
+    its row, or it was given back by name, ``save()`` and ``delete()`` raise ``ClaimLost`` and write nothing. Other
+    objects are written as usual, also objects that were themselves given back. No ``save()`` writes the columns of this
+    class: a new row is nobody's, also a copy of a held row.
     """
 
     acquire_limit: ClassVar[int | None] = None
@@ -180,12 +184,12 @@ class ClaimableModel(models.Model):
         abstract = True
 
     _hold: tuple[Any, Acquisition | None] = None, None
-    """The key of the row that was acquired, and what is held of it."""
+    """The key of the acquired row, and what the object holds of it."""
 
     @property
     def acquisition(self) -> Acquisition | None:
         """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
-        acquired, or was given back; or has been given another key, and so is a copy."""
+        acquired, was given back, or has got another key and so is a copy."""
         key, acquisition = self._hold
         return acquisition if key == self.pk else None
 
@@ -200,64 +204,57 @@ class ClaimableModel(models.Model):
         timeout: float | None = None,
         using: str | None = None,
     ) -> list[Self]:
-        """Acquire the first rows that nobody has, or whose time is up.
+        """Acquire the first rows that nobody holds, as :meth:`jobboard.orm.Claimable.acquire` does.
 
-        :param acquired_by: the worker's name. Workers that share a name also share what they give back by name.
-        :param queryset: which rows, and in which order; all of them by their key unless given.
-        :param acquired_at: an aware time to count from, instead of the database's.
-        :param limit: how many at most; :attr:`acquire_limit` unless given.
-        :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
+        :param acquired_by: the worker's name.
+        :param queryset: the rows and their order; all rows by their key unless given.
+        :param acquired_at: the begin, an aware time; the database's time unless given.
+        :param limit: the most rows; :attr:`acquire_limit` unless given.
+        :param timeout: the seconds; :attr:`acquire_timeout` unless given.
         :param using: the alias of a database; that of the query set, or the router's, unless given.
-        :returns: these rows and no others, in order; none where there is nothing.
-        :raises ValueError, TypeError: as of :meth:`jobboard.orm.Claimable.acquire`; a query set of another model, or
-            one that gives no objects, as of ``values()``.
+        :raises TypeError: the query set is of another model, or gives no objects, as after ``values()``.
         """
-        queryset = cls._default_manager.order_by("pk") if queryset is None else cls._own(queryset)
-        limit = _first(limit, cls.acquire_limit, "SCALABLE_ACQUIRE_LIMIT")
-        timeout = _first(timeout, cls.acquire_timeout, "SCALABLE_ACQUIRE_TIMEOUT")
-        taken: list[Self] = []
-        seen: list[Any] = []
-        with _working(cls, using or queryset._db) as work:
-            wish = work.twin._wish(acquired_by, None, (), limit, timeout, acquired_at)
-            now = moment(verbs.now(work.session))
-            free = models.Q(acquired_until=None) | models.Q(acquired_until__lte=now)
-            queryset = queryset.using(work.alias)
-            while len(taken) < wish.limit:
-                # Others are at the first ones, if these were not enough: so then it looks far ahead at once.
-                candidates = queryset.filter(free).exclude(pk__in=seen).values_list("pk", flat=True)
-                # A row comes once for each that it is joined with.
-                some = list(dict.fromkeys(candidates[: 10 * BATCH if seen else BATCH]))
-                if not some:
-                    break
-                seen += some
-                size = min(wish.limit - len(taken), BATCH)
-                for few in (some[start : start + size] for start in range(0, len(some), size)):
-                    taken += cls._acquire(work, wish._replace(limit=wish.limit - len(taken)), few, queryset)
-                    if len(taken) == wish.limit:
-                        break
-        return taken
+        chosen = cls._default_manager.order_by("pk") if queryset is None else cls._own(queryset)
+        most = arguments.limit(_chosen(limit, cls.acquire_limit, "SCALABLE_ACQUIRE_LIMIT", 100))
+        term = cls._term(acquired_by, timeout, acquired_at)
+        with _working(cls, using or chosen._db) as work:
+            now = moment(work.connection.scalar(sa.select(Now())) or 0)
+            free = chosen.using(work.alias).filter(models.Q(acquired_until=None) | models.Q(acquired_until__lte=now))
+
+            def look(limit: int, seen: list[Key]) -> list[Key]:
+                keys = free.exclude(pk__in=[key for (key,) in seen]).values_list("pk", flat=True)
+                # A row comes once for each row that it is joined with.
+                return [(key,) for key in dict.fromkeys(keys[:limit])]
+
+            def take(keys: Sequence[Key], limit: int) -> list[Self]:
+                return cls._acquire(work, term, keys, limit, chosen.using(work.alias))
+
+            return first_of(look, take, most)
 
     @classmethod
     def _acquire(
-        cls, work: _Work, wish: verbs.Wanted, keys: Sequence[Any], queryset: models.QuerySet[Self]
+        cls, work: _Work, term: Term, keys: Sequence[Key], limit: int, queryset: models.QuerySet[Self]
     ) -> list[Self]:
-        rows = verbs.acquire(work.session, work.twin, wish._replace(where=(work.twin.key.in_(keys),)))
-        held = {row.key: row for row in rows}
-        found = {each.pk: each for each in queryset.filter(pk__in=list(held))}
-        # Before it was locked, another may have made of a row what the query set does not ask for.
-        if changed := [row for key, row in held.items() if key not in found]:
-            work.twin.unacquire(work.session, wish.who, changed)
-        for key, each in found.items():
-            # Undoing what the session did takes away this very one.
-            each._hold = key, held[key].acquisition
+        lease = work.lease
+        asked = boottime()
+        select = sa.select(*lease.key, lease.token).where(lease.free)
+        taken = lease.take_named(work.connection, keys, select, limit, term)
+        found = {(row.pk,): row for row in queryset.filter(pk__in=[key for (key,) in taken])}
+        # Before a row was locked, another may have changed it so that the query set leaves it out.
+        lease.end(work.connection, [key for key in taken if key not in found])
+        for key, row in found.items():
+            token, now = taken[key]
+            acquisition = Acquisition(term.who, token, term.deadline(asked, now))
+            work.undo.append(acquisition.lose)
+            row._hold = row.pk, acquisition
         return [found[key] for key in keys if key in found]
 
     @classmethod
     def acquired(cls, acquired_by: str, queryset: models.QuerySet[Self] | None = None) -> models.QuerySet[Self]:
-        """All rows that are acquired under a name, also those whose time is up and that nobody has taken since.
+        """Return all rows that are acquired under a name, also rows whose time is up and that nobody has taken since.
 
-        :param queryset: only rows of this one.
-        :raises TypeError: a query set of another model, or one that gives no objects.
+        :param queryset: only rows of this query set.
+        :raises TypeError: the query set is of another model, or gives no objects.
         """
         rows = cls._default_manager.all() if queryset is None else cls._own(queryset)
         return rows.filter(acquired_by=acquired_by)
@@ -272,42 +269,28 @@ class ClaimableModel(models.Model):
         timeout: float | None = None,
         using: str | None = None,
     ) -> Reacquired:
-        """Hold on to rows for another timeout, from now on.
+        """Hold rows for another timeout, as :meth:`jobboard.orm.Claimable.reacquire` does.
 
-        :param queryset: a query set, of which the rows that are acquired under the name are meant; or objects of rows,
-            all of one database. Without it all that are acquired under the name.
-        :param acquired_at: an aware time to count from, instead of the database's.
-        :param timeout: for how many seconds; :attr:`acquire_timeout` unless given.
-        :param using: the alias of that database; that of the rows, or the router's, unless given.
-        :returns: ``kept`` and ``lost``: rows that somebody else has, or that were given back, are lost.
-        :raises JobFailure: one of the rows was acquired under another name.
-        :raises TypeError: one of them is no object of this model; a query set as :meth:`acquire` refuses it.
-        :raises ValueError: the rows are of several databases, or not of that one; ``acquired_at`` knows no time zone.
+        :param queryset: a query set, for its rows that are acquired under the name; or objects, all of one database.
+            All rows that are acquired under the name unless given.
+        :param using: the alias of the database; that of the rows, or the router's, unless given.
+        :raises TypeError: an object is of another model; a query set that :meth:`acquire` refuses.
+        :raises ValueError: the rows are in several databases, or not in that one.
         """
-        instant = None if acquired_at is None else arguments.aware("acquired_at", acquired_at)
-        using, chosen = cls._chosen(queryset, using)
-        with _working(cls, using, chosen if isinstance(chosen, list) else ()) as work:
-            micros = work.twin._timeout(_first(timeout, cls.acquire_timeout, "SCALABLE_ACQUIRE_TIMEOUT"))
-            held = cls._held(acquired_by, cls._rows(acquired_by, chosen, work.alias))
+        term = cls._term(acquired_by, timeout, acquired_at)
+        with cls._holding(acquired_by, queryset, using) as (work, rows, held):
             asked = boottime()
-            renewed = verbs.renew(
-                work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()}, micros, instant
-            )
-            kept: list[Self] = []
-            lost: list[Self] = []
-            for key, (row, _) in held.items():
-                if key in renewed:
-                    begun = renewed[key] if instant is None else instant
-                    deadline = asked + (begun + micros - renewed[key]) / verbs.SECOND
-                    if row.acquisition is None:
-                        row._remember(work, Acquisition(acquired_by, row.acquired_token, deadline))
-                    else:
-                        on_rollback(work.session, row.acquisition.extended(deadline))
-                    kept.append(row)
+            extended = work.lease.extend(work.connection, held, term)
+            for key, now in extended.items():
+                row, deadline = rows[key], term.deadline(asked, now)
+                if row.acquisition is None:
+                    row._remember(work, Acquisition(acquired_by, row.acquired_token, deadline))
                 else:
-                    row._lose()
-                    lost.append(row)
-        return Reacquired(kept, lost)
+                    work.undo.append(row.acquisition.extend(deadline))
+            lost = [row for key, row in rows.items() if key not in extended]
+            for row in lost:
+                row._lose()
+        return Reacquired([row for key, row in rows.items() if key in extended], lost)
 
     @classmethod
     def unacquire(
@@ -317,29 +300,23 @@ class ClaimableModel(models.Model):
         *,
         using: str | None = None,
     ) -> int:
-        """Give rows back: these, or all that are acquired under the name.
+        """Give rows back, or all rows that are acquired under the name, and return their number.
 
-        :param queryset: as of :meth:`reacquire`.
-        :param using: as of :meth:`reacquire`.
-        :returns: how many; rows that were lost stay as they are.
-        :raises JobFailure: one of the rows was acquired under another name.
-        :raises TypeError: one of them is no object of this model; a query set as :meth:`acquire` refuses it.
-        :raises ValueError: the rows are of several databases, or not of that one.
+        Arguments and errors are those of :meth:`reacquire`. Lost rows stay as they are.
         """
-        using, chosen = cls._chosen(queryset, using)
-        with _working(cls, using, chosen if isinstance(chosen, list) else ()) as work:
-            if chosen is None:
-                count: int = work.twin.unacquire(work.session, acquired_by)
-                return count
-            held = cls._held(acquired_by, cls._rows(acquired_by, chosen, work.alias))
-            released = lock_held(work.connection, work.mapper, {key: hold for key, (_, hold) in held.items()})
-            verbs.release(work.connection, work.mapper, list(released))
-            for key, (row, _) in held.items():
-                if key in released:
+        codec.check_text("who", acquired_by)
+        if queryset is None:
+            with _working(cls, using) as work:
+                return len(work.lease.end_all(work.connection, work.lease.who == acquired_by, skip=False))
+        with cls._holding(acquired_by, queryset, using) as (work, rows, held):
+            ended = work.lease.lock_held(work.connection, held)
+            work.lease.end(work.connection, list(ended))
+            for key, row in rows.items():
+                if key in ended:
                     row._remember(work, None)
                 else:
                     row._lose()
-        return len(released)
+        return len(ended)
 
     @classmethod
     def unacquire_timed_out(
@@ -349,30 +326,34 @@ class ClaimableModel(models.Model):
         *,
         using: str | None = None,
     ) -> int:
-        """Give back all rows whose time was up before now; acquire takes them anyway, this shows it in the table.
+        """Give back all rows whose time is up, as :meth:`jobboard.orm.Claimable.unacquire_timed_out` does.
 
-        :param queryset: only rows of this one.
-        :param now: an aware time, instead of the database's.
-        :param using: the alias of a database; that of the query set, or the router's, unless given.
-        :returns: how many.
-        :raises TypeError: a query set as :meth:`acquire` refuses it.
-        :raises ValueError: a time that knows no time zone.
+        :param queryset: only rows of this query set.
+        :param now: an aware time; the database's time unless given.
+        :param using: as for :meth:`acquire`.
         """
-        using, chosen = cls._chosen(queryset, using)
-        with _working(cls, using) as work:
+        instant = None if now is None else arguments.aware("now", now)
+        chosen = None if queryset is None else cls._own(queryset)
+        with _working(cls, using or getattr(chosen, "_db", None)) as work:
+            lease = work.lease
             if chosen is None:
-                count: int = work.twin.unacquire_timed_out(work.session, now=now)
-                return count
-            acquired = cls._own(queryset).using(work.alias).exclude(acquired_by=None)
-            keys = list(acquired.values_list("pk", flat=True).distinct())
-            return sum(
-                work.twin.unacquire_timed_out(work.session, where=work.twin.key.in_(some), now=now)
-                for some in (keys[start : start + BATCH] for start in range(0, len(keys), BATCH))
-            )
+                return len(lease.end_all(work.connection, lease.lapsed(instant), skip=True))
+            acquired = chosen.using(work.alias).exclude(acquired_by=None)
+            keys = [(key,) for key in acquired.values_list("pk", flat=True).distinct()]
+            lapsed = (lease.lapsed(instant, [keyed(lease.key, some)]) for some in chunks(keys, BATCH))
+            return sum(len(lease.end_all(work.connection, each, skip=True)) for each in lapsed)
+
+    @classmethod
+    def _term(cls, acquired_by: str, timeout: float | None, acquired_at: datetime.datetime | None) -> Term:
+        seconds = _chosen(timeout, cls.acquire_timeout, "SCALABLE_ACQUIRE_TIMEOUT", 600)
+        return term_of(acquired_by, seconds, acquired_at)
 
     @classmethod
     def _own(cls, queryset: Any) -> models.QuerySet[Self]:
-        """:raises TypeError: a query set of another model, or one that gives no objects."""
+        """Return a checked query set.
+
+        :raises TypeError: the query set is of another model, or gives no objects.
+        """
         if not isinstance(queryset, models.QuerySet):
             raise TypeError(f"queryset={queryset!r}: must be a query set of {cls.__name__}")
         if queryset.model is not cls:
@@ -382,25 +363,45 @@ class ClaimableModel(models.Model):
         return queryset
 
     @classmethod
-    def _chosen(cls, queryset: Any, using: str | None) -> tuple[str | None, Any]:
-        """The database that was named, and the query set or the list of objects."""
-        if isinstance(queryset, models.QuerySet):
-            return using or cls._own(queryset)._db, queryset
-        return using, None if queryset is None else list(queryset)
+    @contextlib.contextmanager
+    def _holding(
+        cls, who: str, queryset: models.QuerySet[Self] | Iterable[Self] | None, using: str | None
+    ) -> Iterator[tuple[_Work, dict[Key, Self], Held]]:
+        """Work on rows by their keys, with the name and the token by which each is held.
 
-    @classmethod
-    def _rows(cls, acquired_by: str, chosen: Any, alias: str) -> Iterable[Self]:
-        if isinstance(chosen, list):
-            return chosen
-        return cls.acquired(acquired_by, chosen).using(alias)
+        :param queryset: a query set, for its rows that are acquired under the name; or objects; None: all such rows.
+        :raises TypeError: an object is of another model, or a query set is.
+        :raises JobFailure: a row was acquired under another name.
+        """
+        given = None if queryset is None or isinstance(queryset, models.QuerySet) else list(queryset)
+        if isinstance(queryset, models.QuerySet):
+            using = using or cls._own(queryset)._db
+        with _working(cls, using, given or ()) as work:
+            rows: dict[Key, Self] = {}
+            held: dict[Key, tuple[str, int | None]] = {}
+            for row in cls.acquired(who, queryset).using(work.alias) if given is None else given:
+                if not isinstance(row, cls._meta.concrete_model):
+                    raise TypeError(f"rows must be objects of {cls.__name__}, not of {type(row).__name__}")
+                its = row.acquisition
+                if its is not None and its.who != who:
+                    raise JobFailure(f"{cls.__name__} {row.pk!r} was acquired by {its.who!r}, not by {who!r}")
+                rows[(row.pk,)] = row
+                held[(row.pk,)] = who, None if its is None else its.token
+            yield work, rows, held
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """:raises ClaimLost: it was acquired, and is so no more; nothing is written."""
+        """Save the object.
+
+        :raises ClaimLost: the object was acquired, and another has its row by now. Nothing is written.
+        """
         with self._fenced(kwargs.get("using")):
             super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> Any:
-        """:raises ClaimLost: it was acquired, and is so no more; nothing is deleted."""
+        """Delete the object.
+
+        :raises ClaimLost: the object was acquired, and another has its row by now. Nothing is deleted.
+        """
         with self._fenced(kwargs.get("using")):
             return super().delete(*args, **kwargs)
 
@@ -410,31 +411,18 @@ class ClaimableModel(models.Model):
         if held is None:
             yield
             return
+        # Where ``using`` is given, the object may be written to another database than its own.
         with _working(type(self), using, () if using else [self]) as work:
-            [(key, (_, hold))] = type(self)._held(held.who, [self]).items()
-            if not lock_held(work.connection, work.mapper, {key: hold}):
+            if not work.lease.lock_held(work.connection, {(self.pk,): (held.who, held.token)}):
                 self._lose()
                 what = f"{type(self).__name__} {self.pk!r}"
                 raise ClaimLost(f"{what}: another has it, or it was given back; a longer timeout leaves more time")
             yield
 
     def _remember(self, work: _Work, acquisition: Acquisition | None) -> None:
-        on_rollback(work.session, functools.partial(setattr, self, "_hold", self._hold))
+        work.undo.append(functools.partial(setattr, self, "_hold", self._hold))
         self._hold = self.pk, acquisition
 
     def _lose(self) -> None:
         if self.acquisition is not None:
-            self.acquisition.taken_away()
-
-    @classmethod
-    def _held(cls, who: str, rows: Iterable[Self]) -> dict[tuple[Any], tuple[Self, dict[str, Any]]]:
-        """The rows by their keys, each with what it has in the table as long as it is held."""
-        held = {}
-        for row in rows:
-            if not isinstance(row, cls._meta.concrete_model):
-                raise TypeError(f"rows must be objects of {cls.__name__}, not of {type(row).__name__}")
-            if (its := row.acquisition) is not None and its.who != who:
-                raise JobFailure(f"{cls.__name__} {row.pk!r} was acquired by {its.who!r}, not by {who!r}")
-            token = {} if its is None else {"acquired_token": its.token}
-            held[(row.pk,)] = row, {"acquired_by": who, **token}
-        return held
+            self.acquisition.lose()

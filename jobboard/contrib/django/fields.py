@@ -1,4 +1,4 @@
-"""The columns of a claimable model. Migrations name these classes: names, arguments and what is stored stay."""
+"""Columns of claimable models. Migrations name these classes: names, arguments and stored values stay."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from jobboard.arguments import aware
 from jobboard.states import instant, moment
 
 _COLLATIONS = {"postgresql": "C", "mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
-"""Those that compare byte by byte, as SQLite does by itself."""
+"""Collations that compare byte by byte, as SQLite does by itself."""
 
 
 class _LeftAlone(models.Field):
-    """A column that the save of an object leaves alone, so that nobody writes back what has been long ago."""
+    """A column that no ``save()`` writes, so that old values of an object never reach the table."""
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         if not add:
             return models.F(self.attname)
-        # A new row is nobody's, also where the object shows another one's values, as a copy does.
+        # A new row is nobody's, even if the object shows the values of another row, as a copy does.
         value = self.get_default()
         setattr(model_instance, self.attname, value)
         return value
 
 
 class NameField(_LeftAlone, models.CharField):
-    """Who holds a row; compared byte by byte."""
+    """The name of a row's holder, compared byte by byte."""
 
     def db_parameters(self, connection: Any) -> Any:
         vendor = "mariadb" if getattr(connection, "mysql_is_mariadb", False) else connection.vendor
@@ -36,10 +36,10 @@ class NameField(_LeftAlone, models.CharField):
 
 
 class MomentField(_LeftAlone):
-    """A time, aware of its zone; stored as µs since 1970, UTC.
+    """An aware time, stored as microseconds since 1970 in UTC.
 
-    It is no ``BigIntegerField``, as what goes by a field's class would take its values for integers; nor a
-    ``DateTimeField``, as ``__year`` and the like would not work on such a column.
+    The class is no ``BigIntegerField``, as code that goes by a field's class would take its values for integers. It is
+    no ``DateTimeField`` either, as lookups like ``__year`` do not work on such a column.
     """
 
     def get_internal_type(self) -> str:
@@ -49,7 +49,10 @@ class MomentField(_LeftAlone):
         return None if value is None else moment(value)
 
     def to_python(self, value: Any) -> datetime.datetime | None:
-        """:raises ValidationError: neither an aware datetime, nor one in the ISO format."""
+        """Return an aware datetime.
+
+        :raises ValidationError: the value is no aware datetime, and no text of one in ISO format.
+        """
         if value is None:
             return None
         try:

@@ -1,1 +1,1 @@
-"""Django tells only apps with this module that tables are to be made; the boards' tables are no models of its own."""
+"""No models. Django only tells apps with this module to create tables, as those of boards."""

@@ -1,4 +1,4 @@
-"""``OPTIONS`` of a task backend, checked."""
+"""Checked ``OPTIONS`` of a task backend."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from urllib.parse import urlencode
 
 from jobboard import backends
 from jobboard import conf as configuration
-from jobboard.contrib.django import joining
+from jobboard.contrib.django import databases
 from jobboard.exceptions import JobBoardError
 from jobboard.outcomes import OneFailure, RetryPolicy
 
 OWN = ("board", "name", "retry")
-"""Those that are not the board's."""
+"""The options that are not the board's."""
 
 DAY = 86400
-"""Seconds for which results are kept unless ``keep_done`` says otherwise."""
+"""The seconds for which results are kept without ``keep_done``."""
 
 POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
 
 
 class TaskOptions(NamedTuple):
-    """The board's name and configuration, and when a task is run again that has failed: never, unless said.
+    """The board's name and configuration, and the retries of a failed task: none by default.
 
-    ``database``: the alias of Django's own in which the board is; None where it is elsewhere. ``known_as``: what Django
-    called that database at the time.
+    ``database``: the alias of Django's database that the board is in; None for a board elsewhere. ``known_as``: the
+    name of that database on its server when the options were checked.
     """
 
     name: str
@@ -37,21 +37,24 @@ class TaskOptions(NamedTuple):
 
     @property
     def current(self) -> bool:
-        """Whether Django still means the same database."""
-        return self.database is None or joining.name_of(self.database) == self.known_as
+        """Whether the alias still leads to the same database."""
+        return self.database is None or databases.name_of(self.database) == self.known_as
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """:raises ValueError: names the option that is wrong, and the way out."""
+        """Return the checked options.
+
+        :raises ValueError: an option is wrong. The error names it and the way out.
+        """
         options = {"name": "jobboard", "keep_done": DAY, **given}
         name, retry = options.pop("name"), options.pop("retry", None)
         board = options.get("board")
         if not isinstance(board, str):
             raise ValueError("the option 'board' is missing: the URI of a board, as in 'redis://redis1:6379/0'")
         database = known_as = None
-        if board.startswith(joining.SCHEME):
-            database = board.removeprefix(joining.SCHEME)
-            place, known_as = joining.conf_of(database), joining.name_of(database)
+        if board.startswith(databases.SCHEME):
+            database = board.removeprefix(databases.SCHEME)
+            place, known_as = databases.conf_of(database), databases.name_of(database)
             options = {**place, **options, "board": place["board"]}
         try:
             engine = backends.fetch(name, {"board": options["board"]}).engine
@@ -63,9 +66,9 @@ class TaskOptions(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The configuration as the command line takes it.
+        """The configuration as a URI, for the command line.
 
-        :raises ValueError: an option has no place in a URI.
+        :raises ValueError: an option does not fit into a URI.
         """
         options = {name: value for name, value in self.conf.items() if name != "board" and value is not None}
         for name, value in options.items():
@@ -79,7 +82,7 @@ class TaskOptions(NamedTuple):
 
 
 def _policy(given: object) -> RetryPolicy:
-    # The first exception ends a task, as in Django's own backends. The death of a worker is no exception of the task.
+    # The first exception ends a task, as in Django's own backends. A dead worker is no exception of the task.
     if given is None:
         return OneFailure()
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""Of a task a job, and of a job a task's result."""
+"""Jobs of tasks, and results of jobs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from django.utils import timezone
 from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
-from jobboard.done import Outcome
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
+from jobboard.results import Outcome
 from jobboard.states import CLAIMED, COMPLETE, EXHAUSTED, LAPSED, SCHEDULED, TRASHED, UNCLAIMED, Failure, workers
 
 STATUSES = {
@@ -30,15 +30,18 @@ STATUSES = {
 }
 
 LOST_WORKER = "lost"
-"""Stands for a worker of which nothing is known any more."""
+"""The name of a worker whose name is lost."""
 
 _NOTE = re.compile(r"\nThe task failed by (\S+), begun at (\S+): .*\n?\Z")
 _SAID = 300
 
 
 def posting_of(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> Posting:
-    """:raises TypeError: an argument is nothing that JSON has.
-    :raises InvalidTask: no worker could find the task by its path."""
+    """Return the posting of a task.
+
+    :raises TypeError: JSON has no value for an argument.
+    :raises InvalidTask: no worker could find the task by its path.
+    """
     task_at(task.module_path)
     details = {"task": task.module_path, "args": normalize_json(list(args)), "kwargs": normalize_json(kwargs)}
     due = task.run_after
@@ -49,12 +52,15 @@ def posting_of(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> Posti
 
 
 def is_task(job: Job) -> bool:
-    """Others may lie on the same board."""
+    """Return whether a job is a task. Other jobs may be on the same board."""
     return isinstance(job.details.get("task"), str)
 
 
 def task_at(path: str) -> Task:
-    """:raises InvalidTask: there is no task."""
+    """Return the task at a path.
+
+    :raises InvalidTask: there is no task.
+    """
     try:
         found = import_string(path)
     except ImportError as error:
@@ -65,9 +71,9 @@ def task_at(path: str) -> Task:
 
 
 def task_of(job: Job, alias: str) -> Task:
-    """The task as it was posted.
+    """Return the task of a job, as it was posted.
 
-    :raises InvalidTask: there is none any more, or the backend does not take it.
+    :raises InvalidTask: the task does not exist any more, or the backend does not take it.
     """
     if not is_task(job):
         raise InvalidTask(f"{job} was not posted as a task: it names no function")
@@ -81,10 +87,10 @@ def task_of(job: Job, alias: str) -> Task:
 
 
 def result_of(job: Job, alias: str, task: Task | None = None, outcome: Outcome | None = None) -> TaskResult:
-    """What is known of the job, as it was last seen.
+    """Return the result of a job, as the job was last seen.
 
-    :param outcome: what it has left that is COMPLETE.
-    :raises InvalidTask: its task is not there any more.
+    :param outcome: the outcome of a job that is COMPLETE.
+    :raises InvalidTask: the task does not exist any more.
     """
     state = job.seen_state
     began = [when for failure in job.errors if (when := began_at(failure)) is not None]
@@ -100,7 +106,7 @@ def result_of(job: Job, alias: str, task: Task | None = None, outcome: Outcome |
         started_at=in_zone(began[0]) if began else None,
         last_attempted_at=in_zone(began[-1]) if began else None,
         finished_at=in_zone(job.last_modified) if state in (TRASHED, COMPLETE) else None,
-        # Who posts a task by hand, as a schedule's, may leave out what it does not take.
+        # A job that was posted by hand, as for a schedule, may leave them out.
         args=job.details.get("args", []),
         kwargs=job.details.get("kwargs", {}),
         backend=alias,
@@ -113,15 +119,15 @@ def result_of(job: Job, alias: str, task: Task | None = None, outcome: Outcome |
 
 
 def put(result: TaskResult, **values: Any) -> None:
-    """Change what Django has frozen, as its own backends do."""
+    """Set attributes of a result, which is frozen, as Django's own backends do."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
 
 
 def _workers(job: Job) -> list[str]:
-    """One for each attempt. Of an attempt whose error is gone the board remembers no more than that there was one."""
+    """Return the worker of each attempt. The board keeps no name for an attempt whose error is gone."""
     at_work = job.seen_state in (CLAIMED, COMPLETE)
-    known = workers(job.errors, job._record.who if at_work else None, job.attempts)
+    known = workers(job.errors, job.record.who if at_work else None, job.attempts)
     return [*[LOST_WORKER] * (job.attempts - len(known)), *known]
 
 
@@ -130,7 +136,7 @@ def class_path(error: BaseException) -> str:
 
 
 def note(error: BaseException, began: datetime.datetime) -> None:
-    """Have what the board keeps of a failure, its traceback or reason, end with what :class:`TaskError` needs."""
+    """Add the parts of a :class:`TaskError` to the end of the traceback or reason that the board keeps."""
     said = traceback.format_exception_only(error)[0].partition("\n")[0][:_SAID]
     told = f"The task failed by {class_path(error)}, begun at {began.isoformat()}: {said}"
     if isinstance(error, Reject):
@@ -158,7 +164,7 @@ def began_at(failure: Failure) -> datetime.datetime | None:
 
 
 def _path_in(text: str) -> str:
-    """What is not raised by a task, but by who runs it, or is not an exception at all: an operator's reason."""
+    """Return the class of an error that the task did not raise; an operator's reason has none."""
     name = text.strip().rpartition("\n")[2].partition(":")[0]
     if isinstance(getattr(builtins, name, None), type):
         return f"builtins.{name}"
@@ -166,5 +172,5 @@ def _path_in(text: str) -> str:
 
 
 def in_zone(moment: datetime.datetime) -> datetime.datetime:
-    """As the project has its times."""
+    """Return a time as the project has its times."""
     return moment if settings.USE_TZ else timezone.make_naive(moment)

@@ -1,7 +1,7 @@
-"""Runs tasks, as the handler of a conductor.
+"""TaskRunner: the handler by which a conductor runs tasks.
 
-``manage.py jobboard work`` starts one; ``jobboard work jobboard.contrib.django.worker:default`` is the same, where
-``default`` is an alias in ``TASKS``.
+``manage.py jobboard work`` starts a conductor with it. So does ``jobboard work
+jobboard.contrib.django.worker:default``, where ``default`` is an alias in ``TASKS``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobboard.states import Verb
 
 
 class TaskRunner:
-    """Runs the tasks of the backend that has this alias in ``TASKS``."""
+    """Runs the tasks of a backend, by its alias in ``TASKS``."""
 
     def __init__(self, alias: str) -> None:
         if not apps.ready:
@@ -37,13 +37,14 @@ class TaskRunner:
         self.backend: JobboardBackend = task_backends[alias]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Into a process that has no Django yet.
+        # For a process without Django yet.
         return TaskRunner, (self._alias,)
 
     def __call__(self, job: Job) -> object:
-        """What the task returns, as JSON has it.
+        """Run a task, and return its value as JSON has it.
 
-        :raises Exception: whatever the task does; the board keeps its traceback."""
+        :raises BaseException: the exception of the task. The board keeps its traceback.
+        """
         began = job.last_modified
         _let_go()
         try:
@@ -60,12 +61,12 @@ class TaskRunner:
         task_started.send(type(self.backend), task_result=result)
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
-            # What follows lets go of connections, which are not those of a child that the task forks.
+            # The end of a task closes connections, which belong to the parent of a child that the task forks.
             with ForkGuard():
                 returned = result.task.call(*context, *result.args, **result.kwargs)
             value = normalize_json(returned)
-            if (keeps := job.board._keeps) is not None:
-                # A conductor would take the work for done, and only the result for lost.
+            if (keeps := job.board.result_form) is not None:
+                # A conductor would count the work as done, and only its result as lost.
                 codec.encode_result(value, *keeps)
         except BaseException as error:
             if self._ends(job, error):
@@ -77,10 +78,10 @@ class TaskRunner:
         return value
 
     def _ends(self, job: Job, error: BaseException) -> bool:
-        """Whether the board will have it run no more. Not by the attempts of the result: they count retries, too, and
-        those from before a restore."""
+        """Return whether this error is the end of the task. The attempts of the result do not tell: they count retries,
+        and attempts before a restore."""
         verdict = outcome_of(error, job, self.backend.checked.retry)
-        return verdict.verb == Verb.TRASH or (not verdict.retry and job._record.exhausted)
+        return verdict.verb == Verb.TRASH or (not verdict.retry and job.record.exhausted)
 
     def _finish(self, result: TaskResult, status: TaskResultStatus) -> None:
         results.put(result, status=status, finished_at=timezone.now())
@@ -88,7 +89,7 @@ class TaskRunner:
 
 
 def handlers(alias: str) -> Mapping[str, TaskRunner] | TaskRunner:
-    """For a conductor: the runner by the queues of the backend, or for all jobs of its board where it has any queue.
+    """Return the handlers of a conductor: the runner by the queues of the backend, or for all jobs without queues.
 
     :raises InvalidTaskBackend: there is no such backend, or an option of it is wrong.
     """
@@ -104,6 +105,6 @@ def __getattr__(alias: str) -> Mapping[str, TaskRunner] | TaskRunner:
 
 
 def _let_go() -> None:
-    """What a request of the web does before and after it: no connection grows too old, no list of queries too long."""
+    """Close old connections and forget queries, as Django does around a request."""
     reset_queries()
     close_old_connections()

@@ -40,7 +40,7 @@ def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> It
     import sqlalchemy
     from django.db import connections
 
-    from jobboard.contrib.django import joining
+    from jobboard.contrib.django import databases
 
     settings: dict[str, Any] = {"ENGINE": f"django.db.backends.{ENGINES[backend]}"}
     if backend == "sqlite":
@@ -58,7 +58,7 @@ def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> It
     yield settings
     connections["project"].close()
     del connections["project"]
-    joining._engine.cache_clear()
+    databases.engine_of.cache_clear()
     connections.settings = configured
 
 

@@ -9,7 +9,7 @@ from django.db import connections
 from django.tasks.checks import check_tasks
 from django.test import override_settings
 
-from jobboard.contrib.django import joining
+from jobboard.contrib.django import databases
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -40,7 +40,7 @@ def check(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
 )
 def test_tls_of_mysqls(database: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     assert check(monkeypatch, **options) == []
-    conf = joining.conf_of("project")
+    conf = databases.conf_of("project")
     assert [conf[f"ssl_{part}"] for part in ("ca", "cert", "key")] == ["ca.pem", "cert.pem", "key.pem"]
 
 
@@ -53,7 +53,7 @@ TAKEN: dict[str, dict[str, Any]] = {
 @pytest.mark.backends("postgresql", "mariadb")
 def test_what_the_board_has_too(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(monkeypatch, **TAKEN[backend]) == []
-    conf = joining.conf_of("project")
+    conf = databases.conf_of("project")
     assert {option: conf[option] for option in TAKEN[backend]} == TAKEN[backend]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.contrib.django import joining
+from jobboard.contrib.django import databases
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 ROOT = Path(__file__).parents[3]
@@ -46,7 +46,7 @@ def test_each_process_has_a_board_of_its_own(manage_test: Callable[..., None], b
     # Where processes are not forked, Django has a copy of SQLite's in memory.
     alone = backend == "sqlite" and multiprocessing.get_start_method() != "fork"
     manage_test("suite", *(() if alone else ("--parallel", "2")))
-    with jobboard.backend(tmp_path.name, joining.conf_of("project")) as board:
+    with jobboard.backend(tmp_path.name, databases.conf_of("project")) as board:
         assert board.job_count == 0
         assert [schedule.id for schedule in board.schedules()] == ["nightly"]
 

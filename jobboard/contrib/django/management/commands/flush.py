@@ -1,4 +1,4 @@
-"""Django's ``flush``, for the tables of boards, too: a ``TransactionTestCase`` ends with it."""
+"""Django's ``flush``, also for the tables of boards. A ``TransactionTestCase`` ends with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.commands import flush
 from django.db import connections
 
-from jobboard.contrib.django import boards, joining
+from jobboard.contrib.django import boards, databases
 from jobboard.contrib.django.backend import boards_in
 
 
@@ -21,7 +21,7 @@ class FlushCommand(flush.Command):
             with boards.emptying(database):
                 execute([*statements, *_emptying(database)])
 
-        # Only behind the question whether it is meant is there something that can be added to.
+        # Django runs this behind its question to the user.
         operations.execute_sql_flush = with_boards
         try:
             super().handle(database=database, **options)
@@ -30,13 +30,13 @@ class FlushCommand(flush.Command):
 
 
 Command = FlushCommand
-"""As Django looks for it."""
+"""The name that Django looks for."""
 
 
 def _emptying(database: str) -> list[str]:
     there = connections[database].introspection.table_names()
     tables = {table.name: table for board in boards_in(database) for table in board.table.metadata.sorted_tables}
-    # What tells the layout of the others stays. Nor are they truncated, as the boards would wait for the lock of that
-    # until a transaction ends that Django may be in.
+    # The table with the layout stays. The others are not truncated, as boards would wait for the lock of that until
+    # Django's transaction ends.
     emptied = [table for name, table in tables.items() if name in there and "layout" not in table.c]
-    return [str(table.delete().compile(dialect=joining._engine(database).dialect)) for table in emptied]
+    return [str(table.delete().compile(dialect=databases.engine_of(database).dialect)) for table in emptied]

@@ -51,7 +51,7 @@ class Command(BaseCommand):
 
 
 def _work(alias: str, place: TaskOptions) -> list[str]:
-    # What is said behind it counts instead.
+    # Options of the user follow these, and replace them.
     retry = place.retry
     given = {
         "--max-attempts": None if retry.max_attempts is ATTEMPTS else retry.max_attempts or 0,

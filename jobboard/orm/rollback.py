@@ -1,4 +1,4 @@
-"""What is taken back with a transaction of a session's, in objects that no rollback of SQLAlchemy's knows of."""
+"""Undo steps of a session: changes to objects that a rollback takes back, and that SQLAlchemy does not know of."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.util import object_state
 
 _UNDO = "jobboard.undo"
-"""Where a session keeps what to do if its transaction is rolled back."""
+"""The key of a session's undo steps in its ``info``."""
 
 
 def on_rollback(session: Session, undo: Callable[[], object]) -> None:
-    """Call this if the transaction or the savepoint that the session is in is rolled back, what came last first."""
+    """Call ``undo`` if the session's transaction or savepoint is rolled back. The last step is undone first."""
     within = session.get_nested_transaction() or session.get_transaction()
     session.info.setdefault(_UNDO, []).append((within, undo))
 
 
 def remember(session: Session, rows: Sequence[Any], key: str, value: object) -> None:
-    """Keep this with objects, where no expiry empties it; once rolled back, what was there before."""
+    """Keep a value with objects, where no expiry removes it. A rollback restores the earlier value."""
     infos = [object_state(row).info for row in rows]
-    on_rollback(session, partial(_put_back, key, [(info, info.get(key)) for info in infos]))
+    on_rollback(session, partial(_restore, key, [(info, info.get(key)) for info in infos]))
     for info in infos:
         info[key] = value
 
 
-def _put_back(key: str, before: Iterable[tuple[dict[str, Any], object]]) -> None:
+def _restore(key: str, before: Iterable[tuple[dict[str, Any], object]]) -> None:
     for info, value in before:
         info[key] = value
 
 
 def show(session: Session, rows: Sequence[Any], values: Mapping[str, Any]) -> None:
-    """Have objects show what was written to their rows, which the session has had no part in."""
+    """Set attributes of objects to the values that were written to their rows without the session."""
     for row in rows:
         for name, value in values.items():
             set_committed_value(row, name, value)
@@ -43,8 +43,7 @@ def show(session: Session, rows: Sequence[Any], values: Mapping[str, Any]) -> No
 
 
 def reload_on_rollback(session: Session, rows: Sequence[Any], *names: str) -> None:
-    """After a rollback to a savepoint, too, ask for what the rows have. Of that the session expires only what itself
-    has written."""
+    """Load attributes again after a rollback, also one to a savepoint. A session would expire only its own writes."""
     on_rollback(session, partial(_expire, session, rows, names))
 
 
@@ -53,11 +52,6 @@ def _expire(session: Session, rows: Iterable[Any], names: tuple[str, ...]) -> No
         state = object_state(row)
         if state.session is session and state.persistent:
             session.expire(row, names)
-
-
-def hand_over(session: Session) -> list[Callable[[], object]]:
-    """Leave it to somebody else, who is told how the transaction ends: what to call if it is rolled back, in order."""
-    return [undo for _, undo in reversed(session.info.pop(_UNDO, ()))]
 
 
 @sa.event.listens_for(Session, "after_commit")
@@ -76,13 +70,13 @@ def _rolled_back(session: Session, ended: SessionTransaction) -> None:
 
 @sa.event.listens_for(Session, "after_transaction_end")
 def _closed(session: Session, ended: SessionTransaction) -> None:
-    # Of one that is closed without a commit nothing else tells.
+    # No other event tells of a transaction that is closed without a commit.
     if ended.parent is None:
         _rolled_back(session, ended)
 
 
 def _is_part(within: SessionTransaction | None, whole: SessionTransaction) -> bool:
-    """Whether a savepoint's transaction is the whole one, or was begun within it."""
+    """Return whether a transaction is ``whole``, or a savepoint within ``whole``."""
     while within is not None and within is not whole:
         within = within.parent
     return within is not None

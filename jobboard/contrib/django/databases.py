@@ -1,7 +1,4 @@
-"""Django's own database connection as SQLAlchemy takes one, so that a task is posted in a transaction of Django's.
-
-Django begins and ends the transaction; here nothing does.
-"""
+"""Django's databases: their settings for boards, and their connections for SQLAlchemy, within Django's transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ DIALECTS = {
     "MySQLdb": "mysql+mysqldb",
     "pymysql": "mysql+pymysql",
 }
-"""By the driver's module. Django takes psycopg 2 only where psycopg 3 is missing, which the board itself needs."""
+"""SQLAlchemy's dialects by the module of Django's driver. Boards need psycopg 3, and Django then uses no psycopg 2."""
 
 _PARTS = {"USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 _TAKEN = {
@@ -37,7 +34,7 @@ _TAKEN = {
     "mysql": ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode"),
     "sqlite": (),
 }
-"""The ``OPTIONS`` that the board has by the same name."""
+"""The ``OPTIONS`` that a board has by the same name."""
 _DJANGOS = {
     "postgresql": (
         *("isolation_level", "pool", "server_side_binding", "cursor_factory", "row_factory", "prepare_threshold"),
@@ -54,13 +51,13 @@ _DJANGOS = {
         *("factory", "check_same_thread", "uri", "autocommit"),
     ),
 }
-"""Those that a connection of the board's does without: it leads to the same place, as the same user, as safely."""
+"""The ``OPTIONS`` that a board's connection does without: it leads to the same place, as the same user, as safely."""
 
 
 def conf_of(alias: str) -> dict[str, Any]:
-    """The board in this database, for connections of its own.
+    """Return the configuration of a board in one of Django's databases.
 
-    :raises ValueError: there is no such database, or none that a board can be in.
+    :raises ValueError: there is no such database, or no board can be in it.
     """
     try:
         connection = connections[alias]
@@ -85,15 +82,14 @@ def conf_of(alias: str) -> dict[str, Any]:
 
 
 def name_of(alias: str) -> object:
-    """What Django calls this database on its server, or its file: a test runner changes that, in each of its processes
-    to another one."""
+    """Return the database's name on its server, or its file. A test runner gives each of its processes another."""
     return connections[alias].settings_dict["NAME"]
 
 
 def _options(alias: str, scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """``OPTIONS`` of a database, as the board has them.
+    """Return the ``OPTIONS`` of a database for a board.
 
-    :raises ValueError: without one of them a connection would lead elsewhere, or be less safe.
+    :raises ValueError: without an option a connection would lead elsewhere, or be less safe.
     """
     options = dict(given)
     if scheme == "mysql" and isinstance(tls := options.get("ssl") or {}, Mapping):
@@ -110,9 +106,9 @@ def _options(alias: str, scheme: str, given: Mapping[str, Any]) -> dict[str, Any
 
 
 def within(alias: str | None, work: Callable[[dict[str, Any]], T]) -> T:
-    """Call ``work`` with what has the board take part in Django's transaction: nothing where Django is in none.
+    """Call ``work`` with the arguments by which a board takes part in Django's transaction, if Django is in one.
 
-    :raises TransactionManagementError: there may be one that Django leaves to the project to commit.
+    :raises TransactionManagementError: the project may be in a transaction that it commits itself.
     """
     if alias is None:
         return work({})
@@ -125,10 +121,10 @@ def within(alias: str | None, work: Callable[[dict[str, Any]], T]) -> T:
                 "turn autocommit on, and enqueue within transaction.atomic()"
             )
         return work({})
-    joined = _engine(alias).connect()
+    joined = engine_of(alias).connect()
     joined.begin()
     done = work({"connection": joined})
-    # It has told of its commit by then those who wait; rolled back, it is forgotten.
+    # This wakes waiting workers after the commit. A rollback drops it.
     transaction.on_commit(functools.partial(_end, joined), using=alias)
     return done
 
@@ -139,18 +135,19 @@ def _end(joined: Connection) -> None:
 
 
 @functools.cache
-def _engine(alias: str) -> Engine:
-    # Nobody else needs it: a board elsewhere does without.
+def engine_of(alias: str) -> Engine:
+    """Return an engine on Django's own connections to a database."""
+    # Boards elsewhere do without SQLAlchemy.
     import sqlalchemy as sa
     from sqlalchemy.pool import NullPool
 
     dialect = _dialect(alias)
     options: dict[str, Any] = {}
     if dialect.startswith("postgresql"):
-        # It would ask the connection in a way that only psycopg's own class allows.
+        # It would call the connection in a way that only psycopg's own class allows.
         options["use_native_hstore"] = False
     elif dialect.startswith("sqlite"):
-        # Django's cursors take "?", too, but can't write down such a query where queries are recorded.
+        # Django's cursors take "?", too, but can't record such a query.
         options["paramstyle"] = "format"
     return sa.create_engine(
         f"{dialect}://",
@@ -169,7 +166,7 @@ def _dialect(alias: str) -> str:
 
 
 class DjangosConnection:
-    """Django's connection of this thread, as a driver's that never commits, rolls back or closes."""
+    """Django's connection of this thread, as a driver's connection that never commits, rolls back or closes."""
 
     def __init__(self, alias: str) -> None:
         self._django = connections[alias]

@@ -1,4 +1,4 @@
-"""What an object knows of the row that it holds."""
+"""What an object knows of the row that it holds: the name, the token and the end of its lease."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobboard.states import moment
 
 
 class Moment(sa.TypeDecorator[datetime.datetime]):
-    """A time, aware of its zone; stored as µs since 1970, UTC."""
+    """An aware time, stored as microseconds since 1970 in UTC."""
 
     impl = sa.BigInteger
     cache_ok = True
@@ -32,15 +32,16 @@ class Acquisition:
     def __init__(self, who: str, token: int, deadline: float) -> None:
         self.who = who
         self.token = token
-        """Rises with every acquisition of the row: hand it on to storage of your own, to refuse who was overtaken."""
+        """The fencing token, which rises with each acquisition of the row. Pass it to storage of your own, which then
+        refuses workers that were overtaken."""
         self._deadline = deadline
         self._lost = False
 
     def __repr__(self) -> str:
         return f"<Acquisition by {self.who!r}, token {self.token}{', lost' if self.lost else ''}>"
 
-    def extended(self, deadline: float) -> Callable[[], None]:
-        """Have it last until then; what undoes that."""
+    def extend(self, deadline: float) -> Callable[[], None]:
+        """Let it last until ``deadline``, and return a function that undoes that."""
         before = self._deadline, self._lost
         self._deadline, self._lost = deadline, False
 
@@ -49,14 +50,15 @@ class Acquisition:
 
         return undo
 
-    def taken_away(self) -> None:
+    def lose(self) -> None:
+        """Note that another may have the row."""
         self._lost = True
 
     def expires_in(self) -> float:
-        """Seconds until others may take the row; counted on this machine, from before it was asked for."""
+        """Return the seconds until others may take the row, on this machine's clock, from before the request."""
         return self._deadline - boottime()
 
     @property
     def lost(self) -> bool:
-        """Whether the row is lost, as far as is known without asking: it was told so, or the time is up."""
+        """Whether the row is lost, as far as is known without a request."""
         return self._lost or self.expires_in() <= 0

@@ -1,0 +1,215 @@
+"""The verbs of a claimable class, within a transaction of a session: leases on rows, and the objects that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.util import object_state
+
+from jobboard.exceptions import JobFailure
+from jobboard.job import boottime
+from jobboard.orm.acquisition import Acquisition
+from jobboard.orm.rollback import on_rollback, reload_on_rollback, remember, show
+from jobboard.orm.rows import key_of, named, table_of
+from jobboard.sql.dialects import database
+from jobboard.sql.expressions import chunks
+from jobboard.sql.lease import BATCH, Held, Key, RowLease, Term, first_of, keyed
+from jobboard.states import moment
+
+HELD = "jobboard.acquisition"
+"""The key of an object's acquisition in its ``info``."""
+
+
+class Wanted(NamedTuple):
+    """The rows to acquire, and the term of their lease."""
+
+    term: Term
+    where: Sequence[Any]
+    order_by: Sequence[Any]
+    limit: int
+
+
+class Reacquired(NamedTuple):
+    """The rows that were kept, and those that were lost before."""
+
+    kept: list[Any]
+    lost: list[Any]
+
+
+def lease_of(mapper: Mapper[Any]) -> RowLease:
+    """Return the lease of a claimable class."""
+    by, at, until, token = (mapper.columns[f"acquired_{what}"] for what in ("by", "at", "until", "token"))
+    return RowLease(table_of(mapper), mapper.primary_key, who=by, token=token, since=at, until=until)
+
+
+def hold_of(row: Any, who: str) -> tuple[str, int | None]:
+    """Return the name and the token by which an object holds its row; the name alone if it has acquired nothing.
+
+    :raises JobFailure: the row was acquired under another name.
+    """
+    acquisition: Acquisition | None = row.acquisition
+    if acquisition is None:
+        return who, None
+    if acquisition.who != who:
+        name = named(type(row), key_of(row))
+        raise JobFailure(f"{name} was acquired by {acquisition.who!r}, not by {who!r}: give the name that acquired it")
+    return who, acquisition.token
+
+
+def held_rows(rows: Iterable[Any], who: str | None = None) -> list[Any]:
+    """Return the rows that are held, under a name if one is given, and were not deleted."""
+    held = ((row, row.acquisition) for row in list(rows) if not object_state(row).was_deleted)
+    return [row for row, its in held if its is not None and who in (None, its.who)]
+
+
+def acquired(session: Session, model: type[Any], who: str, where: Sequence[Any]) -> list[Any]:
+    """Return all rows that are acquired under a name."""
+    select = sa.select(model).where(model.acquired_by == who, *where).order_by(*sa.inspect(model).primary_key)
+    return list(session.scalars(select.execution_options(populate_existing=True)).unique())
+
+
+class RowClaims:
+    """The leases on the rows of a class, in the transaction that a session is in.
+
+    :raises TypeError: the class is stored in several tables.
+    """
+
+    def __init__(self, session: Session, model: type[Any]) -> None:
+        self._mapper: Mapper[Any] = sa.inspect(model)
+        if self._mapper.persist_selectable is not table_of(self._mapper):
+            raise TypeError(f"{model.__name__} is stored in several tables; acquire the class that it inherits from")
+        self._session = session
+        self._model = model
+        self._lease = lease_of(self._mapper)
+        self._connection = session.connection({"mapper": self._mapper})
+
+    # Acquiring
+
+    def acquire(self, wish: Wanted) -> list[Any]:
+        """Acquire the first free rows, and return them in order."""
+        asked = boottime()
+        taken = self._take(wish)
+        objects = {}
+        for some in chunks(list(taken), BATCH):
+            found = sa.select(self._model).where(keyed(self._lease.key, some))
+            rows = self._session.scalars(found.execution_options(populate_existing=True))
+            objects.update({key_of(row): row for row in rows.unique()})
+        # Another may have changed a row before it was locked, so that the session's own selects leave it out.
+        self._lease.end(self._connection, [key for key in taken if key not in objects])
+        for key, row in objects.items():
+            token, now = taken[key]
+            object_state(row).info[HELD] = acquisition = Acquisition(
+                wish.term.who, token, wish.term.deadline(asked, now)
+            )
+            # Once rolled back it stays with the object, which nobody may write as if it had not been acquired.
+            on_rollback(self._session, acquisition.lose)
+        reload_on_rollback(self._session, list(objects.values()), *(f"acquired_{what}" for what in _SHOWN))
+        return [objects[key] for key in taken if key in objects]
+
+    def _take(self, wish: Wanted) -> dict[Key, tuple[int, int]]:
+        lease = self._lease
+        product = database(self._connection.dialect)
+        select = self._wished(wish, (*lease.key, lease.token))
+        # A session may narrow its own selects, for instance to hide rows that count as deleted.
+        narrowed = bool(self._session.dispatch.do_orm_execute)
+        if not narrowed and (product.returning or not product.skip_locked):
+            return lease.take(self._connection, select, wish.limit, wish.term)
+        # MySQL locks all rows that it sorts, and no index is known for the caller's order. So the order is found first,
+        # without a lock.
+        attributes = [self._mapper.get_property_by_column(column).class_attribute for column in lease.key]
+
+        def look(limit: int, seen: list[Key]) -> list[Key]:
+            unseen = [sa.not_(keyed(lease.key, seen))] if seen else []
+            found = self._session.execute(self._wished(wish, attributes).where(*unseen).limit(limit))
+            return [tuple(row) for row in found]
+
+        def take(keys: Sequence[Key], limit: int) -> list[Any]:
+            return list(lease.take_named(self._connection, keys, select, limit, wish.term).items())
+
+        return dict(first_of(look, take, wish.limit))
+
+    def _wished(self, wish: Wanted, columns: Iterable[Any]) -> sa.Select[Any]:
+        conditions = [self._lease.free, *wish.where]
+        mapper = self._mapper
+        if mapper.single:
+            kinds = [each.polymorphic_identity for each in mapper.self_and_descendants]
+            conditions.append(mapper.polymorphic_on.in_(kinds))  # type: ignore[union-attr]
+        return sa.select(*columns).where(*conditions).order_by(*(wish.order_by or self._lease.key))
+
+    # Extending
+
+    def reacquire(self, rows: Sequence[Any] | None, term: Term) -> Reacquired:
+        """Extend the leases of rows, or of all rows of the name."""
+        if rows is None:
+            both = (*acquired(self._session, self._model, term.who, ()), *self._in_hand(term.who))
+            rows = list({key_of(row): row for row in both}.values())
+        held = {key_of(row): hold_of(row, term.who) for row in rows}
+        asked = boottime()
+        extended = self._lease.extend(self._connection, held, term)
+        result = Reacquired([], [])
+        for row in rows:
+            now = extended.get(key_of(row))
+            if now is not None:
+                self._show_extended(row, term, term.begun(now), term.deadline(asked, now))
+            elif row.acquisition is not None:
+                row.acquisition.lose()
+            (result.lost if now is None else result.kept).append(row)
+        return result
+
+    def _show_extended(self, row: Any, term: Term, begun: int, deadline: float) -> None:
+        show(self._session, [row], {"acquired_at": moment(begun), "acquired_until": moment(begun + term.timeout)})
+        if row.acquisition is None:
+            remember(self._session, [row], HELD, Acquisition(term.who, row.acquired_token, deadline))
+        else:
+            on_rollback(self._session, row.acquisition.extend(deadline))
+
+    def renew(self, batch: Iterable[Any], term: Term) -> None:
+        """Extend the leases of a block's rows, beside the thread that works on the rows."""
+        rows = {key_of(row): row for row in held_rows(batch, term.who)}
+        held: Held = {key: hold_of(row, term.who) for key, row in rows.items()}
+        asked = boottime()
+        # A row that this process is writing is locked, so that nobody else can take it meanwhile.
+        renewed = self._lease.extend(self._connection, held, term, skip=True)
+        standing = self._lease.seen_held(self._connection, {k: v for k, v in held.items() if k not in renewed})
+        for key, row in rows.items():
+            acquisition = row.acquisition
+            if acquisition is None:
+                continue
+            if key in renewed:
+                on_rollback(self._session, acquisition.extend(term.deadline(asked, renewed[key])))
+            elif key not in standing and not object_state(row).was_deleted:
+                acquisition.lose()
+
+    # Giving back
+
+    def unacquire(self, who: str, rows: Sequence[Any] | None, where: Sequence[Any]) -> int:
+        """Give rows back, or all rows of the name, and return their number."""
+        if rows is None:
+            ended = self._lease.end_all(self._connection, sa.and_(self._lease.who == who, *where), skip=False)
+            rows = self._in_hand(who)
+        else:
+            held = {key_of(row): hold_of(row, who) for row in rows}
+            ended = list(self._lease.lock_held(self._connection, held, *where))
+            self._lease.end(self._connection, ended)
+        gone = set(ended)
+        given_back = [row for row in rows if key_of(row) in gone]
+        remember(self._session, given_back, HELD, None)
+        show(self._session, given_back, {f"acquired_{what}": None for what in _SHOWN if what != "token"})
+        for row in rows:
+            if key_of(row) not in gone and row.acquisition is not None and not where:
+                row.acquisition.lose()
+        return len(ended)
+
+    def unacquire_timed_out(self, where: Sequence[Any], now: int | None) -> int:
+        """Give back the rows whose time is up, and return their number."""
+        return len(self._lease.end_all(self._connection, self._lease.lapsed(now, where), skip=True))
+
+    def _in_hand(self, who: str) -> list[Any]:
+        """Return the session's own objects that hold rows under a name."""
+        return held_rows((row for row in self._session.identity_map.values() if isinstance(row, self._model)), who)
+
+
+_SHOWN = ("by", "at", "until", "token")
