@@ -330,15 +330,14 @@ def test_one_act_that_is_refused_with_a_crash_harms_no_other(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = make_board()
-    finish_many = board.finish_many
+    end_claims = board.end_claims
 
-    def picky(acts: Any, who: str) -> None:
-        acts = list(acts)
-        if any(act.job.name == "bad" for act in acts):
+    def picky(ends: Any, who: str) -> Any:
+        if any(job.name == "bad" for job, _ in ends):
             raise RuntimeError("what is that?")
-        finish_many(acts, who)
+        return end_claims(ends, who)
 
-    monkeypatch.setattr(board, "finish_many", picky)
+    monkeypatch.setattr(board, "end_claims", picky)
     bad = board.post("bad")
     board.post_many([{"name": "good"}] * 20)
     conductor = start(Conductor("one", board, lambda job: None))
@@ -351,13 +350,13 @@ def test_a_job_that_it_lost_and_did_again_at_once(
 ) -> None:
     """Both ends go in one batch: one counts, the other does not."""
     board, operator = make_board(), make_board()
-    finish_many, handing_over, gate = board.finish_many, threading.Event(), threading.Event()
+    end_claims, handing_over, gate = board.end_claims, threading.Event(), threading.Event()
     ended = threading.Semaphore(0)
 
-    def slow(acts: Any, who: str) -> None:
+    def slow(ends: Any, who: str) -> Any:
         handing_over.set()
         assert gate.wait(30)
-        finish_many(acts, who)
+        return end_claims(ends, who)
 
     def handler(job: jobboard.Job) -> None:
         if job.name == "released" and job.attempts == 1:
@@ -368,7 +367,7 @@ def test_a_job_that_it_lost_and_did_again_at_once(
         ended.release()
 
     again = threading.Event()
-    monkeypatch.setattr(board, "finish_many", slow)
+    monkeypatch.setattr(board, "end_claims", slow)
     board.post("slow")
     conductor = Conductor("one", board, handler, max_simultaneous_jobs=2)
     events: list[tuple[str, int]] = []
@@ -380,13 +379,13 @@ def test_a_job_that_it_lost_and_did_again_at_once(
     assert handing_over.wait(30)
     operator.post("released")
     assert all(ended.acquire(timeout=20) for _ in range(3))
-    eventually(lambda: not conductor._unhandled)
+    eventually(lambda: not conductor.at_work)
     gate.set()
     eventually(lambda: len(events) == 3)
     assert sorted(events) == [("job_consumed", 1), ("job_consumed", 2), ("job_lost", 1)]
 
 
-def test_the_board_closed_under_it(make_board: MakeBoard) -> None:
+def test_the_board_closed_under_it(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     board = make_board()
     board.post("a")
     conductor = Conductor("one", board, lambda job: board.close())
@@ -394,6 +393,8 @@ def test_the_board_closed_under_it(make_board: MakeBoard) -> None:
         conductor.run()
     assert not conductor.dispatching
     assert conductor.tally.lost == 1
+    # The end of the board has removed the conductor's entity.
+    assert "among the entities" not in caplog.text
 
 
 def test_it_connects_a_board_that_is_not_and_closes_it(make_board: MakeBoard) -> None:
@@ -482,14 +483,14 @@ def test_a_wait_that_is_called_off_while_it_looks_does_not_begin(
 ) -> None:
     board = make_board()
     off = threading.Event()
-    take = board.engine.take
+    take = board.engine.raw.take
 
     def called_off(*args: Any, **kwargs: Any) -> Any:
         off.set()
         board.wake()
         return take(*args, **kwargs)
 
-    monkeypatch.setattr(board.engine, "take", called_off)
+    monkeypatch.setattr(board.engine.raw, "take", called_off)
     answers: list[Any] = []
     waiter = threading.Thread(
         target=lambda: answers.append(board.claim_next("me", timeout=30, unless=off.is_set)), daemon=True

@@ -154,7 +154,7 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
 ) -> None:
     """Jobs that a late answer brings are given back."""
     board = make_board()
-    primitive = getattr(board.engine, stuck)
+    primitive = getattr(board.engine.raw, stuck)
     asked, silent, answered = threading.Event(), threading.Event(), threading.Event()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_the_end(
         finally:
             answered.set()
 
-    monkeypatch.setattr(board.engine, stuck, slow)
+    monkeypatch.setattr(board.engine.raw, stuck, slow)
     board.post("a")
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     assert asked.wait(30)
@@ -184,14 +184,14 @@ def test_a_backend_that_does_not_let_go_of_the_board(
 ) -> None:
     board = make_board()
     board.close()
-    silent, asked, shut = threading.Event(), threading.Event(), board.engine.shut
+    silent, asked, shut = threading.Event(), threading.Event(), board.engine.raw.shut
 
     def slow() -> None:
         asked.set()
         assert silent.wait(30)
         shut()
 
-    monkeypatch.setattr(board.engine, "shut", slow)
+    monkeypatch.setattr(board.engine.raw, "shut", slow)
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     eventually(lambda: conductor.dispatching)
     conductor.stop()

@@ -7,6 +7,7 @@ import pytest
 
 import jobboard
 from jobboard.conductor import Conductor
+from jobboard.conductor.handlers import Handlers, Handling, Takes
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD
 from tests.conftest import Runner
@@ -32,6 +33,17 @@ def test_a_handler_that_is_added_while_it_waits(
     eventually(lambda: conductor.tally.consumed == 1)
     assert [sorted(names) for names in asked[:2]] == [["a"], ["a", "b"]]
     eventually(lambda: board.entities("conductor")[0].metadata["names"] == ["a", "b"])
+
+
+def test_names_that_are_read_while_a_handler_is_added() -> None:
+    """The claimer's thread goes through the names, and a conductor would end with an error of that."""
+    handlers = Handlers()
+    handlers.add("a", Handling(print, Takes.of(print)))
+    names = iter(handlers.named)
+    assert next(names) == "a"
+    handlers.add("b", Handling(print, Takes.of(print)))
+    assert list(names) == []
+    assert list(handlers.named) == ["a", "b"]
 
 
 def test_the_last_of_those_that_run_on_a_board_closes_it(make_board: MakeBoard, start: Runner) -> None:

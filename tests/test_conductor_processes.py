@@ -15,6 +15,7 @@ import pytest
 
 import jobboard
 from jobboard.conductor import Conductor
+from jobboard.exceptions import JobFailure
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 from jobboard.tracing import Tracing
@@ -140,6 +141,25 @@ def test_a_job_that_takes_too_long_is_killed_alone(post: Any, notes: Any, start:
     post_job("pid")
     eventually(lambda: conductor.tally.consumed == 2)
     assert conductor.tally.dispatched == 3
+
+
+@pytest.mark.parametrize("when", ["packed", "unpacked"])
+def test_an_error_that_ends_the_process_where_it_is_packed(
+    make_board: MakeBoard, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    board = make_board()
+    job = board.post("a", details={"when": when})
+    failures: list[BaseException] = []
+    conductor = Conductor(
+        *("one", board, {"a": handlers.fail_and_leave}),
+        workers="processes",
+        on_error=lambda job, error: failures.append(error),
+    )
+    conductor.run(1)
+    assert board.get(job.uuid).error.endswith(f"Leaving: {when}\n")
+    assert [type(each) for each in failures] == [JobFailure]
+    assert f"Leaving: {when}" in str(failures[0])
+    assert "could not work on" not in caplog.text
 
 
 def test_a_process_that_dies_before_what_it_has_forked(post: Any, notes: Any, start: Runner) -> None:
@@ -343,9 +363,9 @@ def test_a_handler_sees_its_claim_lapse_while_the_conductor_is_stopped(
     )
     try:
         eventually(notes)
-        first = board.get(job.uuid)._record.lock_until
+        first = board.get(job.uuid).record.lock_until
         # Until it has been renewed for longer than a lease.
-        eventually(lambda: board.get(job.uuid)._record.lock_until > first + 1_000_000)
+        eventually(lambda: board.get(job.uuid).record.lock_until > first + 1_000_000)
         assert notes() == ["begun"]
         program.send_signal(signal.SIGSTOP)
         eventually(lambda: notes() == ["begun", "told"])

@@ -169,7 +169,7 @@ def test_a_kept_claim_whose_slot_was_taken_meanwhile(make_board: MakeBoard, star
     driver = board.engine.store._driver
     driver._link.call("/v3/lease/revoke", '{"ID":"' + driver.session() + '"}')
     assert take(other, expiry=LONG) == second
-    board._renew_held(board._session)
+    board.claims.beat()
     conductor.stop()
     assert told.wait(30)
     eventually(lambda: conductor.tally.lost == 1)

@@ -13,7 +13,7 @@ import jobboard
 from jobboard import aio
 from jobboard.backends.memory import ManualClock, forget
 from jobboard.conductor import Conductor
-from jobboard.conductor.scheduling import GLANCE
+from jobboard.conductor.scheduler import GLANCE
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Job
 from jobboard.testing import eventually
@@ -59,9 +59,9 @@ class Looks:
 
     def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self._look = board.engine.post_due
+        self._look = board.engine.raw.post_due
         self.broken = False
-        monkeypatch.setattr(board.engine, "post_due", self.look)
+        monkeypatch.setattr(board.engine.raw, "post_due", self.look)
 
     def look(self, *args: Any) -> Any:
         self.count += 1
@@ -136,7 +136,7 @@ def test_a_server_that_cannot_be_reached_is_tried_again(
         clock.advance(60)
         looks.broken = False
         eventually(lambda: len(seen) == 1)
-    assert any("could not post what is due" in record.getMessage() for record in caplog.records)
+    assert any("could not post due jobs" in record.getMessage() for record in caplog.records)
 
 
 def test_the_servers_clock_may_jump(make: Callable[..., Any], clock: ManualClock) -> None:
@@ -150,7 +150,7 @@ def test_the_servers_clock_may_jump(make: Callable[..., Any], clock: ManualClock
         clock.advance(3600)
         clock.advance(3599)
         by_hand = board.post("another")
-        assert board._post_due() == pytest.approx(1)
+        assert board.post_due() == pytest.approx(1)
         assert seen == [first]
         clock.advance(2 * 3600)
         eventually(lambda: len(seen) == 2)
@@ -190,7 +190,7 @@ def test_one_that_is_refused_is_tried_again(make: Callable[..., Any], clock: Man
         raise JobFailure("full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(board.engine._schedules, "_posting", refuse)
-        assert board._post_due() == 10
-    assert board._post_due() == 59
+        patch.setattr(board.engine.raw._schedules, "_posting", refuse)
+        assert board.post_due() == 10
+    assert board.post_due() == 59
     assert board.job_count == 1

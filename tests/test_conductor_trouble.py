@@ -17,7 +17,7 @@ import pytest
 
 import jobboard
 from jobboard.board import JobBoard
-from jobboard.conductor import Conductor, finishing
+from jobboard.conductor import Conductor, finisher
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
@@ -35,7 +35,7 @@ class Outage:
         self.failed = Counter[str]()
         self.on = False
         for name in names:
-            monkeypatch.setattr(board.engine, name, self._broken(name, getattr(board.engine, name), after))
+            monkeypatch.setattr(board.engine.raw, name, self._broken(name, getattr(board.engine.raw, name), after))
 
     def _broken(self, name: str, primitive: Callable[..., Any], after: bool) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ def test_it_stops_in_an_outage(make_board: MakeBoard, start: Runner, monkeypatch
 
 def comes_back(board: Any, job: jobboard.Job) -> None:
     """Nobody works on it any more: it is free once its lease has lapsed, where it has one."""
-    assert board._session.held() == []
+    assert board.claims.held() == []
     assert job.claim is not None
     if job.claim.deadline is not None:
         until_free(board, job)
@@ -153,7 +153,7 @@ def test_a_job_that_can_neither_be_finished_nor_given_back(
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(board, "finish_many", refuse)
+    monkeypatch.setattr(board, "end_claims", refuse)
     monkeypatch.setattr(board, "abandon", refuse)
     board.post("a")
     done: list[jobboard.Job] = []
@@ -167,18 +167,18 @@ def test_a_job_that_can_neither_be_finished_nor_given_back(
 class Refusal:
     """Has a board's backend refuse to end jobs of a name, until it is over."""
 
-    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, name: str, verb: str = "consume") -> None:
         self.met = 0
         self.on = True
-        finish = board.engine.finish
+        finish = board.engine.raw.finish
 
         def refusing(acts: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.on and any(act.name == name and act.verb == "consume" for act in acts):
+            if self.on and any(act.name == name and act.end.verb == verb for act in acts):
                 self.met += 1
                 raise JobFailure("it lacks the right to")
             return finish(acts, *args, **kwargs)
 
-        monkeypatch.setattr(board.engine, "finish", refusing)
+        monkeypatch.setattr(board.engine.raw, "finish", refusing)
 
 
 def test_work_is_not_done_again_as_its_end_is_refused_for_a_while(
@@ -206,7 +206,7 @@ def test_an_end_that_stays_refused_is_given_up(
 ) -> None:
     """After a while, or when the conductor stops."""
     monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
-    monkeypatch.setattr(finishing, "REFUSED_FOR", 3600 if stopped else 0.1)
+    monkeypatch.setattr(finisher, "REFUSED_FOR", 3600 if stopped else 0.1)
     board = make_board()
     refusal = Refusal(board, monkeypatch, "refused")
     job = board.post("refused")
@@ -217,6 +217,25 @@ def test_an_end_that_stays_refused_is_given_up(
         assert conductor.wait(30)
     eventually(lambda: conductor.tally.lost == 1)
     assert job.state == "SCHEDULED"
+
+
+def test_a_refused_end_of_work_that_took_too_long_is_repeated(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim of such work reads as lost to its handler, and stands all the same."""
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
+    board, gate = make_board(), threading.Event()
+    refusal = Refusal(board, monkeypatch, "slow", "abandon")
+    job = board.post("slow")
+    conductor = start(Conductor("one", board, lambda job: gate.wait(30), job_timeout=0.05))
+    try:
+        eventually(lambda: refusal.met >= 5)
+        refusal.on = False
+        eventually(lambda: conductor.tally.abandoned == 1)
+    finally:
+        gate.set()
+    assert conductor.tally.lost == 0
+    assert "TimeoutError" in board.get(job.uuid).error
 
 
 def test_an_end_that_is_refused_is_not_repeated_beyond_its_claim(
@@ -259,7 +278,7 @@ def test_what_was_claimed_too_late_in_an_outage(
     assert conductor.wait(30)
     gate.set()
     eventually(lambda: outage.failed["finish"])
-    eventually(lambda: not board._session.held())
+    eventually(lambda: not board.claims.held())
     comes_back(board, *jobs)
 
 

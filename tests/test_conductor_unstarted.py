@@ -121,21 +121,6 @@ def test_a_conductor_that_can_not_begin_does_not_go_on_unseen(
     eventually(lambda: set(threading.enumerate()) <= before | {threading.current_thread()})
 
 
-def test_a_thread_of_its_clock(make_board: MakeBoard, refused: set[str], start: Runner) -> None:
-    board = make_board()
-    job = board.post("a")
-    refused.add("one-timekeeper")
-    conductor = start(
-        Conductor("one", board, lambda job: eventually(lambda: job.claim.lost), job_timeout=0.1, retry=LATE)
-    )
-    eventually(lambda: conductor.tally.abandoned == 1)
-    assert "can't start new thread" in board.get(job.uuid).error
-    refused.clear()
-    other = board.post("a")
-    eventually(lambda: conductor.tally.abandoned == 2)
-    assert "still at work after" in board.get(other.uuid).error
-
-
 def test_a_thread_of_the_listeners(make_board: MakeBoard, refused: set[str]) -> None:
     """The event is not told; the work goes on."""
     board = make_board()
@@ -161,8 +146,8 @@ def test_a_thread_of_the_heartbeat(make_board: MakeBoard, refused: set[str]) -> 
         board.claim_next("me")
     refused.clear()
     job = board.claim_next("me", timeout=20)
-    first = job._record.lock_until
-    eventually(lambda: board.get(job.uuid)._record.lock_until > first)
+    first = job.record.lock_until
+    eventually(lambda: board.get(job.uuid).record.lock_until > first)
 
 
 def test_a_thread_that_closes_the_board(make_board: MakeBoard, refused: set[str]) -> None:

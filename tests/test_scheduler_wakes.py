@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.conductor import scheduling
-from jobboard.conductor.scheduling import Scheduler
+from jobboard.conductor import scheduler
+from jobboard.conductor.scheduler import Scheduler
 from jobboard.testing import eventually
 from jobboard.testing.conformance.wire import Wire, wire
 
@@ -23,14 +23,14 @@ class Asleep:
 
     def __init__(self, board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = 0
-        post_due = board.engine.post_due
+        post_due = board.engine.raw.post_due
 
         def looked(*args: Any) -> Any:
             answer = post_due(*args)
             self.looks += 1
             return answer
 
-        monkeypatch.setattr(board.engine, "post_due", looked)
+        monkeypatch.setattr(board.engine.raw, "post_due", looked)
         self.scheduler = Scheduler("anna", board, lambda: False)
         self.scheduler.start()
         eventually(lambda: self.looks, LIMIT)
@@ -61,7 +61,7 @@ def test_what_another_sets_wakes_it(
 ) -> None:
     """The first schedule of a board, one that is due sooner than the next, and one that goes."""
     if backend not in POLLS:
-        monkeypatch.setattr(scheduling, "GLANCE", LIMIT * 10)
+        monkeypatch.setattr(scheduler, "GLANCE", LIMIT * 10)
     asleep = sleeping(board)
     other.schedule("soon", name="soon", every=0.3)
     posted(other, "soon")
@@ -79,7 +79,7 @@ def test_an_idle_one_sends_nothing(
     backend: str, wire: Wire, board: JobBoard, sleeping: Callable[[JobBoard], Asleep], monkeypatch: Any
 ) -> None:
     """Where the server can wake it; with a schedule and without."""
-    monkeypatch.setattr(scheduling, "GLANCE", 0.05)
+    monkeypatch.setattr(scheduler, "GLANCE", 0.05)
     for number in range(2):
         if backend in POLLS:
             asleep = sleeping(board)

@@ -1,4 +1,4 @@
-"""Claims jobs, runs their handlers, and ends each claim by what became of the work::
+"""Conductors: they claim jobs, run their handlers, and end each claim by what became of the work::
 
     conductor = Conductor("resizer", board)
 
@@ -8,11 +8,12 @@
 
     conductor.run()
 
-A handler that returns has its job consumed. One that raises has it abandoned, to be tried again after a backoff, with
-the traceback in ``job.error``; :class:`~jobboard.outcomes.Retry` and :class:`~jobboard.outcomes.Reject` steer.
+The job of a handler that returns is consumed. The job of a handler that raises is abandoned, to be tried again after a
+backoff, with the traceback in ``job.error``; :class:`~jobboard.outcomes.Retry` and :class:`~jobboard.outcomes.Reject`
+steer.
 """
 
 from jobboard.conductor.conductor import Conductor
-from jobboard.conductor.finishing import Tally
+from jobboard.conductor.finisher import Tally
 
 __all__ = ["Conductor", "Tally"]

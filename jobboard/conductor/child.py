@@ -1,9 +1,9 @@
-"""A process that runs handlers for a conductor, seen from within.
+"""The side of a process that runs handlers for a conductor.
 
-It hears from the conductor through a pipe: of jobs, and that it may end. When the pipe breaks, or its parent is gone,
-so is the conductor, and with it the claim: the process kills itself and what it has started.
+The process hears from the conductor through a pipe: of jobs, and that it may end. When the pipe breaks, or the parent
+is gone, the conductor is gone, and the claim with it: the process kills itself and what it has started.
 
-Until when the claim of the job at hand stands lies in memory that both share. So it lapses while the conductor is
+The deadline of the current job's claim lies in memory that both sides share. So the claim lapses while the conductor is
 stopped, too; and a handler that lets no other thread run, so that nobody reads the pipe, does not take it for lost.
 """
 
@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
 from jobboard.codec import Content, Wire
-from jobboard.conductor.handlers import Ending, Handlers, fresh, perform
+from jobboard.conductor.handlers import Call, Handlers, fresh, perform
 from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, Job, boottime
-from jobboard.standing import Trigger
+from jobboard.primitives import End
 from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
 
@@ -33,15 +33,15 @@ READY = "ready"
 END = "end"
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""Signals for the conductor alone, be they sent to all the processes that it has started."""
+"""Signals for the conductor alone, also when they are sent to all the processes that it has started."""
 
 GLANCE = 1.0
-"""Every so many seconds the process looks whether its parent is there: the pipe does not tell where something that the
-conductor's program has forked holds the other end open."""
+"""Seconds between two looks for the parent. The pipe does not break while a fork of the conductor's program holds the
+other end open."""
 
 
 class Task(NamedTuple):
-    """A claimed job, as it travels."""
+    """A claimed job, as it travels to the process."""
 
     record: Record
     content: Content
@@ -53,25 +53,22 @@ class Task(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a call of a handler has ended; what it raised travels as its traceback, and packed if that can be."""
+    """The end of a call, as it travels back, with the traceback of its error, and the error itself if that is possible.
 
-    ending: Ending
+    A report without an end says that the handlers could not be loaded.
+    """
+
+    end: End | None
     trace: str | None = None
     error: bytes | None = None
 
 
-class Broken(NamedTuple):
-    """Instead of READY: the handlers could not be loaded; the traceback."""
-
-    trace: str
-
-
 class Elsewhere:
-    """Stands for the board of a job that is worked on in another process than its conductor's."""
+    """Stands for the board of a job in a process that has no board."""
 
     def __init__(self, keeps: tuple[int, Wire] | None) -> None:
-        # What work returns is encoded here: not all of it could travel.
-        self._keeps = keeps
+        # Results are encoded here: not all of them could travel.
+        self.result_form = keeps
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -87,18 +84,13 @@ class Elsewhere:
             "Retry or Reject, or fetch a board of its own"
         )
 
-    _extend = _end = _refresh = _load_book = _result = _decoded = _refuse
-
-
-def task_of(job: Job) -> Task:
-    assert job.claim is not None
-    return Task(job._record, job._content, job.context, job.claim.who, job.claim.token, job.board._keeps)
+    _extend = _end = refresh = _load_book = result_of = _decoded = _refuse
 
 
 class KeptElsewhere(Claim):
     """A claim that the conductor keeps.
 
-    :param lease: until when, on :func:`~jobboard.job.boottime`; infinite where no clock ends it.
+    :param lease: its deadline on :func:`~jobboard.job.boottime`; infinite where no clock ends it.
     """
 
     __slots__ = ("_lease",)
@@ -107,47 +99,54 @@ class KeptElsewhere(Claim):
         super().__init__(job, task.token, task.who, True, None)
         self._lease = lease
 
-    def _is_lost(self) -> bool:
-        return super()._is_lost() or (not self.ended and boottime() >= self._lease.value)
+    def is_lapsed(self) -> bool:
+        return super().is_lapsed() or (not self.ended and boottime() >= self._lease.value)
 
 
-def job_of(task: Task, lease: c_double) -> Job:
-    job = Job(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
-    job.context = task.context
-    job.claim = KeptElsewhere(job, task, lease)
-    return job
+def task_of(job: Job) -> Task:
+    assert job.claim is not None
+    return Task(
+        record=job.record,
+        content=job.content,
+        context=job.context,
+        who=job.claim.who,
+        token=job.claim.token,
+        keeps=job.board.result_form,
+    )
 
 
 def lease_of(claim: Claim) -> float:
-    """What the conductor writes into the memory that it shares with the process."""
-    if claim._is_lost():
+    """Return what the conductor writes into the shared memory."""
+    if claim.is_lapsed():
         return -math.inf
     return math.inf if claim.deadline is None else claim.deadline
 
 
 def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     # A group of its own, to be killed together with what the handlers start; and a signal that is meant for the
-    # conductor, but is sent to all that it has started, must not end the work at hand.
+    # conductor, but is sent to all that it has started, must not end the current work.
     os.setpgrp()
     for number in SIGNALS:
         signal.signal(number, _ignore)
     # The conductor has blocked them for the time before, and what the handlers start would inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    ear = _Orders(connection)
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    started("jobboard-conductor", _hear, connection, tasks)
     try:
         found: Handlers = pickle.loads(handlers)
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
-        connection.send(Broken(traceback.format_exc()))
+        connection.send(Report(end=None, trace=traceback.format_exc()))
         return
     # With the variables that the import of the handlers has set.
     context = contextvars.copy_context()
     connection.send(READY)
-    while (task := ear.next()) is not None:
-        job = job_of(task, lease)
-        report = _reported(fresh(context).run(perform, found.of(job), found.wrappers, job))
-        # From now on the memory tells of another.
-        assert job.claim is not None
-        job.claim._step(Trigger.ENDED)
+    while (task := tasks.get()) is not None:
+        job = Job(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
+        job.context = task.context
+        job.claim = KeptElsewhere(job, task, lease)
+        report = _report_of(fresh(context).run(perform, found.of(job), found.wrappers, job))
+        # The shared memory belongs to the next job from now on.
+        job.claim.mark_ended()
         connection.send(report)
 
 
@@ -155,43 +154,29 @@ def _ignore(*args: object) -> None:
     """Not SIG_IGN, which what the handlers start would inherit."""
 
 
-class _Orders:
-    """Hears what the conductor says while a handler is at work."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        # Not what is its parent now: the conductor may be gone already.
-        self._parent = parent.pid
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        started("jobboard-conductor", self._hear)
-
-    def next(self) -> Task | None:
-        """What to work on; None if that is all."""
-        return self._tasks.get()
-
-    def _hear(self) -> None:
-        while True:
-            try:
-                while not self._connection.poll(GLANCE):
-                    if os.getppid() != self._parent:
-                        raise EOFError
-                message = self._connection.recv()
-            except (EOFError, OSError):
-                os.killpg(0, signal.SIGKILL)
-            if message == END:
-                self._tasks.put(None)
-                return
-            self._tasks.put(message)
+def _hear(connection: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
+    """Hear the conductor while a handler is at work, and end with it."""
+    parent = multiprocessing.parent_process()
+    while True:
+        try:
+            while not connection.poll(GLANCE):
+                # The parent may have been gone before this process began to look.
+                if parent is None or os.getppid() != parent.pid:
+                    raise EOFError
+            message = connection.recv()
+        except (EOFError, OSError):
+            os.killpg(0, signal.SIGKILL)
+        if message == END:
+            tasks.put(None)
+            return
+        tasks.put(message)
 
 
-def _reported(ending: Ending) -> Report:
-    if ending.error is None:
-        return Report(ending)
-    text = "".join(traceback.format_exception(ending.error))
+def _report_of(call: Call) -> Report:
+    if call.error is None:
+        return Report(end=call.end)
+    trace = "".join(traceback.format_exception(call.error))
     try:
-        error = pickle.dumps(ending.error)
-    except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
-        error = None
-    return Report(ending._replace(error=None), text, error)
+        return Report(end=call.end, trace=trace, error=pickle.dumps(call.error))
+    except BaseException:  # noqa: BLE001 - errors of the user's own classes do what they like
+        return Report(end=call.end, trace=trace)

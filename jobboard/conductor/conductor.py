@@ -1,48 +1,75 @@
-"""The conductor whose handlers run in threads, or each in a process."""
+"""The conductor: claims jobs, has workers run their handlers, and ends each claim by what became of the work."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import functools
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from jobboard import arguments, codec, logs, outcomes
 from jobboard.board import JobBoard
-from jobboard.conductor import processes
-from jobboard.conductor.dispatching import Dispatcher
-from jobboard.conductor.handlers import Handler
-from jobboard.conductor.slots import Places, Slots, Worker
-from jobboard.conductor.threads import ThreadWorker, Timekeeper
+from jobboard.conductor import events, processes, workers
+from jobboard.conductor.finisher import Finisher, Tally
+from jobboard.conductor.handlers import Handler, Handlers, Handling, Takes, Wrapper
+from jobboard.conductor.poster import Registering
+from jobboard.conductor.presence import Presence
+from jobboard.conductor.runs import Run, Runs
+from jobboard.conductor.scheduler import Scheduler
+from jobboard.conductor.signals import stopped_by_signals
+from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Job
-from jobboard.notifier import Notifier
+from jobboard.notifier import Notifier, check_callback
 from jobboard.outcomes import RetryPolicy
+from jobboard.primitives import BATCH
+from jobboard.retry import outage_pause
+from jobboard.threads import started
 
-WORKERS = ("threads", "processes")
+LOG = logs.Log(__name__)
+
+KINDS = {kind.name: kind for kind in (workers.THREADS, processes.PROCESSES)}
+
+RESERVE, RESERVED = 1.0, 0.2
+"""Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
+
+GLANCE = 1.0
+"""Seconds between two looks of the main thread. A signal that comes just before a thread goes to sleep on a lock does
+not wake the thread."""
+
+_THE_CONDUCTORS: Any = object()
+"""The timeout that the conductor has for all jobs."""
+
+W = TypeVar("W", bound=Wrapper)
 
 
-class Conductor(Dispatcher[Job]):
+class Conductor:
     """Works on the jobs of a board, several at once.
 
     :param name: who claims; also shown among the board's entities, as a ``conductor``. Conductors that run at the same
         time need names of their own, or only one of them is shown.
     :param board: connected by :meth:`run` if it is not, and then closed by it too; of several conductors that run on it
         at the same time, by the last one.
-    :param handlers: job names and what to call with a :class:`~jobboard.job.Job` of each, or one callable for the jobs
-        of any name; with a mapping (or :meth:`handles`) only jobs of those names are claimed.
-    :param max_simultaneous_jobs: how many jobs at once. At most twice as many are claimed at any time: those that run,
-        and those that are done and about to be finished.
+    :param handlers: a mapping of job names to handlers, or one handler for the jobs of any name. A handler is called
+        with a :class:`~jobboard.job.Job`. With a mapping, or :meth:`handles`, only jobs of these names are claimed.
+    :param max_simultaneous_jobs: how many jobs at once; :meth:`handles` takes a lower limit for jobs of its names. At
+        most twice as many are claimed at any time: those that run, and those that are done and about to be finished.
     :param workers: handlers run in threads of this process, or each in a process of its own, which is started when it
         is first needed and used for many jobs. Handlers for processes must be importable by name, and a program that
         runs them as a script needs ``if __name__ == "__main__":``. Their job can be read, but does not know its board.
     :param job_timeout: seconds, or a timedelta, after which a handler is given up, and its job abandoned as a failure;
         :meth:`handles` takes another for its own. A process is killed, with all that the handler has started. A thread
-        is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, what it returns does not count, and it keeps its
-        slot until it ends.
+        is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, its result does not count, and it keeps its slot
+        until it ends.
     :param drain_timeout: seconds, or a timedelta, after :meth:`stop`, or a signal, within which :meth:`run` returns.
-        Jobs that still run by then are given back, and that attempt does not count. None: for as long as they take.
-    :param retry: when the jobs come back whose handlers fail; :meth:`handles` takes another for its own.
+        Jobs that still run by then are given back, and that attempt does not count. None sets no limit.
+    :param retry: the time at which failed jobs come back; :meth:`handles` takes another policy for its own.
     :param on_error: called with the job and the exception of each handler that failed (not of Retry and Reject), on the
         thread of the listeners; an error of its own is logged and does no harm.
-    :param schedules: it also posts what the board's schedules say, whatever the names of those jobs.
+    :param schedules: also post the due jobs of the board's schedules, of all names.
     :param extra: further arguments of the board's ``claim_many``, ``where=`` on SQL for instance.
     :raises TypeError, ValueError: an argument does not fit.
     """
@@ -54,7 +81,7 @@ class Conductor(Dispatcher[Job]):
         handlers: Mapping[str, Handler] | Handler | None = None,
         *,
         max_simultaneous_jobs: int = 8,
-        workers: Literal["threads", "processes"] = "threads",
+        workers: Literal["threads", "processes"] | workers.Kind = "threads",
         job_timeout: float | datetime.timedelta | None = None,
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
@@ -62,14 +89,45 @@ class Conductor(Dispatcher[Job]):
         schedules: bool = True,
         **extra: Any,
     ) -> None:
-        if workers not in WORKERS:
-            raise ValueError(f"workers={workers!r}: must be one of {', '.join(WORKERS)}")
-        self._workers = workers
-        super().__init__(
-            name, board, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error, schedules, extra
-        )
-        if workers == "processes":
-            processes.packed(self._handlers)
+        kind = KINDS.get(workers) if isinstance(workers, str) else workers
+        if kind is None:
+            raise ValueError(f"workers={workers!r}: must be one of {', '.join(KINDS)}")
+        self._kind = kind
+        self._name = codec.check_text("a conductor's name", name)
+        self._board = board
+        self._slots = arguments.limit(max_simultaneous_jobs, "max_simultaneous_jobs")
+        self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
+        self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
+        self._retry = retry
+        self._schedules = schedules
+        known = board.engine.extras.get("claim_many", frozenset())
+        self._extra = arguments.extras(board.scheme, type(self).__name__, extra, known, type(self))
+        self._notifier = Notifier(name, events=events.EVENTS)
+        if on_error is not None:
+            check_callback("on_error", on_error)
+            self._notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
+        self._handlers = Handlers()
+        if isinstance(handlers, Mapping):
+            for job_name, handler in handlers.items():
+                self._handlers.add(job_name, self._handling(handler))
+        elif handlers is not None:
+            self._handlers.any = self._handling(handlers)
+        kind.check_all(self._handlers)
+        self._tally = Counter({field.name: 0 for field in dataclasses.fields(Tally)})
+        self._changed = threading.Condition()
+        self._dispatching = self._ran = False
+        self._stopping = threading.Event()
+        self._stopped_at: float | None = None
+        self._drains = True
+        self._runs: Runs | None = None
+        self._broken: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"<Conductor {self._name!r} of {self._board!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     @property
     def board(self) -> JobBoard:
@@ -79,6 +137,103 @@ class Conductor(Dispatcher[Job]):
     def notifier(self) -> Notifier:
         """Where to listen to what becomes of the jobs: the events of :mod:`jobboard.conductor.events`."""
         return self._notifier
+
+    @property
+    def tally(self) -> Tally:
+        """What came of the jobs so far."""
+        return Tally(**self._tally)
+
+    @property
+    def dispatching(self) -> bool:
+        """Whether ``run()`` is under way, its draining included."""
+        return self._dispatching
+
+    # Handlers
+
+    def handles(
+        self,
+        *names: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
+        max_simultaneous: int | None = None,
+    ) -> Registering[Job]:
+        """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
+
+        A positional parameter receives the job. A keyword-only parameter receives the detail of the same name. A
+        function has ``post`` from then on: ``resize.post(path="a.jpg")`` posts a job with these details on the
+        conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
+
+        :param retry: for these jobs, instead of the conductor's own.
+        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
+        :param max_simultaneous: how many jobs of each of these names run at once in this conductor, so that slow jobs
+            leave slots to others. The conductor claims no more of them than it can begin. None: up to
+            ``max_simultaneous_jobs``.
+        :raises TypeError: no names; or, from the decorator, a handler, a name or a limit that does not fit.
+        :raises ValueError: from the decorator: one of the names, or any name, has a handler already; a name or a limit
+            that does not fit.
+        :raises RuntimeError: the conductor is running, and its handlers in processes.
+        """
+        if not names or not all(isinstance(name, str) for name in names):
+            raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
+        self._check_open()
+
+        def register(handler: Handler) -> None:
+            handling = self._handling(handler, retry, timeout, max_simultaneous)
+            for name in names:
+                self._handlers.add(name, handling)
+            # A claim that waits does so for the names from before.
+            self._board.wake()
+
+        return Registering(register, self._board.post, names)
+
+    def wraps(self, wrapper: W) -> W:
+        """Run each handler within a context: ``wrapper(job)`` gives a context manager, which is entered before the
+        handler is called and left after it, with what it raised. Of several, the first one is outermost.
+
+        An exception of the context counts as one of the handler, and one that it swallows has not been raised.
+
+        :raises TypeError: it can't be called; or no other process could import it, where handlers run in processes.
+        :raises RuntimeError: the conductor is running, and its handlers in processes.
+        """
+        if not callable(wrapper):
+            raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
+        self._check_open()
+        self._kind.check(wrapper)
+        self._handlers.wrappers.append(wrapper)
+        return wrapper
+
+    def _handling(
+        self,
+        handler: Handler,
+        retry: RetryPolicy | None = None,
+        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
+        max_simultaneous: int | None = None,
+    ) -> Handling:
+        self._kind.check(handler)
+        outcomes.check_handler(handler, self._kind.coroutines)
+        policy = retry or self._retry
+        if not isinstance(policy, RetryPolicy | None):
+            raise TypeError(f"retry must be a RetryPolicy, not {type(policy).__name__}")
+        if timeout is not _THE_CONDUCTORS:
+            timeout = arguments.seconds("timeout", timeout, positive=True)
+        if max_simultaneous is not None:
+            arguments.limit(max_simultaneous, "max_simultaneous")
+        return Handling(
+            handler=handler,
+            takes=Takes.of(handler),
+            retry=policy,
+            timeout=self._timeout if timeout is _THE_CONDUCTORS else timeout,
+            max_simultaneous=max_simultaneous,
+        )
+
+    def _check_open(self) -> None:
+        if self._kind.fixed and self._dispatching:
+            raise RuntimeError(
+                f"the conductor {self._name!r} is running, and its {self._kind.name} know only the handlers from "
+                "before: add others before run()"
+            )
+
+    # Life
 
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.
@@ -93,35 +248,180 @@ class Conductor(Dispatcher[Job]):
         :raises RuntimeError: it is running already; or the system lets it start no thread. What it has claimed by then
             is given back.
         """
-        with self._running(max_dispatches) as limit:
-            self._run(limit)
+        limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
+        if not self._handlers:
+            raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
+        if self._board.options["read_only"]:
+            raise ValueError(f"{self._board} is opened for looking only: leave out read_only to work on it")
+        ours = False
+        try:
+            with self._changed:
+                if self._dispatching:
+                    raise RuntimeError(
+                        f"the conductor {self._name!r} is running already: make another to run beside it"
+                    )
+                ours = self._dispatching = True
+            with stopped_by_signals(self._name, self.stop, lambda: self.at_work), self._board.borrowed(self._left):
+                self._run(limit)
+        finally:
+            if ours:
+                with self._changed:
+                    self._dispatching, self._ran = False, True
+                    self._changed.notify_all()
+
+    def stop(self, drain: bool = True) -> None:
+        """Claim no more; ``run()`` returns once the work at hand is done.
+
+        A stopped conductor stays stopped, also when it was not running yet. Not for signal handlers of one's own.
+
+        :param drain: False: give the jobs at work back at once, as at the end of ``drain_timeout``.
+        """
+        with self._changed:
+            self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
+            self._drains = self._drains and drain
+            self._stopping.set()
+            self._changed.notify_all()
+        if self._runs is not None:
+            self._runs.wake()
+        self._board.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
         with self._changed:
-            return self._changed.wait_for(self._has_ended, timeout)
+            return self._changed.wait_for(
+                lambda: not self._dispatching and (self._ran or self._stopping.is_set()), timeout
+            )
 
     @property
-    def _post(self) -> Callable[..., Job]:
-        return self._board.post
+    def at_work(self) -> int:
+        """How many jobs are at work, in the workers or before them."""
+        return 0 if self._runs is None else self._runs.at_work
 
-    def _make_places(self) -> Places:
-        if self._workers == "processes":
-            packed = processes.packed(self._handlers)
-            return self._slots(lambda: processes.ProcessWorker(self._name, self, packed), None)
-        timekeeper = Timekeeper(self._name, self)
-        return self._slots(lambda: ThreadWorker(self, self._handlers.wrappers, timekeeper, self._context), timekeeper)
+    def _run(self, limit: int | None) -> None:
+        finisher = Finisher(self._name, self._board)
+        self._runs = runs = Runs(
+            self._name,
+            self._slots,
+            self._handlers,
+            self._notifier,
+            stopping=self._stopping,
+            finish=finisher.put,
+            tally=self._tally,
+            on_room=self._board.wake,
+        )
+        presence = Presence(self._name, self._kind.name, self._slots, self._handlers, runs.counts)
+        scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
+        places = self._kind.start(runs)
+        self._broken = None
+        try:
+            finisher.start(runs.claims_ended)
+            if self._schedules:
+                scheduler.start()
+            # Not on this thread: a request that the backend does not answer must not hold up the end.
+            started(f"{self._name}-claimer", self._claim, limit, presence, runs, places)
+            try:
+                self._wait_for_work(runs)
+            except BaseException:
+                # A signal handler of the caller's own has raised.
+                self.stop()
+                self._wait_for_work(runs)
+                raise
+        finally:
+            runs.close()
+            scheduler.stop()
+            places.close(self._left())
+            finisher.close(self._left(), lambda: self._leave(presence))
+            self._notifier.close(self._left())
+        if self._broken is not None:
+            raise self._broken
 
-    def _slots(self, make: Callable[[], Worker], timekeeper: Timekeeper | None) -> Slots:
-        return Slots(self._name, self._count, self, make, self._lock, self._room, timekeeper)
+    def _wait_for_work(self, runs: Runs) -> None:
+        """Wait until there is nothing more to claim and to work on, or no time."""
+        while self._drains:
+            left = self._left(min(RESERVE, (self._drain_timeout or 0.0) * RESERVED))
+            if left == 0 or runs.wait(GLANCE if left is None else min(left, GLANCE)):
+                return
 
-    def _check(self, called: object) -> None:
-        if self._workers == "processes":
-            processes.check_importable(called)
+    def _left(self, reserve: float = 0.0) -> float | None:
+        """Return the seconds until this has to end; None for no limit."""
+        if self._drain_timeout is None or self._stopped_at is None:
+            return None
+        return max(0.0, self._stopped_at + self._drain_timeout - reserve - time.monotonic())
 
-    def _check_open(self) -> None:
-        if self._workers == "processes" and self._dispatching:
-            raise RuntimeError(
-                f"the conductor {self._name!r} is running, and its processes know only the handlers from before: add "
-                "others before run()"
-            )
+    def _leave(self, presence: Presence) -> None:
+        try:
+            self._board.deregister_entity(presence)
+        except JobBoardError as error:
+            # The end of a board removes its entities.
+            if not self._board.closed:
+                LOG.warning("%s shows among the entities for a while: %s", self._name, error)
+
+    # Claiming
+
+    def _claim(self, limit: int | None, presence: Presence, runs: Runs, places: workers.Workers) -> None:
+        try:
+            self._claim_on(limit, presence, runs, places)
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            self._broken = error
+        finally:
+            runs.claimed_all()
+
+    def _claim_on(self, limit: int | None, presence: Presence, runs: Runs, places: workers.Workers) -> None:
+        begun = failures = 0
+        shown = False
+        while (limit is None or begun < limit) and (room := runs.wait_for_room()):
+            # By one request each, so that work on the first of many begins while the next are claimed.
+            most = min(room, BATCH) if limit is None else min(room, BATCH, limit - begun)
+            try:
+                shown = shown or self._show(presence)
+                for count, names, waits in runs.wishes(most):
+                    jobs = self._board.claim_many(
+                        self._name,
+                        count,
+                        names=names,
+                        timeout=None if waits else 0,
+                        unless=functools.partial(_called_away, runs, names) if waits else None,
+                        **self._extra,
+                    )
+                    begun += len(jobs)
+                    self._begin(jobs, runs, places)
+                    if len(jobs) < count:
+                        break
+                failures = 0
+            except JobBoardError as error:
+                if self._board.closed:
+                    raise
+                failures += 1
+                pause = outage_pause(failures)
+                LOG.warning("%s could not claim, trying again in %.1f s: %s", self._name, pause, error)
+                self._stopping.wait(pause)
+
+    def _begin(self, jobs: list[Job], runs: Runs, places: workers.Workers) -> None:
+        claimed = [Run(job, self._handlers.of(job)) for job in jobs]
+        # Before a job shows as work that is under way.
+        ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
+        allowed = [run for run, end in ends.items() if end is None]
+        if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
+            # They came too late, after an outage: nobody is left to work on them.
+            self._board.give_back(jobs)
+            return
+        try:
+            places.put(allowed)
+        except BaseException:
+            runs.give_back(allowed)
+            raise
+
+    def _show(self, presence: Presence) -> bool:
+        """:raises ConnectionFailure: the backend can't be reached."""
+        try:
+            self._board.register_entity(presence)
+        except ConnectionFailure:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the jobs can be done
+            LOG.warning("%s does not show among the entities: %s", self._name, error)
+        return True
+
+
+def _called_away(runs: Runs, names: tuple[str, ...] | None) -> bool:
+    """Return whether a claim of jobs of these names need wait no longer."""
+    return runs.stopped or runs.names() != names

@@ -1,65 +1,100 @@
-"""The handlers of a conductor, and one call of one."""
+"""The handlers of a conductor, and one call of a handler."""
 
 from __future__ import annotations
 
 import contextvars
 import decimal
 import functools
-import time
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import InitVar, dataclass, field
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 from jobboard import codec, notifier, outcomes
-from jobboard.conductor.calling import Takes
 from jobboard.forks import ForkGuard
 from jobboard.job import Job
-from jobboard.outcomes import Reject, Retry, RetryPolicy, Verdict
+from jobboard.outcomes import RetryPolicy
+from jobboard.primitives import End
 from jobboard.states import Verb
 
 Handler = Callable[..., object]
 Wrapper = Callable[[Job], AbstractContextManager[object]]
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Takes(NamedTuple):
+    """The arguments of a handler: the job, or not, and the ``details`` of these names; None for all details.
+
+    **A positional parameter receives the job. A keyword-only parameter receives the detail of the same name.**
+    """
+
+    job: bool
+    details: frozenset[str] | None
+
+    @classmethod
+    def of(cls, handler: Handler) -> Takes:
+        """Read the arguments from the handler's signature.
+
+        :raises TypeError: the handler needs more than a job by position.
+        """
+        try:
+            parameters = inspect.signature(handler).parameters.values()
+        except ValueError:
+            # Some callables that are written in C have no signature.
+            return cls(job=True, details=frozenset())
+        positional = [each for each in parameters if each.kind in _POSITIONAL]
+        more = [each.name for each in positional[1:] if each.default is each.empty]
+        if more:
+            raise TypeError(
+                f"a handler gets its job, and nothing else by position: put a * before {more[0]!r}, and it gets the "
+                "detail of that name"
+            )
+        job = bool(positional) or any(each.kind == each.VAR_POSITIONAL for each in parameters)
+        names = frozenset(each.name for each in parameters if each.kind == each.KEYWORD_ONLY)
+        # Behind a job alone, ** serves other callers of the function.
+        rest = any(each.kind == each.VAR_KEYWORD for each in parameters) and (names or not job)
+        return cls(job=job, details=None if rest else names)
+
+    def arguments(self, job: Job) -> tuple[tuple[Job, ...], Mapping[str, Any]]:
+        jobs = (job,) if self.job else ()
+        if self.details is None:
+            return jobs, job.details
+        if not self.details:
+            # The details of a job may be unreadable: leave them alone.
+            return jobs, {}
+        return jobs, {name: value for name, value in job.details.items() if name in self.details}
+
 
 @dataclass(frozen=True)
 class Handling:
-    """A handler, and what goes for its jobs: the usual retries if None are given, and a ``timeout`` in seconds."""
+    """A handler with the options of its jobs.
+
+    :param retry: None for the usual policy.
+    :param timeout: seconds; None for no limit.
+    :param max_simultaneous: how many jobs of one name run at once; None for no limit but the conductor's.
+    """
 
     handler: Handler
-    retry: RetryPolicy | None
-    timeout: float | None
-    coroutines: InitVar[bool] = False
-    _takes: Takes = field(init=False)
-
-    def __post_init__(self, coroutines: bool) -> None:
-        outcomes.check_handler(self.handler, coroutines)
-        object.__setattr__(self, "_takes", Takes.of(self.handler))
-        if not isinstance(self.retry, RetryPolicy | None):
-            raise TypeError(f"retry must be a RetryPolicy, not {type(self.retry).__name__}")
+    takes: Takes
+    retry: RetryPolicy | None = None
+    timeout: float | None = None
+    max_simultaneous: int | None = None
 
     @functools.cached_property
     def is_coroutine(self) -> bool:
         return notifier.is_coroutine(self.handler)
 
     def work(self, job: Job) -> object:
-        """Call the handler, with what it takes."""
-        args, kwargs = self._takes.arguments(job)
+        """Call the handler with its arguments."""
+        args, kwargs = self.takes.arguments(job)
         with ForkGuard():
             return self.handler(*args, **kwargs)
 
 
-class Ending(NamedTuple):
-    """How a call of a handler has ended. ``error`` is what it raised, ``failed`` whether that counts as a failure."""
-
-    outcome: Verdict
-    error: BaseException | None
-    failed: bool
-    seconds: float
-
-
 class Handlers:
-    """By the names of the jobs, or one for the jobs of any name."""
+    """Handlers by the names of jobs, or one handler for the jobs of any name."""
 
     def __init__(self) -> None:
         self.any: Handling | None = None
@@ -75,7 +110,8 @@ class Handlers:
             )
         if name in self.named:
             raise ValueError(f"jobs named {name!r} have a handler already: leave one of the two out")
-        self.named[name] = handling
+        # Another thread may be going through the names.
+        self.named = {**self.named, name: handling}
 
     def __bool__(self) -> bool:
         return self.any is not None or bool(self.named)
@@ -83,16 +119,15 @@ class Handlers:
     def of(self, job: Job) -> Handling:
         return self.any or self.named[job.name]
 
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The names to claim by; None for any."""
-        return None if self.any else tuple(self.named)
-
 
 class Call:
-    """The block in which a handler is called: what it raises ends the block, and goes into its ``ending``."""
+    """The block in which a handler is called. An error of the block ends the block, and decides the ``end``.
 
-    ending: Ending
+    ``error`` is the error that counts: that of the block, or of a policy or request that can't be carried out.
+    """
+
+    end: End
+    error: BaseException | None
     result: object = None
 
     def __init__(self, handling: Handling, job: Job) -> None:
@@ -103,7 +138,6 @@ class Call:
         self._guard = ForkGuard()
 
     def __enter__(self) -> Self:
-        self._begun = time.perf_counter()
         self._guard.__enter__()
         self._current.__enter__()
         return self
@@ -111,11 +145,10 @@ class Call:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._guard.__exit__(kind, error, trace)
         self._current.__exit__()
-        self.ending = ending_of(error, self._job, self._handling, time.perf_counter() - self._begun)
-        keeps = None if self.result is None else self._job.board._keeps
-        if keeps is not None and self.ending.outcome.verb == Verb.CONSUME:
-            result = codec.returned(self.result, *keeps)
-            self.ending = self.ending._replace(outcome=self.ending.outcome._replace(result=result))
+        self.end, self.error = outcomes.judged(error, self._job, self._handling.retry)
+        keeps = None if self.result is None else self._job.board.result_form
+        if keeps is not None and self.end.verb == Verb.CONSUME:
+            self.end = self.end._replace(result=codec.returned(self.result, *keeps))
         return True
 
 
@@ -131,11 +164,11 @@ def _own_decimals() -> None:
     decimal.setcontext(decimal.getcontext().copy())
 
 
-def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Ending:
-    """Call the handler, within the wrappers, the first one outermost."""
+def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Call:
+    """Call the handler within the wrappers, the first one outermost, and return the ended call."""
     with Call(handling, job) as call:
         call.result = _call(handling, wrappers, job)
-    return call.ending
+    return call
 
 
 def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
@@ -145,14 +178,11 @@ def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
         return _call(handling, wrappers[1:], job)
 
 
-def ending_of(error: BaseException | None, job: Job, handling: Handling, seconds: float) -> Ending:
-    outcome, error = outcomes.judged(error, job, handling.retry)
-    failed = error is not None and not isinstance(error, Retry | Reject)
-    return Ending(outcome, error, failed and not (job.claim is not None and job.claim.lost), seconds)
+def timed_out(handling: Handling, job: Job, where: str = "") -> tuple[End, BaseException | None]:
+    """Return the end of a call that took too long, and its error.
 
-
-def timed_out(handling: Handling, job: Job, seconds: float, where: str = "") -> Ending:
-    """The end of a call that nobody waits for any longer; ``where`` goes before the error, as a traceback does."""
-    error = TimeoutError(f"the handler of {job} was still at work after {handling.timeout:g} s, its timeout")
-    ending = ending_of(error, job, handling, seconds)
-    return ending._replace(outcome=ending.outcome._replace(error=f"{where}{ending.outcome.error}"))
+    :param where: goes before the error's text, as a traceback does.
+    """
+    late = TimeoutError(f"the handler of {job} was still at work after {handling.timeout:g} s, its timeout")
+    end, error = outcomes.judged(late, job, handling.retry)
+    return end._replace(error=codec.clip_error(f"{where}{end.error}")), error

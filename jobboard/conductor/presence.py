@@ -1,4 +1,4 @@
-"""How a conductor shows among the entities of its board."""
+"""The entity that shows a conductor on its board."""
 
 from __future__ import annotations
 
@@ -6,51 +6,39 @@ import datetime
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from jobboard.conductor.handlers import Handlers
+
 MOST_NAMES = 60
-"""So many names of jobs are shown at most, be they as long as can be: an entity may tell 64 KiB of itself."""
+"""How many names of jobs are shown at most: the longest ones together fit into the 64 KiB that an entity may have."""
 
 
 class Presence:
-    """An entity that tells anew, each time it is asked, what the conductor does and has done.
+    """An entity whose metadata are counted anew at each heartbeat.
 
-    :param names: gives those of the jobs that it works on; None for any.
-    :param counts: gives how many jobs run, and what came of those before.
+    :param counts: returns how many jobs run, and what came of the jobs before.
     """
 
     kind = "conductor"
 
     def __init__(
-        self,
-        name: str,
-        names: Callable[[], Sequence[str] | None],
-        workers: str,
-        slots: int,
-        counts: Callable[[], Mapping[str, int]],
+        self, name: str, workers: str, slots: int, handlers: Handlers, counts: Callable[[], dict[str, int]]
     ) -> None:
         self.name = name
-        self._names = names
+        self._handlers = handlers
         self._counts = counts
         self._began = time.monotonic()
-        self._fixed = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "workers": workers,
-            "slots": slots,
-            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._fixed = {"host": socket.gethostname(), "pid": os.getpid(), "workers": workers, "slots": slots}
+        self._fixed |= {"started": started}
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """``seconds``: how long it has been at work, and so when this was counted, by a clock that does not jump."""
-        names = self._names()
-        others = max(0, len(names or ()) - MOST_NAMES)
-        return {
-            **self._fixed,
-            "names": None if names is None else sorted(names)[:MOST_NAMES],
-            **({"other_names": others} if others else {}),
-            "seconds": round(time.monotonic() - self._began, 3),
-            **self._counts(),
-        }
+        names = sorted(self._handlers.named)
+        told = {**self._fixed, "names": None if self._handlers.any else names[:MOST_NAMES]}
+        if len(names) > MOST_NAMES:
+            told["other_names"] = len(names) - MOST_NAMES
+        # Seconds since the start, by a clock that does not jump.
+        return {**told, "seconds": round(time.monotonic() - self._began, 3), **self._counts()}

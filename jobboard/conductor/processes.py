@@ -1,4 +1,4 @@
-"""Handlers that run in processes: one for each slot, so that killing one harms no other job."""
+"""Workers that run handlers in processes: one for each slot, so that killing one harms no other job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import signal
 import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from jobboard import outcomes
 from jobboard.conductor import child
-from jobboard.conductor.handlers import Ending, Handlers, ending_of, timed_out
-from jobboard.conductor.slots import Reports, Run
+from jobboard.conductor.handlers import Handlers, timed_out
+from jobboard.conductor.runs import Run, Runs
+from jobboard.conductor.workers import Kind, WorkerThreads
 from jobboard.exceptions import JobFailure
-from jobboard.job import Claim
+from jobboard.primitives import End
 
 TICK = 0.1
 """Seconds between two looks at the clock and the claim while a handler is at work."""
@@ -28,7 +29,6 @@ START_LIMIT = 60.0
 
 END_LIMIT = 5.0
 """Seconds for an idle process to end by itself."""
-
 
 _IMPORTABLE = (
     "what runs in processes must be importable by its name: define it at the top level of a module, or run handlers in "
@@ -41,9 +41,9 @@ class WorkerDied(Exception):
 
 
 def check_importable(handler: object) -> None:
-    """What can be seen of a function while its module is still being made.
+    """Check the name of a function, which is all that its module knows of it while the module is still being made.
 
-    :raises TypeError: no other process would find it by its name.
+    :raises TypeError: no other process would find the function by its name.
     """
     name = getattr(handler, "__qualname__", "")
     if "<" in name:
@@ -51,9 +51,9 @@ def check_importable(handler: object) -> None:
 
 
 def packed(handlers: Handlers) -> bytes:
-    """The handlers as they travel.
+    """Return the handlers as they travel.
 
-    :raises TypeError: one of them can't, as another process would not find it by its name.
+    :raises TypeError: another process would not find one of them by its name.
     """
     try:
         return pickle.dumps(handlers)
@@ -61,57 +61,112 @@ def packed(handlers: Handlers) -> bytes:
         raise TypeError(f"{_IMPORTABLE} ({error})") from error
 
 
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Have a process that this thread starts inherit that the conductor's signals are blocked. They would end a process
-    that has not begun to ignore them, and its job would have failed."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, child.SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class WorkerProcesses:
+    """Processes that run handlers, and a thread with each."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._handlers = packed(runs.handlers)
+        self._threads = WorkerThreads(runs, self._worker)
+        self.put = self._threads.put
+
+    def close(self, seconds: float | None) -> None:
+        self._threads.close(seconds, join=True)
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator[Any]:
+        """A process for one run after the other; a new one after it had to be killed or has died."""
+        process: Process | None = None
+
+        def work(run: Run) -> None:
+            nonlocal process
+            done: tuple[End, BaseException | None] | None = None
+            try:
+                if process is None or not process.alive:
+                    process = Process(self._runs.name, self._handlers)
+                    process.wait_until_ready(run)
+                if not run.decided:
+                    self._runs.begun(run)
+                    done = process.perform(run)
+                if done is None:
+                    process.kill()
+                    done = None if run.decided else timed_out(run.handling, run.job)
+            except Exception as failure:  # noqa: BLE001 - a process that can't be started, or a job that can't travel
+                if process is not None:
+                    process.kill()
+                # Where in this process that was found out says nothing.
+                done = outcomes.judged(failure.with_traceback(None), run.job, run.handling.retry)
+            if done is not None:
+                self._runs.ended(run, *done)
+
+        try:
+            yield work
+        finally:
+            if process is not None:
+                process.end()
+
+
+PROCESSES = Kind("processes", WorkerProcesses, check=check_importable, check_all=packed, fixed=True)
 
 
 class Process:
     """A process that runs handlers, seen from the conductor."""
 
     def __init__(self, name: str, handlers: bytes) -> None:
-        # Not forked: threads, locks and connections of this process are nothing that a handler should inherit.
+        # Not forked: a handler must not inherit threads, locks and connections of this process.
         context = multiprocessing.get_context("spawn")
-        self._connection: Connection
         self._connection, other = context.Pipe()
-        # Of one machine, so that both have one clock.
+        # Both are on one machine, and so have one clock.
         self._lease = context.RawValue("d", math.inf)
         self._process = context.Process(target=child.main, args=(other, handlers, self._lease), name=name)
-        # Where this has to start one, it unblocks the signals of this thread.
+        # If this has to start the tracker, it unblocks the signals of this thread.
         resource_tracker.ensure_running()
-        with _signals_blocked():
+        # The process inherits that the conductor's signals are blocked. They would end a process that has not begun to
+        # ignore them, and its job would have failed.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, child.SIGNALS)
+        try:
             self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         other.close()
 
     @property
     def alive(self) -> bool:
         return self._process.is_alive()
 
-    def send(self, message: object) -> None:
-        """Nothing if it is dead: that is seen where its answer is missing."""
-        with contextlib.suppress(OSError):
-            self._connection.send(message)
+    def wait_until_ready(self, run: Run) -> None:
+        """Wait until the process has loaded the handlers, or nobody waits for the run any longer.
 
-    def tell(self, claim: Claim) -> None:
-        """How the claim of the job at hand stands."""
-        self._lease.value = child.lease_of(claim)
-
-    def answers(self, seconds: float) -> bool:
-        """Whether it has answered, or died."""
-        # What it has forked may hold the other end of the pipe open.
-        return self._connection.poll(seconds) or not self.alive
-
-    def answer(self) -> Any:
-        """What it has answered; to be asked for once it has, or has died.
-
-        :raises WorkerDied: it died instead.
+        :raises WorkerDied: it does not come to that.
         """
+        answer = self._answer(run, START_LIMIT)
+        if answer is None and not run.decided:
+            raise WorkerDied(
+                f"the process for the handler did not start within {START_LIMIT:g} s: its start includes the import of "
+                "the handlers' modules"
+            )
+        if isinstance(answer, child.Report):
+            raise WorkerDied(f"the process for the handler could not load the handlers:\n{answer.trace}")
+
+    def perform(self, run: Run) -> tuple[End, BaseException | None] | None:
+        """Return how the call of the handler has ended; None if it took too long, or nobody waits for it any longer.
+
+        :raises WorkerDied: the process has died.
+        """
+        self._lease.value = child.lease_of(run.claim)
+        # A dead process shows by its missing answer.
+        with contextlib.suppress(OSError):
+            self._connection.send(child.task_of(run.job))
+        report = self._answer(run, run.handling.timeout)
+        return None if report is None else (report.end, _error_of(report))
+
+    def _answer(self, run: Run, limit: float | None) -> Any:
+        until = math.inf if limit is None else time.monotonic() + limit
+        # A fork of the process may hold the other end of the pipe open.
+        while not self._connection.poll(max(0.0, min(TICK, until - time.monotonic()))) and self.alive:
+            if run.decided or time.monotonic() >= until:
+                return None
+            self._lease.value = child.lease_of(run.claim)
         try:
             if not self._connection.poll():
                 raise EOFError
@@ -124,18 +179,20 @@ class Process:
             how = f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
             raise WorkerDied(f"the process of the handler died: {how}") from None
 
+    def end(self) -> None:
+        """Have an idle process end by itself; kill it if it does not."""
+        with contextlib.suppress(OSError):
+            self._connection.send(child.END)
+        self._join()
+        self.kill()
+
     def kill(self) -> None:
-        """It, and what its handler has started."""
+        """Kill the process, and what its handler has started."""
         if self.alive:
             self._kill_group()
             self._process.kill()
         self._join()
         self._connection.close()
-
-    def end(self) -> None:
-        self.send(child.END)
-        self._join()
-        self.kill()
 
     def _kill_group(self) -> None:
         # It has none before it has begun; and the BSDs refuse it for one in which all are dead.
@@ -144,90 +201,18 @@ class Process:
 
     def _join(self) -> None:
         until = time.monotonic() + END_LIMIT
-        # join() alone waits for the end of a pipe that what it has forked may hold open, too.
+        # A fork of the process may hold open the pipe that a longer join() waits for.
         while self.alive and time.monotonic() < until:
-            if wait([self._process.sentinel], TICK):
-                break
-        self._process.join(TICK)
+            self._process.join(TICK)
 
 
-class _UnwantedError(Exception):
-    """The conductor waits for the job no longer."""
-
-
-class ProcessWorker:
-    """Has a process call the handlers; another one after it had to be killed or has died."""
-
-    def __init__(self, name: str, reports: Reports, handlers: bytes) -> None:
-        self._name = name
-        self._reports = reports
-        self._handlers = handlers
-        self._process: Process | None = None
-
-    def work(self, run: Run) -> None:
-        try:
-            process = self._process if self._process is not None and self._process.alive else self._start(run)
-            assert run.job.claim is not None
-            process.tell(run.job.claim)
-            self._reports.begun(run)
-            process.send(child.task_of(run.job))
-            report = self._await(process, run, run.handling.timeout)
-            if report is None:
-                self._drop()
-                ending = timed_out(run.handling, run.job, run.seconds())
-            else:
-                ending = _received(report)
-        except _UnwantedError:
-            self._drop()
-            return
-        except Exception as error:  # noqa: BLE001 - a process that can't be started, or a job that can't travel
-            self._drop()
-            # Where in this process that was found out says nothing.
-            ending = ending_of(error.with_traceback(None), run.job, run.handling, run.seconds())
-        self._reports.ended(run, ending)
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.end()
-
-    def _start(self, run: Run) -> Process:
-        self._drop()
-        self._process = Process(self._name, self._handlers)
-        answer = self._await(self._process, run, START_LIMIT)
-        if answer is None:
-            raise WorkerDied(
-                f"the process for the handler did not start within {START_LIMIT:g} s: its start includes the import of "
-                "the handlers' modules"
-            )
-        if isinstance(answer, child.Broken):
-            raise WorkerDied(f"the process for the handler could not load the handlers:\n{answer.trace}")
-        return self._process
-
-    def _await(self, process: Process, run: Run, limit: float | None) -> Any:
-        """What the process answers; None if it does not within ``limit`` seconds."""
-        until = math.inf if limit is None else time.monotonic() + limit
-        assert run.job.claim is not None
-        while not process.answers(max(0.0, min(TICK, until - time.monotonic()))):
-            if run.decided:
-                raise _UnwantedError
-            if time.monotonic() >= until:
-                return None
-            process.tell(run.job.claim)
-        return process.answer()
-
-    def _drop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-
-
-def _received(report: child.Report) -> Ending:
+def _error_of(report: child.Report) -> BaseException | None:
     if report.trace is None:
-        return report.ending
+        return None
     error: BaseException
     try:
         error = pickle.loads(report.error or b"")
         error.add_note(f"In the process of the handler:\n{report.trace}")
-    except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
+    except BaseException:  # noqa: BLE001 - errors of the user's own classes do what they like
         error = JobFailure(f"the handler raised an error that can't be unpickled; its traceback:\n{report.trace}")
-    return report.ending._replace(error=error)
+    return error

@@ -1,4 +1,4 @@
-"""What SIGTERM and SIGINT mean to a process that works on jobs."""
+"""Signals: SIGTERM and SIGINT stop a process that works on jobs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from jobboard.threads import started
 LOG = logs.Log(__name__)
 
 IMPATIENCE = 0.25
-"""A SIGINT that follows another after so many seconds means it: the process ends at once. One that comes sooner is the
-same Ctrl-C, sent by the terminal and passed on by a parent."""
+"""Seconds after which a second SIGINT ends the process at once. A SIGINT that comes sooner is the same Ctrl-C, sent by
+the terminal and passed on by a parent."""
 
 
 @contextlib.contextmanager
 def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[], int] | None = None) -> Iterator[None]:
     """Call ``stop`` on SIGTERM and SIGINT, if this is the main thread.
 
-    :param at_work: how many jobs are still to be finished then.
+    :param at_work: returns how many jobs are still to be finished, for the log.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # A signal's handler runs between any two instructions of this very thread, which may hold any lock: it only puts
-    # into the one queue that allows for that, and another thread does the rest.
+    # A signal's handler runs between any two instructions of this very thread, which may hold any lock. So the handler
+    # only puts into the one queue that allows for that, and another thread does the rest.
     came: queue.SimpleQueue[int] = queue.SimpleQueue()
     interrupted: list[float] = []
 
@@ -58,7 +58,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
     try:
         watcher = started(f"{name}-signals", watch)
         for number, old in previous.items():
-            # What a shell has had ignored, as it does for SIGINT in the background, stays ignored.
+            # A shell has SIGINT ignored in the background: an ignored signal stays ignored.
             if old != signal.SIG_IGN:
                 signal.signal(number, handler)
         yield

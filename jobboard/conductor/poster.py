@@ -1,16 +1,13 @@
-"""With what a handler is called, and how its jobs are posted as if by calling it.
-
-**What is positional gets the job; what is keyword-only gets the detail of its name.** ``def resize(job)`` takes the
-job, ``def resize(*, path, width=100)`` two of its details, ``def resize(job, *, path)`` both.
-"""
+"""Posts of jobs as if their handler were called: the ``post`` of a handler that ``handles()`` has registered."""
 
 from __future__ import annotations
 
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from jobboard.conductor.handlers import Takes
 from jobboard.job import Job, Posting
 
 P = ParamSpec("P")
@@ -18,51 +15,12 @@ Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-class Takes(NamedTuple):
-    """What a handler is called with. ``details``: those of these names, None for all."""
-
-    job: bool
-    details: frozenset[str] | None
-
-    @classmethod
-    def of(cls, handler: Callable[..., object]) -> Takes:
-        """:raises TypeError: it wants more than a job."""
-        try:
-            parameters = inspect.signature(handler).parameters.values()
-        except ValueError:
-            # Some of what is written in C does not tell.
-            return cls(True, frozenset())
-        positional = [each for each in parameters if each.kind in _POSITIONAL]
-        more = [each.name for each in positional[1:] if each.default is each.empty]
-        if more:
-            raise TypeError(
-                f"a handler gets its job, and nothing else by position: put a * before {more[0]!r}, and it gets the "
-                "detail of that name"
-            )
-        job = bool(positional) or any(each.kind == each.VAR_POSITIONAL for each in parameters)
-        names = frozenset(each.name for each in parameters if each.kind == each.KEYWORD_ONLY)
-        # Behind a job alone, ** is for whatever else it may be called by.
-        rest = any(each.kind == each.VAR_KEYWORD for each in parameters) and (names or not job)
-        return cls(job, None if rest else names)
-
-    def arguments(self, job: Job) -> tuple[tuple[Job, ...], Mapping[str, Any]]:
-        jobs = (job,) if self.job else ()
-        if self.details is None:
-            return jobs, job.details
-        # A handler that takes none has its details left alone, which may be such as can't be read.
-        return jobs, {
-            name: value for name, value in job.details.items() if name in self.details
-        } if self.details else {}
-
 
 class Poster(Generic[P, R_co]):
     """``resize.post(path="a.jpg")`` posts a job whose handler will be called with these arguments.
 
-    They are checked against the handler's signature before anything is sent; what the handler does not get has the
-    handler's own defaults, when it is called.
+    The arguments are checked against the handler's signature before anything is sent. Arguments that are left out have
+    the handler's own defaults when it is called.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Posts what the schedules of a board say, as long as somebody lets it run."""
+"""The poster of a board's due schedules."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from jobboard.threads import started
 LOG = logs.Log(__name__)
 
 GLANCE = 2.0
-"""Every so many seconds it looks for schedules that another process has set, where the server can't tell of them. Those
-of its own process wake it."""
+"""Seconds between two looks for schedules that another process has set, where the server can't report them. Schedules
+of its own process wake the scheduler."""
 
 REST = 3600.0
-"""How long it sleeps at most where the server can: it is as late where the server's clock is put forward."""
+"""How long a scheduler sleeps at most where the server reports changes. It is as late if the server's clock is put
+forward."""
 
 SIGNALLED = 1.0
-"""Every so many seconds a main thread that waits looks whether a signal has come."""
+"""Seconds between two looks of a waiting main thread for a signal."""
 
 LINGER = 2.0
-"""For how many seconds its end waits for a request under way."""
+"""Seconds that the end of a scheduler waits for a request under way."""
 
 
 class Scheduler:
-    """Any number of them may run on one board: each due time is posted for once.
+    """Posts due jobs until it is stopped. Any number of schedulers run on one board: each due time gets one job.
 
-    :param who: whom the log names.
-    :param unless: ends it, at the next ``board.wake()``.
+    :param who: the name for the log.
+    :param unless: ends the scheduler at the next ``board.wake()`` after it has become true.
     """
 
     def __init__(self, who: str, board: JobBoard, unless: Callable[[], bool]) -> None:
@@ -43,11 +44,11 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """On a thread of its own."""
+        """Run on a thread of its own."""
         self._thread = started(f"{self._who}-scheduler", self.run)
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Wait until the thread has ended."""
         assert self._thread is not None
         while self._thread.is_alive():
             # A signal that comes just before a thread goes to sleep on a lock does not wake it.
@@ -62,11 +63,11 @@ class Scheduler:
     def run(self) -> None:
         failures = 0
         while not (self._ended.is_set() or self._unless()):
-            alarms = self._board._alarms()
+            alarms = self._board.waiters.alarms
             try:
-                # Before the look: what is set behind that is heard.
-                most = REST if self._board._hears_schedules() else GLANCE * random.uniform(0.5, 1.0)
-                left = self._board._post_due()
+                # Before the look, so that a schedule that is set after it is heard.
+                most = REST if self._board.engine.watch("schedules") else GLANCE * random.uniform(0.5, 1.0)
+                left = self._board.post_due()
                 pause = most if left is None else min(left, most)
                 failures = 0
             except Exception as error:
@@ -74,12 +75,6 @@ class Scheduler:
                     return
                 failures += 1
                 pause = outage_pause(failures)
-                unexpected = not isinstance(error, JobBoardError)
-                LOG.warning(
-                    "%s could not post what is due, trying again in %.1f s: %s",
-                    self._who,
-                    pause,
-                    error,
-                    exc_info=unexpected,
-                )
-            self._board._sleep_until_due(pause, alarms)
+                told, unexpected = "could not post due jobs, trying again in", not isinstance(error, JobBoardError)
+                LOG.warning("%s %s %.1f s: %s", self._who, told, pause, error, exc_info=unexpected)
+            self._board.waiters.sleep_until_due(pause, alarms)

@@ -1,0 +1,314 @@
+"""The jobs at work in one run of a conductor, from the claim until their worker is free again."""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from jobboard import logs
+from jobboard.conductor import events
+from jobboard.conductor.handlers import Handlers, Handling, timed_out
+from jobboard.job import Claim, Job
+from jobboard.notifier import Notifier
+from jobboard.outcomes import Reject, Retry
+from jobboard.primitives import GIVEN_BACK, End
+
+LOG = logs.Log(__name__)
+
+
+class Run:
+    """A claimed job on its way through a worker."""
+
+    __slots__ = ("began", "claim", "decided", "handling", "job", "thread")
+
+    def __init__(self, job: Job, handling: Handling) -> None:
+        assert job.claim is not None
+        self.job = job
+        self.claim: Claim = job.claim
+        self.handling = handling
+        self.began = time.monotonic()
+        # Whether its end is known: nobody waits for the handler any longer.
+        self.decided = False
+        # The id of a thread that can't be ended and has to be given up after the timeout.
+        self.thread: int | None = None
+
+    @property
+    def deadline(self) -> float:
+        """The end of the timeout on the monotonic clock."""
+        return math.inf if self.handling.timeout is None else self.began + self.handling.timeout
+
+
+class Runs:
+    """The jobs at work. A worker calls for each run, in this order: ``take``, ``begun``, ``ended`` and ``left``.
+
+    A run that takes too long, or that the conductor gives back at its own end, is decided before its handler has ended.
+    Its worker stays taken until then.
+
+    :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
+    :param finish: is told how to end the claim of a job.
+    :param tally: the counts that these runs add to.
+    :param on_room: is called when a name that was full has room.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        slots: int,
+        handlers: Handlers,
+        notifier: Notifier,
+        *,
+        stopping: threading.Event,
+        finish: Callable[[Job, End], None],
+        tally: Counter[str],
+        on_room: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.handlers = handlers
+        # The context of run(). Each job gets a copy.
+        self.context = contextvars.copy_context()
+        self._slots = slots
+        self._notifier = notifier
+        self._stopping = stopping
+        self._finish = finish
+        self._tally = tally
+        self._on_room = on_room
+        # Two conditions of one lock: many changes make room for more jobs, and few concern the end of the work.
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._idle = threading.Condition(self._lock)
+        self._claiming, self._closed = True, False
+        # Claims that have not ended, runs that no worker has yet, and those whose end the finisher has not got.
+        self._claims = self._waiting = self._undone = 0
+        self._placed: set[Run] = set()
+        self._hung: set[Run] = set()
+        # Placed runs of the names that have a limit of their own.
+        self._by_name: Counter[str] = Counter()
+        # When the thread of run() looks again, on the monotonic clock.
+        self._next_look = 0.0
+
+    # For the claimer
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no more jobs are to be claimed."""
+        return self._closed or self._stopping.is_set()
+
+    def wait_for_room(self) -> int:
+        """Wait until jobs may be claimed, and return how many; 0 once the conductor is stopped."""
+        with self._lock:
+            self._room.wait_for(lambda: self.stopped or self._free() > 0)
+            return 0 if self.stopped else self._free()
+
+    def _free(self) -> int:
+        if self._waiting or self.names() == ():
+            # Where jobs are short, the waiting ones are done in a moment: few large claims cost less than many small.
+            return 0
+        # While ends pile up, more work would only be more work to be repeated after a crash.
+        return min(self._slots - len(self._placed), 2 * self._slots - self._claims)
+
+    def names(self) -> tuple[str, ...] | None:
+        """Return the names of which another job may run; None for any name."""
+        named = self.handlers.named
+        full = {name for name, count in list(self._by_name.items()) if count >= (named[name].max_simultaneous or 0)}
+        return None if self.handlers.any else tuple(name for name in named if name not in full)
+
+    def wishes(self, most: int) -> Iterator[tuple[int, tuple[str, ...] | None, bool]]:
+        """Yield claims to make: how many jobs, of which names, and whether to wait for one.
+
+        A claim takes jobs of any of its names, so that it may ask for no more than each name has room for. A second
+        claim, of the names without a limit, fills the other slots.
+        """
+        names = self.names()
+        limits = {name: self.handlers.named[name].max_simultaneous for name in names or ()}
+        first = min([most, *(limit - self._by_name[name] for name, limit in limits.items() if limit is not None)])
+        yield first, names, True
+        others = tuple(name for name, limit in limits.items() if limit is None)
+        if first < most and others:
+            yield most - first, others, False
+
+    def add(self, runs: Sequence[Run], refused: Sequence[tuple[Job, End]]) -> bool:
+        """Add runs of claimed jobs; False if the conductor has ended meanwhile.
+
+        :param refused: claimed jobs that are not to run, and how their claims are to end.
+        """
+        jobs = [*(run.job for run in runs), *(job for job, _ in refused)]
+        with self._lock:
+            if self._closed:
+                return False
+            self._waiting += len(runs)
+            self._undone += len(runs)
+            self._claims += len(jobs)
+            self._tally["dispatched"] += len(jobs)
+            self._placed.update(runs)
+            self._by_name.update(run.job.name for run in runs if run.handling.max_simultaneous is not None)
+        self._tell((events.JOB_CLAIMED, job) for job in jobs)
+        for job, end in refused:
+            self._finish(job, end)
+        return True
+
+    def claimed_all(self) -> None:
+        """Note that no more runs are added."""
+        self._claiming = False
+        self.wake()
+
+    def claims_ended(self, ends: Sequence[tuple[str, Job]]) -> None:
+        """Count claims that have ended, each by an event, and tell the listeners."""
+        with self._lock:
+            self._claims -= len(ends)
+            self._tally.update(event.removeprefix("job_") for event, _ in ends)
+            self._room.notify()
+        self._tell(ends)
+
+    # For workers
+
+    def take(self, run: Run) -> bool:
+        """Note that a worker has the run. False: the run was given back meanwhile, and is not to begin."""
+        with self._lock:
+            self._waiting -= 1
+            if not self._waiting:
+                self._room.notify()
+            return not run.decided
+
+    def begun(self, run: Run) -> None:
+        """Start the clock of the timeout: the handler is about to be called."""
+        run.began = time.monotonic()
+        if run.thread is not None and run.deadline < self._next_look:
+            self.wake()
+        if self._notifier.listened_to:
+            self._notifier.notify(events.JOB_STARTED, {"job": run.job})
+
+    def ended(self, run: Run, end: End, error: BaseException | None = None) -> bool:
+        """Decide the run: its handler has ended, or is given up. False if it was decided before: this does not count.
+
+        :param error: the error of the handler.
+        """
+        job = run.job
+        if not self._decide(run):
+            what = "ended after it was given up, and does not count"
+            LOG.warning("%s: the work on %s %s", self.name, job, what, extra=logs.fields(job))
+            return False
+        if error is not None:
+            what = type(error).__name__
+            LOG.info("%s: the handler of %s raised %s", self.name, job, what, exc_info=error, extra=logs.fields(job))
+        if end.result is not None and end.result.refused is not None:
+            why = end.result.refused
+            LOG.warning("%s: the result of %s is not kept: %s", self.name, job, why, extra=logs.fields(job))
+        if self._notifier.listened_to:
+            told = {"job": job, "seconds": time.monotonic() - run.began, "error": error}
+            self._notifier.notify(events.JOB_FINISHED, told)
+            if error is not None and not isinstance(error, Retry | Reject) and not run.claim.lost:
+                self._notifier.notify(events.JOB_FAILED, told)
+        self._finish(job, end)
+        self._done()
+        return True
+
+    def left(self, *runs: Run) -> None:
+        """Free the workers of these runs."""
+        had_room = True
+        with self._lock:
+            for run in runs:
+                self._placed.discard(run)
+                self._hung.discard(run)
+                limit = run.handling.max_simultaneous
+                if limit is not None:
+                    had_room = had_room and self._by_name[run.job.name] < limit
+                    self._by_name[run.job.name] -= 1
+            if not self._waiting:
+                self._room.notify()
+        if not had_room:
+            # The claimer may wait for jobs of other names alone.
+            self._on_room()
+
+    def overdue(self, run: Run, where: str) -> bool:
+        """Give up a run that takes too long, though its worker stays taken; False if the run was decided before.
+
+        :param where: the traceback of the handler as it is now.
+        """
+        if not self.ended(run, *timed_out(run.handling, run.job, where)):
+            return False
+        run.claim.give_up()
+        with self._lock:
+            if run in self._placed:
+                self._hung.add(run)
+        return True
+
+    # For the thread of run()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a change, and give up what takes too long; return whether there is nothing more to wait for."""
+        with self._lock:
+            if not self._claiming and not self._undone:
+                return True
+            now = time.monotonic()
+            timed = [run for run in self._placed if run.thread is not None and not run.decided]
+            late = [run for run in timed if run.deadline <= now]
+            if not late:
+                self._next_look = min([now + seconds, *(run.deadline for run in timed)])
+                self._idle.wait(self._next_look - now)
+        for run in late:
+            frame = sys._current_frames().get(run.thread or 0)
+            if self.overdue(run, "".join(["Where it was:\n", *traceback.format_stack(frame)]) if frame else ""):
+                what = "is still at work after its timeout, and keeps its slot until it ends: so do"
+                LOG.warning("%s: %s %s %d now", self.name, run.job, what, self.hung, extra=logs.fields(run.job))
+        return False
+
+    def wake(self) -> None:
+        """Have the claimer and the thread of run() look again."""
+        with self._lock:
+            self._room.notify_all()
+            self._idle.notify_all()
+
+    def close(self) -> None:
+        """Take no more runs, and give back those that are not decided."""
+        with self._lock:
+            self._closed = True
+            self._room.notify_all()
+        self.give_back(list(self._placed))
+
+    def give_back(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            if self._decide(run):
+                LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
+                self._finish(run.job, GIVEN_BACK)
+                run.claim.give_up()
+                self._done()
+
+    # Counts
+
+    @property
+    def at_work(self) -> int:
+        """How many jobs have no end yet."""
+        return self._undone
+
+    @property
+    def hung(self) -> int:
+        """How many handlers go on though they were given up."""
+        return len(self._hung)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs run, how many handlers hang, and what came of the jobs before."""
+        with self._lock:
+            return {"running": self._undone, "hung": len(self._hung), **self._tally}
+
+    # Within
+
+    def _tell(self, happened: Iterable[tuple[str, Job]]) -> None:
+        for event, job in happened if self._notifier.listened_to else ():
+            self._notifier.notify(event, {"job": job})
+
+    def _decide(self, run: Run) -> bool:
+        with self._lock:
+            decided, run.decided = run.decided, True
+        return not decided
+
+    def _done(self) -> None:
+        with self._lock:
+            self._undone -= 1
+            if not self._undone and not self._claiming:
+                self._idle.notify_all()
