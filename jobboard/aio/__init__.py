@@ -5,8 +5,8 @@
         async with board.working("me") as job:
             ...
 
-A verb runs on one of the board's few threads, through the board that everybody else uses; whoever waits for a job holds
-neither a thread nor a connection of their own. Nothing is decided here a second time.
+A verb runs on one of the board's few threads, through the sync board. Coroutines that wait for jobs share one thread
+and one connection.
 """
 
 from jobboard.aio.board import AsyncJobBoard, AsyncWorking, backend, fetch

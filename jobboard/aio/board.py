@@ -1,7 +1,7 @@
 """The jobboard for asyncio: the verbs of :class:`~jobboard.board.JobBoard` as coroutines.
 
-A verb is its sync twin, called on a thread: :func:`_verb` makes the one from the other, signature and all. What is
-written out here is what differs: waiting, and the cancellation of what claims.
+Most verbs are their sync twins, called on a thread: :func:`_verb` makes one from the other, with its signature. The
+verbs that wait, and those that claim, are written out: a wait holds no thread, and a cancelled claim is given back.
 """
 
 from __future__ import annotations
@@ -13,32 +13,29 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from jobboard import arguments, outcomes
-from jobboard.aio.lines import Catch, WaitingLine
+from jobboard import arguments, outcomes, work
 from jobboard.aio.notifier import AsyncNotifier
 from jobboard.aio.threads import Threads, outlast, see_through
-from jobboard.aio.together import Together
+from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, give_back
 from jobboard.backends import NAMESPACE
 from jobboard.backends import fetch as fetch_sync
-from jobboard.board import PAGE, JobBoard
-from jobboard.claiming import Turn, WantedJobs, nothing_claimed, timeout_of, wishes
+from jobboard.board import JobBoard, WantedJobs
 from jobboard.job import Claim, Job
-from jobboard.primitives import Characteristics
+from jobboard.primitives import PAGE, Characteristics
 from jobboard.tracing import Tracing
+from jobboard.work import claim_of, nothing_claimed, wishes
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 8
-"""How many calls a board has under way at once, unless said, and so at most how many connections it uses for them."""
-
-_ANYTHING = WantedJobs("", None, None, {})
+"""The default number of threads of a board, and so of calls and connections at once."""
 
 
 def _verb(
     twin: Callable[Concatenate[JobBoard, P], T],
 ) -> Callable[Concatenate[AsyncJobBoard, P], Coroutine[Any, Any, T]]:
-    """The verb as a coroutine."""
+    """Return the verb as a coroutine function."""
 
     @functools.wraps(twin)
     async def verb(self: AsyncJobBoard, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,28 +44,15 @@ def _verb(
     return verb
 
 
-def _claiming_verb(
-    twin: Callable[Concatenate[JobBoard, P], Claim],
-) -> Callable[Concatenate[AsyncJobBoard, P], Coroutine[Any, Any, Claim]]:
-    """The same of one whose claim is given back if it is cancelled."""
-
-    @functools.wraps(twin)
-    async def verb(self: AsyncJobBoard, /, *args: P.args, **kwargs: P.kwargs) -> Claim:
-        [job] = await self._claimed(lambda: [twin(self.sync, *args, **kwargs).job])
-        assert job.claim is not None
-        return job.claim
-
-    return verb
-
-
 def _walk(
     twin: Callable[Concatenate[JobBoard, P], Iterator[T]],
 ) -> Callable[Concatenate[AsyncJobBoard, P], AsyncIterator[T]]:
-    """What the twin iterates over, asynchronously. The twin itself asks nobody before its first step."""
+    """Return the verb as an asynchronous iterator that reads page by page."""
 
     @functools.wraps(twin)
     def walk(self: AsyncJobBoard, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-        return self._walked(twin(self.sync, *args, **kwargs))
+        # The twin sends no request before its first step.
+        return self._pages(twin(self.sync, *args, **kwargs))
 
     return walk
 
@@ -83,9 +67,9 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[Job, bool]):
     async def __aenter__(self) -> Job:
         if self._block is not None:
             raise RuntimeError("this block is being worked in already; ask the board for another one")
-        self._block = block = self._begin()
+        self._block = self._begin()
         try:
-            return await block.__aenter__()
+            return await self._block.__aenter__()
         except BaseException:
             self._block = None
             raise
@@ -112,27 +96,26 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[Job, bool]):
 
 
 class AsyncJobBoard:
-    """A board whose verbs are coroutines: arguments, outcomes and guarantees are those of its sync twin.
+    """A board whose verbs are coroutines, with the arguments, outcomes and guarantees of its sync twin.
 
-    :param board: the twin, as ``sync``. Both may be used at once, each where it fits, and either closes both.
-    :param threads: how many calls may be under way at once, each on a connection; those beyond wait for their turn.
-        Those who wait for a job are not among them: all who do share one thread and connection.
+    :param board: the twin. Both may be used at the same time; either closes both.
+    :param threads: how many calls may be under way at once, each on one connection. Further calls wait for their turn.
+        All coroutines of a loop that wait for jobs share one more thread and connection.
 
-    **Cancellation.** A call that has not begun is not made. Of one that is under way it is not known whether it was
-    carried out, and its end is not waited for: give a job that you post a ``key``, and posting it again is safe.
-    ``claim``, ``claim_next`` and ``claim_many`` give back what they have claimed, without using up an attempt, before
-    the cancellation goes on.
+    **Cancellation.** A call that has not begun is not made. A call that is under way goes on, and the coroutine ends
+    without its outcome: give a job that you post a ``key``, and posting it again is safe. ``claim``, ``claim_next``
+    and ``claim_many`` first give back the jobs that they have claimed, and no attempt is used up.
 
-    A :class:`~jobboard.job.Job` and its claim are the same objects as elsewhere. What they know costs nothing; what
-    asks the server blocks: use :meth:`state`, :meth:`expires_in` and :meth:`wait_for` for it, the verbs to end the
-    claim, and :meth:`call` for anything else.
+    A :class:`~jobboard.job.Job` and its claim are those of the sync board. Their attributes cost nothing, but methods
+    that ask the server block: use :meth:`state`, :meth:`expires_in`, :meth:`wait_for`, the verbs that end a claim, and
+    :meth:`call` for the rest.
     """
 
     def __init__(self, board: JobBoard, *, threads: int = THREADS) -> None:
         self._board = board
         self._threads = Threads(board.name, arguments.limit(threads, "threads"))
-        self._lines: dict[tuple[object, ...], WaitingLine[Any]] = {}
-        self._look_at = Together(self._threads, _refresh)
+        # What the coroutines of each event loop share.
+        self._loops: dict[asyncio.AbstractEventLoop, tuple[WaitingLine, Reader]] = {}
 
     def __repr__(self) -> str:
         return f"<AsyncJobBoard of {self._board!r}>"
@@ -141,7 +124,7 @@ class AsyncJobBoard:
         try:
             await self.connect()
         except BaseException:
-            # Cancelled, it may be connected all the same.
+            # A cancelled connect may have connected the board all the same.
             await self.close()
             raise
         return self
@@ -160,27 +143,27 @@ class AsyncJobBoard:
 
     @property
     def connected(self) -> bool:
-        """As :attr:`JobBoard.connected <jobboard.board.JobBoard.connected>`."""
+        """See :attr:`JobBoard.connected <jobboard.board.JobBoard.connected>`."""
         return self._board.connected
 
     @property
     def closed(self) -> bool:
-        """As :attr:`JobBoard.closed <jobboard.board.JobBoard.closed>`."""
+        """See :attr:`JobBoard.closed <jobboard.board.JobBoard.closed>`."""
         return self._board.closed
 
     @property
     def characteristics(self) -> Characteristics:
-        """As :attr:`JobBoard.characteristics <jobboard.board.JobBoard.characteristics>`."""
+        """See :attr:`JobBoard.characteristics <jobboard.board.JobBoard.characteristics>`."""
         return self._board.characteristics
 
     @property
     def table(self) -> Any:
-        """As :attr:`JobBoard.table <jobboard.board.JobBoard.table>`."""
+        """See :attr:`JobBoard.table <jobboard.board.JobBoard.table>`."""
         return self._board.table
 
     @property
     def tracing(self) -> Tracing:
-        """The twin's. What it is told of happens on a thread, in the context of the coroutine that acts."""
+        """The twin's tracing. Its methods run on a thread, in the context of the coroutine that acts."""
         return self._board.tracing
 
     @tracing.setter
@@ -189,7 +172,7 @@ class AsyncJobBoard:
 
     @property
     def notifier(self) -> AsyncNotifier:
-        """Where to listen to what happens on the board; callbacks may be coroutine functions."""
+        """The events of the board. Callbacks may be coroutine functions."""
         return AsyncNotifier(self._board.notifier)
 
     # Life
@@ -198,17 +181,19 @@ class AsyncJobBoard:
     connect = _verb(JobBoard.connect)
 
     async def close(self) -> None:
-        """As :meth:`JobBoard.close <jobboard.board.JobBoard.close>`. Whoever waits gets ConnectionFailure."""
-        # Not among the others: these may all be at it to reach a backend that is away.
+        """See :meth:`JobBoard.close <jobboard.board.JobBoard.close>`. Waiting coroutines get ConnectionFailure."""
+        # On a thread of its own: all others may be waiting for a backend that is away.
         apart = Threads(f"{self.name}-closing", 1)
         try:
             await see_through(apart.begin(self._board.close))
         finally:
             apart.close()
             self._threads.close()
+            for line, _ in list(self._loops.values()):
+                line.close()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that blocks on one of the board's threads, in a copy of this task's context."""
+        """Call a function that blocks on one of the board's threads, in a copy of this task's context."""
         return await self._threads.call(function, *args, **kwargs)
 
     # Posting
@@ -228,15 +213,15 @@ class AsyncJobBoard:
     stats = _verb(JobBoard.stats)
 
     async def job_count(self) -> int:
-        """How many jobs are on the board, in any state but trashed."""
+        """Return how many jobs are on the board, in any state but trashed."""
         return await self.call(getattr, self._board, "job_count")
 
     async def state(self, job: Job) -> Any:
-        """As :attr:`Job.state <jobboard.job.Job.state>`."""
+        """See :attr:`Job.state <jobboard.job.Job.state>`."""
         return await self.call(getattr, job, "state")
 
     async def expires_in(self, job: Job) -> float | None:
-        """As :meth:`Job.expires_in <jobboard.job.Job.expires_in>`."""
+        """See :meth:`Job.expires_in <jobboard.job.Job.expires_in>`."""
         return await self.call(job.expires_in)
 
     async def wait_for(
@@ -247,31 +232,41 @@ class AsyncJobBoard:
         delay_multiplier: float = 2.0,
         max_delay: float = 60.0,
     ) -> bool:
-        """As :meth:`Job.wait <jobboard.job.Job.wait>`; holds no thread between two looks. Many who look at once do so
-        by one request for a hundred of them."""
-        looks = job._looks(timeout, delay, delay_multiplier, max_delay)
-        await self._look_at(job)
+        """See :meth:`Job.wait <jobboard.job.Job.wait>`.
+
+        No thread is held between two looks. Coroutines that look at the same time share a request for up to 100 jobs.
+        """
+        looks = job.looks(timeout, delay, delay_multiplier, max_delay)
+        _, reader = self._shared()
+        await reader.read(job)
         while isinstance(pause := next(looks), float):
             await asyncio.sleep(pause)
-            await self._look_at(job)
+            await reader.read(job)
         return pause
 
     async def result(self, job: Job, timeout: float | None = None) -> Any:
-        """As :meth:`Job.result <jobboard.job.Job.result>`; holds no thread between two looks."""
+        """See :meth:`Job.result <jobboard.job.Job.result>`; waits as :meth:`wait_for` does."""
         if not await self.wait_for(job, timeout):
-            raise job._not_done(timeout)
-        return await self.call(self._board._result, job)
+            raise job.not_done(timeout)
+        return await self.call(self._board.result_of, job)
 
     async def wait(self, timeout: float | None = None) -> AsyncIterator[Job]:
-        """As :meth:`JobBoard.wait <jobboard.board.JobBoard.wait>`; any number of coroutines wait on one thread."""
-        timeout_of(timeout)
-        if not await self._wait_in_line(self._peek, _nothing, _ANYTHING, 1, timeout):
+        """See :meth:`JobBoard.wait <jobboard.board.JobBoard.wait>`. All waiting coroutines of a loop share a thread."""
+        waiter = WaitingCoroutine(WantedJobs("", None, None, {}), 0)
+        if not await self._wait_in_line(waiter, arguments.timeout(timeout)) and (
+            waiter.looked or not await self.call(lambda: self._board.engine.peek().any)
+        ):
             raise nothing_claimed(timeout)
         return self.iterjobs(only_unclaimed=True)
 
     # Claiming
 
-    claim = _claiming_verb(JobBoard.claim)
+    async def claim(self, job: Job, who: str, expiry: float | None = None) -> Claim:
+        """See :meth:`JobBoard.claim <jobboard.board.JobBoard.claim>`."""
+        await self._claimed(lambda: [self._board.claim(job, who, expiry).job])
+        assert job.claim is not None
+        return job.claim
+
     wake = _verb(JobBoard.wake)
 
     async def claim_next(
@@ -285,9 +280,12 @@ class AsyncJobBoard:
         unless: Callable[[], bool] | None = None,
         **extra: Any,
     ) -> Job | None:
-        """As :meth:`JobBoard.claim_next <jobboard.board.JobBoard.claim_next>`. Those who wait are served in the order
-        in which they came, among those who wait for the same names; ``unless`` is asked on the loop."""
-        wanted = self._board._wanted(who, expiry, names, self._board._extras("claim_next", extra))
+        """See :meth:`JobBoard.claim_next <jobboard.board.JobBoard.claim_next>`.
+
+        Coroutines that wait for the same names are served in the order in which they came. ``unless`` is called on the
+        loop.
+        """
+        wanted = self._board.wanted("claim_next", who, expiry, names, extra)
         jobs = await self._take(wanted, 1, timeout, unless)
         return jobs[0] if jobs else None
 
@@ -303,18 +301,18 @@ class AsyncJobBoard:
         unless: Callable[[], bool] | None = None,
         **extra: Any,
     ) -> list[Job]:
-        """As :meth:`JobBoard.claim_many <jobboard.board.JobBoard.claim_many>`; otherwise as :meth:`claim_next`."""
+        """See :meth:`JobBoard.claim_many <jobboard.board.JobBoard.claim_many>`; waits as :meth:`claim_next` does."""
         limit = arguments.limit(limit)
-        wanted = self._board._wanted(who, expiry, names, self._board._extras("claim_many", extra))
+        wanted = self._board.wanted("claim_many", who, expiry, names, extra)
         return await self._take(wanted, limit, timeout, unless)
 
     def working(
         self, /, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
     ) -> AsyncWorking:
-        """``async with board.working(who) as job:`` is :meth:`JobBoard.working <jobboard.board.JobBoard.working>`.
+        """Return a block, ``async with board.working(who) as job:``, or a decorator of coroutine functions.
 
-        A body that is cancelled has failed, as one that is interrupted: its job is abandoned before the cancellation
-        goes on. ``@board.working(who)`` is for coroutine functions.
+        See :meth:`JobBoard.working <jobboard.board.JobBoard.working>`. A cancelled body has failed: its job is
+        abandoned before the cancellation goes on.
         """
         return AsyncWorking(lambda: self._working(who, {"names": names, "timeout": timeout, **extra}))
 
@@ -330,15 +328,23 @@ class AsyncJobBoard:
                 if verdict is None:
                     break
                 refused, job = job, None
-                await see_through(self._threads.begin(self._board._refuse, refused, verdict))
+                await self._end_work(work.refuse, refused, verdict)
             assert job is not None
-            with self._board._work_on(job):
+            with work.around(self._board, job):
                 yield job
         except BaseException as error:
-            if job is None or not await see_through(self._threads.begin(self._board._work_ended, job, error)):
+            if job is None or not await self._end_work(work.conclude, job, error):
                 raise
         else:
-            await see_through(self._threads.begin(self._board._work_ended, job, None))
+            await self._end_work(work.conclude, job, None)
+
+    async def _end_work(self, function: Callable[[JobBoard, Job, Any], T], job: Job, outcome: object) -> T:
+        try:
+            return await see_through(self._threads.begin(function, self._board, job, outcome))
+        except BaseException:
+            # If no thread can be started, nobody else lets go of the claim.
+            self._board.claims.let_lapse(claim_of(job))
+            raise
 
     # Ending a claim
 
@@ -379,81 +385,69 @@ class AsyncJobBoard:
 
     # Within
 
-    async def _walked(self, iterator: Iterator[T]) -> AsyncIterator[T]:
+    async def _pages(self, iterator: Iterator[T]) -> AsyncIterator[T]:
         while items := await self.call(lambda: list(itertools.islice(iterator, PAGE))):
             for item in items:
                 yield item
 
+    async def _take(
+        self, wanted: WantedJobs, limit: int, timeout: float | None, unless: Callable[[], bool] | None
+    ) -> list[Job]:
+        arguments.timeout(timeout)
+        if unless is not None and unless():
+            return []
+        if timeout != 0:
+            waiter = WaitingCoroutine(wanted, limit, unless)
+            if await self._wait_in_line(waiter, timeout) or waiter.looked:
+                return waiter.jobs
+        return await self._claimed(lambda: self._board.look(wanted, limit)[0])
+
     async def _claimed(self, claim: Callable[[], list[Job]]) -> list[Job]:
+        """Claim jobs on a thread. Give them back if this task is cancelled meanwhile."""
         begun = self._threads.begin(claim)
         claimed = asyncio.wrap_future(begun)
         try:
             await asyncio.wait([claimed])
         except asyncio.CancelledError:
             if not begun.cancel():
-                # What was not claimed need not be given back.
+                # Nobody is told of an error: a refused claim needs no giving back.
                 with contextlib.suppress(Exception):
-                    jobs = await outlast(claimed)
-                    await outlast(self._threads.begin(lambda: self._board._give_back(jobs)))
+                    await give_back(self._board, await outlast(claimed), self._threads)
             raise
         return claimed.result()
 
-    async def _take(
-        self, wanted: WantedJobs, limit: int, timeout: float | None, unless: Callable[[], bool] | None
-    ) -> list[Job]:
-        timeout_of(timeout)
-        board = self._board
-        if timeout != 0:
-            jobs = await self._wait_in_line(self._look, board._give_back, wanted, limit, timeout, unless)
-            if jobs is not None:
-                return jobs
-        elif unless is not None and unless():
-            return []
-        return await self._claimed(lambda: board._look(board._live(), wanted, limit)[0])
+    async def _wait_in_line(self, waiter: WaitingCoroutine, timeout: float | None) -> bool:
+        line, _ = self._shared()
+        return await line.wait(waiter, timeout)
 
-    def _look(self, turn: Turn, wanted: WantedJobs, limit: int) -> Catch[Job]:
-        jobs, taken = self._board._look(turn.session, wanted, limit)
-        return Catch(jobs, taken.mark, taken.next_event)
-
-    def _peek(self, turn: Turn, wanted: WantedJobs, limit: int) -> Catch[bool]:
-        peeked = self._board._peek(turn.session)
-        return Catch([True] * limit if peeked.any else [], peeked.mark, peeked.next_event)
-
-    async def _wait_in_line(
-        self,
-        look: Callable[[Turn, WantedJobs, int], Catch[T]],
-        give_back: Callable[[list[T]], object],
-        wanted: WantedJobs,
-        most: int,
-        timeout: float | None,
-        unless: Callable[[], bool] | None = None,
-    ) -> list[T] | None:
-        key = (asyncio.get_running_loop(), look)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = WaitingLine(self._board, look, give_back, lambda: self._lines.pop(key))
-        return await line.wait(wanted, most, timeout, unless)
+    def _shared(self) -> tuple[WaitingLine, Reader]:
+        """Return the waiting line and the reader of this event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            for closed in [each for each in list(self._loops) if each.is_closed()]:
+                self._loops.pop(closed, None)
+            self._loops[loop] = WaitingLine(self._board, self._threads), Reader(self._threads, _refresh)
+        return self._loops[loop]
 
 
 def _refresh(jobs: list[Job]) -> None:
-    """Of several boards, for all that is known here."""
+    """Read these jobs anew, each on its own board."""
     for board in {job.board for job in jobs}:
-        board._refresh_all([job for job in jobs if job.board is board])
-
-
-def _nothing(things: list[bool]) -> None:
-    """Nobody has to be told that a job was seen."""
+        board.refresh([job for job in jobs if job.board is board])
 
 
 def fetch(
     name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, *, threads: int = THREADS, **kwargs: Any
 ) -> AsyncJobBoard:
-    """As :func:`jobboard.fetch`; talks to nobody. ``threads``: see :class:`AsyncJobBoard`."""
+    """See :func:`jobboard.fetch`; sends no request.
+
+    :param threads: see :class:`AsyncJobBoard`.
+    """
     return AsyncJobBoard(fetch_sync(name, conf, namespace, **kwargs), threads=threads)
 
 
 def backend(
     name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, *, threads: int = THREADS, **kwargs: Any
 ) -> AsyncJobBoard:
-    """``async with jobboard.aio.backend(…) as board:`` a board that is connected within the block and closed after."""
+    """Return a board for ``async with``: it is connected within the block, and closed after it."""
     return fetch(name, conf, namespace, threads=threads, **kwargs)

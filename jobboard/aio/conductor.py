@@ -1,4 +1,4 @@
-"""The conductor for asyncio: what :class:`~jobboard.conductor.Conductor` is, with its handlers on an event loop."""
+"""The conductor for asyncio: :class:`~jobboard.conductor.Conductor` with its handlers on an event loop."""
 
 from __future__ import annotations
 
@@ -7,42 +7,43 @@ import contextlib
 import datetime
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from jobboard import logs
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
 from jobboard.aio.threads import Threads, see_through
-from jobboard.conductor.dispatching import Dispatcher
-from jobboard.conductor.handlers import Handler
-from jobboard.conductor.slots import Places, Slots
-from jobboard.conductor.threads import ThreadWorker, Timekeeper
+from jobboard.conductor import Conductor, Tally
+from jobboard.conductor.handlers import Handler, Wrapper
+from jobboard.conductor.poster import Registering
+from jobboard.conductor.runs import Runs
+from jobboard.conductor.signals import stopped_by_signals
+from jobboard.conductor.workers import Kind
 from jobboard.job import Job
 from jobboard.outcomes import RetryPolicy
 
 LOG = logs.Log(__name__)
 
+W = TypeVar("W", bound=Wrapper)
 
-class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
-    """Works on the jobs of a board, thousands at once where that is waiting for something.
 
-    Handlers are coroutine functions, which run on the loop of :meth:`run`, and plain functions, each of which has a
-    thread while it runs. Everything else is as with :class:`~jobboard.conductor.Conductor`, which does it: claiming
-    and finishing many jobs by one request, retries, events, entities and the end.
+class AsyncConductor:
+    """A conductor that works on thousands of jobs at once, where their handlers mostly wait.
+
+    Coroutine functions run on the loop of :meth:`run`. Plain functions run in threads. Claims, ends, retries, events
+    and entities are those of :class:`~jobboard.conductor.Conductor`, which runs on a thread of its own.
 
     :param board: connected by :meth:`run` if it is not, and then closed by it too; of several conductors that run on it
         at the same time, by the last one.
     :param max_simultaneous_jobs: how many jobs at once, of both kinds together.
-    :param job_timeout: after it a coroutine is cancelled, and its job abandoned as a failure. One that goes on all the
-        same keeps its place until it ends, as a thread does.
-    :param drain_timeout: what still runs then is cancelled, and its job given back; that attempt does not count.
+    :param job_timeout: the time after which a coroutine is cancelled, and its job abandoned as a failure. A coroutine
+        that goes on all the same keeps its place until it ends, as a thread does.
+    :param drain_timeout: the time after which coroutines still at work are cancelled, and their jobs given back; that
+        attempt does not count.
     :param on_error: may be a coroutine function.
     :raises TypeError, ValueError: an argument does not fit.
     """
-
-    _workers = "coroutines"
-    _coroutines = True
 
     def __init__(
         self,
@@ -60,34 +61,81 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
     ) -> None:
         if not isinstance(board, AsyncJobBoard):
             raise TypeError(f"board must be an AsyncJobBoard, not {type(board).__name__}: fetch it by jobboard.aio")
-        self._async_board = board
+        self._board = board
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Of each who waits for the end of run(), in whatever loop: tells it.
+        self._main: asyncio.Task[Any] | None = None
+        self._runs = 0
+        # Called at the end of run(), one for each coroutine that waits for it, in whatever loop.
         self._awaiting: set[Callable[[], object]] = set()
-        super().__init__(
-            *(name, board.sync, handlers, max_simultaneous_jobs, job_timeout, drain_timeout, retry, on_error),
-            *(schedules, extra),
+        self._sync = Conductor(
+            name,
+            board.sync,
+            handlers,
+            max_simultaneous_jobs=max_simultaneous_jobs,
+            workers=Kind("coroutines", self._tasks, coroutines=True),
+            job_timeout=job_timeout,
+            drain_timeout=drain_timeout,
+            retry=retry,
+            on_error=None if on_error is None else callback_of(on_error, self._its_loop),
+            schedules=schedules,
+            **extra,
         )
+
+    def __repr__(self) -> str:
+        return f"<AsyncConductor {self.name!r} of {self._board!r}>"
+
+    @property
+    def sync(self) -> Conductor:
+        """The conductor that does all but running the handlers. Only :meth:`run` of this conductor runs it."""
+        return self._sync
+
+    @property
+    def name(self) -> str:
+        return self._sync.name
 
     @property
     def board(self) -> AsyncJobBoard:
-        return self._async_board
+        return self._board
 
     @property
     def notifier(self) -> AsyncNotifier:
-        """Where to listen to what becomes of the jobs: the events of :mod:`jobboard.conductor.events`. Callbacks may be
-        coroutine functions, which run on the loop of :meth:`run`."""
-        return AsyncNotifier(self._notifier, self._its_loop)
+        """The events of the jobs, of :mod:`jobboard.conductor.events`. Coroutine functions run on the loop of
+        :meth:`run`."""
+        return AsyncNotifier(self._sync.notifier, self._its_loop)
+
+    @property
+    def tally(self) -> Tally:
+        """See :attr:`Conductor.tally <jobboard.conductor.Conductor.tally>`."""
+        return self._sync.tally
+
+    @property
+    def dispatching(self) -> bool:
+        """See :attr:`Conductor.dispatching <jobboard.conductor.Conductor.dispatching>`."""
+        return self._runs > 0
+
+    @functools.wraps(Conductor.handles, assigned=())
+    def handles(self, *names: str, **options: Any) -> Registering[Coroutine[Any, Any, Job]]:
+        """See :meth:`Conductor.handles <jobboard.conductor.Conductor.handles>`.
+
+        Handlers may be coroutine functions. Their ``post`` is one.
+        """
+        return Registering(self._sync.handles(*names, **options), self._board.post, names)
+
+    def wraps(self, wrapper: W) -> W:
+        """See :meth:`Conductor.wraps <jobboard.conductor.Conductor.wraps>`. The context around a coroutine function may
+        be asynchronous."""
+        return self._sync.wraps(wrapper)
 
     async def __aenter__(self) -> Self:
-        """Work beside what the block does, which is a web service, say::
+        """Work beside the block, a web service for example::
 
             async with board, conductor:
                 await serve()
 
-        The block's end stops the conductor and waits until it has finished what was begun. Signals are left to the
-        program around it. What ends :meth:`run` before, as a board that was closed, is logged, and raised at the
-        block's end."""
+        The end of the block stops the conductor, and waits until the jobs at work are finished. Signals are left to the
+        program. An error that ends :meth:`run` earlier, as when the board was closed, is logged at once, and raised at
+        the end of the block.
+        """
         self._beside = asyncio.create_task(self.run(signals=False))
         self._beside.add_done_callback(self._ended_beside)
         return self
@@ -98,89 +146,64 @@ class AsyncConductor(Dispatcher[Coroutine[Any, Any, Job]]):
 
     def _ended_beside(self, beside: asyncio.Task[None]) -> None:
         if not beside.cancelled() and (error := beside.exception()) is not None:
-            LOG.error("the conductor %r works no more: %s", self._name, error)
+            LOG.error("the conductor %r works no more: %s", self.name, error)
 
     async def run(self, max_dispatches: int | None = None, *, signals: bool = True) -> None:
-        """As :meth:`Conductor.run <jobboard.conductor.Conductor.run>`. Cancelled, it cancels what is at work, gives the
-        jobs back, without using up an attempt, and ends.
+        """See :meth:`Conductor.run <jobboard.conductor.Conductor.run>`.
 
-        :param signals: False: SIGTERM and SIGINT are left to the program around, a web server for instance.
+        If cancelled, cancel the handlers at work, give their jobs back without using up an attempt, and end.
+
+        :param signals: False: leave SIGTERM and SIGINT to the program, a web server for example.
         """
-        self._loop = asyncio.get_running_loop()
-        thread = Threads(f"{self._name}-conductor", 1)
+        if not self._runs:
+            self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
+        thread = Threads(f"{self.name}-conductor", 1)
+        caught = stopped_by_signals(self.name, self.stop, lambda: self._sync.at_work) if signals else None
+        # From here on wait() waits, though the thread may not have begun.
+        self._runs += 1
         try:
-            with self._running(max_dispatches, signals) as limit:
-                await see_through(thread.begin(self._run, limit), self._call_off)
+            with caught or contextlib.nullcontext():
+                await see_through(
+                    thread.begin(self._sync.run, max_dispatches), functools.partial(self._sync.stop, drain=False)
+                )
         finally:
+            self._runs -= 1
             thread.close()
-            self._tell_who_waits()
+            self._tell_end()
 
-    def stop(self) -> None:
-        """As :meth:`Conductor.stop <jobboard.conductor.Conductor.stop>`; from any thread while it runs."""
-        super().stop()
-        self._tell_who_waits()
+    def stop(self, drain: bool = True) -> None:
+        """See :meth:`Conductor.stop <jobboard.conductor.Conductor.stop>`; from any thread."""
+        self._sync.stop(drain)
+        self._tell_end()
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
         ended = asyncio.Event()
         tell = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
-        with self._lock:
+        self._awaiting.add(tell)
+        try:
             if self._has_ended():
                 return True
-            self._awaiting.add(tell)
-        try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), timeout)
         finally:
-            with self._lock:
-                self._awaiting.discard(tell)
+            self._awaiting.discard(tell)
         return ended.is_set()
 
-    def _tell_who_waits(self) -> None:
-        with self._lock:
-            awaiting = list(self._awaiting) if self._has_ended() else []
-        for tell in awaiting:
-            # One whose loop was closed waits no longer.
+    def _has_ended(self) -> bool:
+        return not self._runs and self._sync.wait(0)
+
+    def _tell_end(self) -> None:
+        for tell in list(self._awaiting) if self._has_ended() else ():
+            # A coroutine whose loop was closed waits no longer.
             with contextlib.suppress(RuntimeError):
                 tell()
 
-    def _call_off(self) -> None:
-        with self._changed:
-            self._called_off = True
-        self.stop()
-
-    @property
-    def _post(self) -> Callable[..., Coroutine[Any, Any, Job]]:
-        return self._async_board.post
-
-    def _make_places(self) -> Places:
-        timekeeper = Timekeeper(self._name, self)
-        wrappers = self._handlers.wrappers
-        threads = Slots(
-            self._name,
-            self._count,
-            self,
-            lambda: ThreadWorker(self, wrappers, timekeeper, self._context),
-            self._lock,
-            self._room,
-            timekeeper,
-        )
-        return Tasks(
-            self._name,
-            self._count,
-            self,
-            wrappers,
-            threads,
-            self._its_loop(),
-            self._context,
-            self._lock,
-            self._room,
-        )
-
-    def _listener(self, callback: Callable[..., object]) -> Callable[..., object]:
-        return callback_of(callback, self._its_loop)
+    def _tasks(self, runs: Runs) -> Tasks:
+        assert self._main is not None
+        return Tasks(runs, self._its_loop(), self._main)
 
     def _its_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            raise RuntimeError(f"the conductor {self._name!r} has not run, and so has no loop")
+            raise RuntimeError(f"the conductor {self.name!r} has not run, and so has no loop")
         return self._loop

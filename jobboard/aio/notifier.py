@@ -1,27 +1,43 @@
-"""A notifier whose callbacks may be coroutine functions."""
+"""The notifier for asyncio, which takes coroutine functions, too."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 from jobboard.notifier import Callback, Notifier, is_coroutine
 
 GetLoop = Callable[[], asyncio.AbstractEventLoop]
 
+CHECK = 0.5
+"""Seconds after which the notifier's thread looks whether the loop of a callback was closed."""
+
 
 class _OnLoop:
-    """Calls a coroutine function from another thread and waits for its end, so that callbacks follow each other, and
-    an error is logged where all are. Equal to any other of the same function."""
+    """A coroutine function as a plain one, for the notifier's thread, which waits for its end.
+
+    Two of the same function are equal, and equal to it, so that ``deregister`` finds the callback.
+    """
 
     def __init__(self, callback: Callback, loop: GetLoop) -> None:
         self._callback = callback
         self._loop = loop
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        exit_ = asyncio.run_coroutine_threadsafe(self._call(*args, **kwargs), self._loop()).result()
+        loop, call = self._loop(), self._call(*args, **kwargs)
+        try:
+            begun = asyncio.run_coroutine_threadsafe(call, loop)
+            while not futures.wait([begun], CHECK).done:
+                # A closed loop runs nothing that was scheduled before, and other listeners are not to wait for it.
+                if loop.is_closed():
+                    raise RuntimeError("the event loop of this listener is closed")
+        except RuntimeError:
+            call.close()
+            raise
+        exit_ = begun.result()
         if exit_ is not None:
             raise exit_
 
@@ -29,7 +45,7 @@ class _OnLoop:
         try:
             await self._callback(*args, **kwargs)
         except SystemExit as exit_:
-            # It would end the loop; on the other thread it is an error like any.
+            # On the loop it would end the loop. On the notifier's thread it is logged as any error.
             return exit_
         return None
 
@@ -41,13 +57,13 @@ class _OnLoop:
 
 
 class AsyncNotifier:
-    """A board's or a conductor's :class:`~jobboard.notifier.Notifier`, which takes coroutine functions, too: these run
-    on ``loop()``, or (None) on the loop that this was made in, or else that they were registered in. Plain functions
-    are called on the notifier's thread.
+    """The :class:`~jobboard.notifier.Notifier` of a board or a conductor.
 
-    Where a board hears what others do (``remote_events``), the first ``register`` and the last ``deregister`` have the
-    server told, and wait for its answer: ``await board.call(board.notifier.register, event, callback)`` leaves that to
-    a thread.
+    Coroutine functions run on ``loop()``: by default the loop in which this object was made, or else the loop in which
+    they are registered. Plain functions run on the notifier's thread.
+
+    Where a board reports the acts of other processes (``remote_events``), the first ``register`` and the last
+    ``deregister`` send a request: ``await board.call(board.notifier.register, event, callback)`` does so on a thread.
     """
 
     ANY = Notifier.ANY
@@ -67,7 +83,7 @@ class AsyncNotifier:
         kwargs: Mapping[str, Any] | None = None,
         details_filter: Callable[[dict[str, Any]], bool] | None = None,
     ) -> None:
-        """As :meth:`Notifier.register <jobboard.notifier.Notifier.register>`."""
+        """See :meth:`Notifier.register <jobboard.notifier.Notifier.register>`."""
         self._notifier.register(event, callback_of(callback, self._loop), args, kwargs, details_filter)
 
     def deregister(self, event: str, callback: Callback) -> bool:
@@ -85,13 +101,15 @@ class AsyncNotifier:
 
 
 def callback_of(callback: Callback, loop: GetLoop | None) -> Callback:
-    """What a notifier's thread can call."""
+    """Return a callback that a notifier's thread can call."""
     if not is_coroutine(callback):
         return callback
     return _OnLoop(callback, loop or _this_loop())
 
 
 def _this_loop() -> GetLoop:
-    """:raises RuntimeError: there is none."""
+    """
+    :raises RuntimeError: no loop is running.
+    """
     loop = asyncio.get_running_loop()
     return lambda: loop

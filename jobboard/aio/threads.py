@@ -1,9 +1,15 @@
-"""Blocking calls, made by coroutines on a bounded number of threads."""
+"""Blocking calls of coroutines, on a bounded number of threads.
+
+:class:`concurrent.futures.ThreadPoolExecutor` does not fit. Its threads hold up the end of a process whose loop has
+ended while one of them sleeps for a waiter. If no thread can be started, it raises although the call is queued and
+another thread may make it: a claim that nobody knows of.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import functools
 import threading
 from collections import deque
@@ -20,15 +26,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IDLE = 30.0
-"""After so many seconds without a call a thread ends."""
+"""Seconds without a call after which a thread ends."""
 
 
 class Threads:
-    """At most ``count`` threads, started as they are needed. Each call runs in a copy of its caller's context.
-
-    They are daemons, other than those of :mod:`concurrent.futures`: one that sleeps for somebody who waits must not
-    keep a process from ending whose loop has ended without a word.
-    """
+    """At most ``count`` daemon threads, started as they are needed. A call runs in a copy of its caller's context."""
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
@@ -39,7 +41,8 @@ class Threads:
         self._closed = False
 
     def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """
+        """Queue a call.
+
         :raises RuntimeError: there is no thread, and none can be started; the call is not made.
         """
         future: Future[T] = Future()
@@ -64,30 +67,31 @@ class Threads:
             self._threads += 1
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Cancelled, a call that has not begun is not made; the end of one that has is not waited for."""
+        """Make a call. A cancelled one is not made if it has not begun; otherwise it goes on, and is not waited for."""
         return await asyncio.wrap_future(self.begin(function, *args, **kwargs))
 
     def close(self) -> None:
-        """Let the threads end, each after its call. A later call starts others."""
+        """Let each thread end after the calls that are queued. A later call starts another one."""
         with self._news:
             self._closed = True
             self._news.notify_all()
 
     def _serve(self) -> None:
-        while (taken := self._take()) is not None:
+        while (taken := self._next()) is not None:
             future, call = taken
             if future.set_running_or_notify_cancel():
                 try:
                     result = call()
-                except BaseException as error:  # noqa: BLE001 - it is the caller's
+                except BaseException as error:  # noqa: BLE001 - raised by the coroutine that awaits the call
                     future.set_exception(awaitable(error))
                 else:
                     future.set_result(result)
                     del result
-            # What is waited for next must not keep alive what was done last.
+            # The wait for the next call must not keep these alive.
             del taken, future, call
 
-    def _take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Wait for a call. Return None if the thread is to end."""
         with self._news:
             while not self._calls:
                 self._idle += 1
@@ -99,21 +103,12 @@ class Threads:
             return self._calls.popleft()
 
 
-def awaitable(error: BaseException) -> BaseException:
-    """What who awaits a future can be told in place of ``error``. A StopIteration would end the coroutine as if it had
-    returned, and so no future takes it."""
-    if not isinstance(error, StopIteration):
-        return error
-    told = RuntimeError("the call raised StopIteration")
-    told.__cause__ = error
-    return told
-
-
 async def outlast(begun: Future[T] | asyncio.Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
-    """Wait for the end of a call, however often this task is cancelled meanwhile. That goes no further: it is for who
-    goes on for the sake of others, or knows of a cancellation already.
+    """Wait for the end of a call, and swallow every cancellation of this task meanwhile.
 
-    :param cancelled: what to do each time, to have the call end soon.
+    For tasks that serve others, and for tasks that know already that they are cancelled.
+
+    :param cancelled: called each time, to make the call end soon.
     """
     waited = asyncio.wrap_future(begun)
     while not waited.done():
@@ -125,8 +120,7 @@ async def outlast(begun: Future[T] | asyncio.Future[T], cancelled: Callable[[], 
 
 
 async def see_through(begun: Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
-    """The same for everybody else: if this task was cancelled meanwhile, that goes on then, in place of what the call
-    has answered or raised."""
+    """Wait for the end of a call. A cancellation of this task meanwhile is raised then, in place of the outcome."""
     interrupted = False
 
     def interrupt() -> None:
@@ -138,8 +132,31 @@ async def see_through(begun: Future[T], cancelled: Callable[[], object] = lambda
         return await outlast(begun, interrupt)
     except Exception as error:
         if interrupted:
-            LOG.warning("whoever is cancelled is not told that it has failed: %s: %s", type(error).__name__, error)
+            LOG.warning("a cancelled task does not get this error: %s: %s", type(error).__name__, error)
         raise
     finally:
         if interrupted:
             raise asyncio.CancelledError
+
+
+def awaitable(error: BaseException) -> BaseException:
+    """Return the error that a future takes in place of ``error``. No future takes a StopIteration, which would end the
+    coroutine as if it had returned."""
+    if not isinstance(error, StopIteration):
+        return error
+    told = RuntimeError("the call raised StopIteration")
+    told.__cause__ = error
+    return told
+
+
+def own_copy(error: BaseException) -> BaseException:
+    """Return a copy of an error for one of several callers, as each adds its own traceback.
+
+    An error that can't be copied, as its constructor takes other arguments, is shared.
+    """
+    try:
+        own = copy.copy(error)
+    except Exception:  # noqa: BLE001 - raised by the constructor
+        return error
+    own.__cause__ = error
+    return own

@@ -1,4 +1,4 @@
-"""What is measured of boards and conductors, whichever library it is told to: the one list that the bridges read."""
+"""Figures of boards and conductors: the one list for all libraries of metrics."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobboard.board import JobBoard
-from jobboard.conductor import events
-from jobboard.conductor.dispatching import Dispatcher
+from jobboard.conductor import Conductor, events
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
 from jobboard.notifier import ANY
 from jobboard.primitives import BoardStats, KeptStats
 
+if TYPE_CHECKING:
+    from jobboard.aio import AsyncConductor
+
 LOG = logging.getLogger(__name__)
 
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
-"""In seconds: from what a thread does in between to what runs over night."""
+"""Bounds of histograms in seconds: from a moment's work to a job that runs over night."""
 
 MAX_NAMES = 100
-"""How many names of jobs have series of their own: each costs about forty."""
+"""How many names of jobs have series of their own, about forty each."""
 
 OTHER = "(other)"
 
 
 class Figure(NamedTuple):
-    """``name``: to which each library adds a prefix, and the unit where it has it in the name."""
+    """A metric. Each library adds a prefix to its name, and some the unit."""
 
     name: str
     told: str
@@ -52,9 +54,9 @@ LATE = Figure("schedules_late", "For how long nobody has posted what is due.", s
 OUTCOMES = Figure("outcomes", "What consumed jobs have left.")
 
 OF_BOARDS = (UP, JOBS, PAUSED, LIMIT, RATE_LIMIT, SCHEDULES, NEXT_DUE, LATE, OUTCOMES)
-"""What a board tells when it is asked."""
+"""The figures of a board, read on demand."""
 
-EVENTS = Figure("job_events", "What has become of jobs.", ("board", "job_name", "event"))
+EVENTS = Figure("job_events", "Events of jobs.", ("board", "job_name", "event"))
 RUN = Figure("job_run", "How long handlers have run.", ("board", "job_name"), seconds=True)
 WAIT = Figure(
     "job_wait",
@@ -65,7 +67,7 @@ WAIT = Figure(
 
 
 class Reading(NamedTuple):
-    """A value, and those of the labels."""
+    """The value of a figure, and the values of its labels."""
 
     figure: Figure
     labels: tuple[str, ...]
@@ -121,7 +123,7 @@ def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
 
 
 class _Count:
-    """Counts a board on a thread of its own, one count at a time however many wait for it."""
+    """Counts of a board, made on a thread of its own. Callers that come during a count share it."""
 
     def __init__(self, board: JobBoard, max_age: float) -> None:
         self.board = board
@@ -137,23 +139,34 @@ class _Count:
             return self._look
 
     def _count(self) -> _Counted:
-        return _Counted(self.board.stats(self._max_age), self.board.door.rules(), self.board.kept_stats())
+        return _Counted(self.board.stats(self._max_age), self.board.engine.rules(), self.board.kept_stats())
+
+
+def twin_of(observed: object) -> Conductor | None:
+    """Return a conductor, or the one within a conductor for asyncio; None for any other object."""
+    twin = getattr(observed, "sync", observed)
+    return twin if isinstance(twin, Conductor) else None
 
 
 class JobFigures(abc.ABC):
-    """:data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors. The first 100 names of jobs have
-    series of their own, as whoever posts may make up any; further ones share ``(other)``."""
+    """:data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors.
+
+    Posters may make up any names of jobs: the first 100 names have series of their own, and the others share
+    ``(other)``.
+    """
 
     def __init__(self) -> None:
         self._names: set[str] = set()
 
     @abc.abstractmethod
     def tell(self, reading: Reading) -> None:
-        """The library that keeps them adds this one."""
+        """Add a reading to the metrics of the library."""
 
-    def observe(self, conductor: Dispatcher[Any]) -> None:
+    def observe(self, conductor: Conductor | AsyncConductor) -> None:
         """Count the jobs of this conductor, too, from now on."""
-        conductor._notifier.register(ANY, self._hear, args=(conductor._board.name,))
+        twin = twin_of(conductor)
+        assert twin is not None
+        twin.notifier.register(ANY, self._hear, args=(twin.board.name,))
 
     def _hear(self, event: str, told: dict[str, Any], board: str) -> None:
         job = told["job"]

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 from jobboard.board import JobBoard
-from jobboard.conductor.dispatching import Dispatcher
+from jobboard.conductor import Conductor
 from jobboard.contrib.figures import BUCKETS, EVENTS, OF_BOARDS, RUN, WAIT, BoardFigures, Figure, JobFigures, Reading
 from jobboard.exceptions import MissingDriver
 
@@ -31,7 +30,7 @@ except ModuleNotFoundError as error:
 
 
 class BoardCollector(Collector):
-    """How many jobs are in each state, counted when a scrape asks for it::
+    """The figures of boards, counted for each scrape::
 
         jobboard_up{board="pictures"} 1.0
         jobboard_jobs{board="pictures",state="unclaimed"} 7.0
@@ -54,7 +53,7 @@ class BoardCollector(Collector):
         self._figures = BoardFigures(boards, max_age, timeout)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """What to expect, without asking any board."""
+        """Yield the metrics without values, and without a request."""
         yield from self._families().values()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -69,7 +68,7 @@ class BoardCollector(Collector):
 
 
 @contextlib.contextmanager
-def serving(conductor: Dispatcher[Any], port: int, host: str = "127.0.0.1") -> Iterator[str]:
+def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterator[str]:
     """Answer scrapes with the metrics of a conductor, its board and this process, within the block.
 
     :param port: 0 for any that is free.
@@ -78,7 +77,7 @@ def serving(conductor: Dispatcher[Any], port: int, host: str = "127.0.0.1") -> I
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(BoardCollector(conductor._board))
+    registry.register(BoardCollector(conductor.board))
     ConductorMetrics(registry).observe(conductor)
     try:
         server, thread = start_http_server(port, host, registry)
@@ -93,14 +92,14 @@ def serving(conductor: Dispatcher[Any], port: int, host: str = "127.0.0.1") -> I
 
 
 class ConductorMetrics(JobFigures):
-    """What becomes of the jobs of this process's conductors, by the names of the jobs::
+    """The figures of the jobs of this process's conductors, by the names of the jobs::
 
         jobboard_job_events_total{board="pictures",job_name="resize",event="consumed"} 7.0
-        jobboard_job_run_seconds      how long the handlers have run, whatever came of it
-        jobboard_job_wait_seconds     from when a job could be claimed for the first time until it was
+        jobboard_job_run_seconds      the times that handlers have run
+        jobboard_job_wait_seconds     the times from when a job could be claimed until its first claim
 
     The events are those of :mod:`jobboard.conductor.events`, without their ``job_``. The first 100 names of jobs have
-    series of their own, as whoever posts may make up any; further ones share ``(other)``.
+    series of their own, as posters may make up any; the others share ``(other)``.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -158,3 +159,45 @@ def test_a_coroutine_function_that_is_registered_by_a_thread(make_board: MakeBoa
         assert await board.call(board.notifier.deregister, "POSTED", listen)
 
     run(main())
+
+
+def test_a_listener_whose_loop_was_closed_holds_up_no_other(make_board: MakeBoard) -> None:
+    """Whether its loop was closed before it was called, or with the call scheduled."""
+    sync, loop = make_board(), asyncio.new_event_loop()
+    heard: queue.SimpleQueue[jobboard.Job] = queue.SimpleQueue()
+    called = threading.Event()
+
+    async def listen(event: str, told: dict[str, Any]) -> None: ...
+
+    async def register() -> None:
+        AsyncJobBoard(sync).notifier.register("POSTED", listen, details_filter=lambda told: called.set() or True)
+
+    loop.run_until_complete(register())
+    sync.notifier.register("POSTED", lambda event, told: heard.put(told["job"]))
+    jobs = [sync.post("resize")]
+    assert called.wait(LIMIT)
+    loop.close()
+    jobs.append(sync.post("resize"))
+    assert [heard.get(timeout=LIMIT) for _ in jobs] == jobs
+
+
+def test_a_coroutine_that_listens_may_close_its_board(
+    make_board: MakeBoard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the board does not wait for the end of the callback, which waits for the end of the board."""
+    monkeypatch.setattr("jobboard.notifier.DELIVERY", 10 * LIMIT)
+    sync = make_board()
+
+    async def main() -> None:
+        board, closed = AsyncJobBoard(sync), asyncio.Event()
+
+        async def listen(event: str, told: dict[str, Any]) -> None:
+            await board.close()
+            closed.set()
+
+        board.notifier.register("POSTED", listen)
+        await board.post("resize")
+        await asyncio.wait_for(closed.wait(), LIMIT)
+
+    run(main())
+    assert sync.closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, replaced
 from tests.aio.conftest import Run, waiting
 
@@ -162,30 +164,57 @@ def test_the_end_of_a_run_that_fails(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
-def test_what_can_not_be_given_back(make_board: MakeBoard, run: Run) -> None:
-    """Who is cancelled as it is served gets nothing, and hears of nothing."""
-    sync = make_board()
-    gave_back: list[bool] = []
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("reason", ["a fault", "no thread"])
+def test_what_can_not_be_given_back(make_board: MakeBoard, run: Run, refused: set[str], reason: str) -> None:
+    """Who is cancelled as it is served gets nothing, and hears of nothing. Its claim is kept by nobody."""
+    sync = make_board(claim_ttl=1)
+    served: list[jobboard.Job] = []
 
     def fail(*args: Any) -> Any:
-        gave_back.append(True)
         raise RuntimeError("broken")
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
         [claiming] = await waiting(board, board.claim_next("anna", timeout=None))
-        [line] = board._lines.values()
-        serve = line._serve_one
+        [(line, _)] = board._loops.values()
+        serve = line._end
 
-        def serve_and_cancel(waiter: Any, things: list[Any]) -> None:
-            serve(waiter, things)
+        def serve_and_cancel(waiter: Any, jobs: list[Any]) -> None:
+            serve(waiter, jobs)
+            served.extend(jobs)
             claiming.cancel()
 
-        line._serve_one = serve_and_cancel  # type: ignore[method-assign]
-        with replaced(sync, "finish", fail):
-            await board.post("resize")
+        line._end = serve_and_cancel  # type: ignore[method-assign]
+        if reason == "no thread":
+            refused.add(sync.name)
+        with replaced(sync, "finish", fail) if reason == "a fault" else contextlib.nullcontext():
+            await asyncio.to_thread(sync.post, "resize")
             await asyncio.wait([claiming], timeout=LIMIT)
         assert claiming.cancelled()
-        assert gave_back
+        [job] = served
+        await asyncio.to_thread(eventually, lambda: sync.find_owner(job) is None, LIMIT)
+
+    run(main())
+
+
+@pytest.mark.backends("sqlite")
+def test_work_whose_end_gets_no_thread(make_board: MakeBoard, run: Run, refused: set[str]) -> None:
+    """Nobody works under its claim, so that nobody keeps the claim."""
+    # Threads of other tests' boards may be there for a while.
+    sync = make_board(uuid.uuid4().hex, claim_ttl=1)
+    job = sync.post("resize")
+
+    async def work(board: AsyncJobBoard) -> None:
+        async with board.working("anna", timeout=0):
+            # As after a long while without a call.
+            board._threads.close()
+            await asyncio.to_thread(eventually, lambda: sync.name not in {each.name for each in threading.enumerate()})
+            refused.add(sync.name)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="new thread"):
+            await work(AsyncJobBoard(sync))
+        await asyncio.to_thread(eventually, lambda: sync.find_owner(job) is None, LIMIT)
 
     run(main())

@@ -143,7 +143,7 @@ def test_one_that_ignores_its_cancellation_keeps_its_place(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobboard.aio.tasks.GRACE", 0.05)
-    sync = make_board()
+    sync = make_board(claim_ttl=1)
     sync.post("stubborn")
 
     async def main() -> None:
@@ -163,8 +163,9 @@ def test_one_that_ignores_its_cancellation_keeps_its_place(
         while "still at work though it was cancelled" not in caplog.text:
             await asyncio.sleep(0.01)
         job = sync.post("other")
-        assert conductor._told()["hung"] == 1
-        assert conductor._free() == 0
+        while [entity.metadata["hung"] for entity in sync.entities("conductor")] != [1]:
+            await asyncio.sleep(0.01)
+        assert job.state == "UNCLAIMED"
         enough.set()
         assert await conductor.board.wait_for(job, 10)
         conductor.stop()
@@ -226,6 +227,30 @@ def test_a_run_that_is_cancelled_gives_its_jobs_back(make_board: MakeBoard, run:
         assert await board.entities("conductor") == []
 
     run(main())
+
+
+@FAST
+def test_the_end_of_a_loop_gives_its_jobs_back(make_board: MakeBoard, run: Run) -> None:
+    """It cancels the handlers at the same time as the run."""
+    sync = make_board()
+    jobs = sync.post_many([{"name": "slow"}] * 20)
+    running: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        begun = asyncio.Semaphore(0)
+
+        async def slow(job: jobboard.Job) -> None:
+            begun.release()
+            await asyncio.sleep(LONG)
+
+        running.append(asyncio.create_task(AsyncConductor("one", AsyncJobBoard(sync), slow).run(signals=False)))
+        for _ in jobs:
+            await begun.acquire()
+
+    run(main())
+    assert running[0].cancelled()
+    assert sync.stats().unclaimed == len(jobs)
+    assert {job.attempts for job in sync.iterjobs()} == {0}
 
 
 @FAST
@@ -355,7 +380,7 @@ def test_what_is_refused(make_board: MakeBoard, run: Run) -> None:
 
     with pytest.raises(TypeError, match="AsyncJobBoard"):
         AsyncConductor("one", sync, handler)
-    with pytest.raises(TypeError, match="AsyncConductor"):
+    with pytest.raises(TypeError, match="no argument 'wehre'"):
         AsyncConductor("one", AsyncJobBoard(sync), handler, wehre=1)
     with pytest.raises(TypeError, match=r"jobboard\.aio"):
         jobboard.Conductor("one", sync, handler)
@@ -368,7 +393,8 @@ def test_what_is_refused(make_board: MakeBoard, run: Run) -> None:
             await AsyncConductor("one", AsyncJobBoard(looking), handler).run()
         conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
         running = asyncio.create_task(conductor.run())
-        await asyncio.sleep(0)
+        while not conductor.dispatching:
+            await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="running already"):
             await conductor.run()
         conductor.stop()

@@ -236,7 +236,7 @@ def test_spans_tell_of_groups_schedules_and_outcomes(make_board: MakeBoard, span
     instrument(board, spans.provider)
     due = board.schedule("nightly", every=60, name="report", group="anna").next_due
     clock.advance(61)
-    board._post_due()
+    board.post_due()
     with board.working("ben"):
         pass
     board.post("resize", group="carl")

@@ -5,18 +5,32 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
 from jobboard.board import JobBoard
-from jobboard.conductor.dispatching import Dispatcher
-from jobboard.contrib.figures import BUCKETS, EVENTS, OF_BOARDS, RUN, WAIT, BoardFigures, Figure, JobFigures, Reading
+from jobboard.conductor import Conductor
+from jobboard.contrib.figures import (
+    BUCKETS,
+    EVENTS,
+    OF_BOARDS,
+    RUN,
+    WAIT,
+    BoardFigures,
+    Figure,
+    JobFigures,
+    Reading,
+    twin_of,
+)
 from jobboard.contrib.opentelemetry.spans import SCOPE
+
+if TYPE_CHECKING:
+    from jobboard.aio import AsyncConductor
 
 
 def measure(
-    *measured: JobBoard | Dispatcher[Any],
+    *measured: JobBoard | Conductor | AsyncConductor,
     meter_provider: MeterProvider | None = None,
     max_age: float = 5.0,
     timeout: float = 5.0,
@@ -37,7 +51,7 @@ def measure(
     :param timeout: how many seconds a collection waits for the boards.
     """
     for each in measured:
-        if not isinstance(each, JobBoard | Dispatcher):
+        if not isinstance(each, JobBoard) and twin_of(each) is None:
             raise TypeError(f"what is measured must be a board or a conductor, not {type(each).__name__}")
     boards = [each for each in measured if isinstance(each, JobBoard)]
     figures = BoardFigures(boards, max_age, timeout)
@@ -47,7 +61,7 @@ def measure(
         for figure in OF_BOARDS:
             observe = functools.partial(collected.observe, figure)
             meter.create_observable_gauge(_name(figure), [observe], _unit(figure), figure.told)
-    conductors = [each for each in measured if isinstance(each, Dispatcher)]
+    conductors = [twin for each in measured if (twin := twin_of(each)) is not None]
     if conductors:
         instruments = _JobInstruments(meter)
         for conductor in conductors:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
 
 from jobboard import codec
 from jobboard.board import JobBoard
-from jobboard.conductor.dispatching import Dispatcher
+from jobboard.conductor import Conductor
+from jobboard.contrib.figures import twin_of
 from jobboard.job import Job, Posting, boottime
 from jobboard.outcomes import Retry
 from jobboard.tracing import Tracing
+
+if TYPE_CHECKING:
+    from jobboard.aio import AsyncConductor
 
 SCOPE = "jobboard.contrib.opentelemetry"
 
@@ -23,17 +27,18 @@ MAX_HEADER = codec.MAX_CONTEXT // 4
 """In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""
 
 
-def instrument(traced: JobBoard | Dispatcher[Any], tracer_provider: TracerProvider | None = None) -> None:
+def instrument(traced: JobBoard | Conductor | AsyncConductor, tracer_provider: TracerProvider | None = None) -> None:
     """Have a board traced, or a conductor and its board. Of a board for asyncio, its twin: ``instrument(board.sync)``.
 
     :param tracer_provider: None: the global one, which is the only one that reaches the processes of a conductor.
     """
-    if not isinstance(traced, JobBoard | Dispatcher):
+    conductor = twin_of(traced)
+    board = conductor.board if conductor is not None else traced
+    if not isinstance(board, JobBoard):
         raise TypeError(f"what is traced must be a board or a conductor, not {type(traced).__name__}")
-    board = traced._board if isinstance(traced, Dispatcher) else traced
-    board.tracing = tracing = _Spans(board.name, board._conf["keep_done"], tracer_provider)
-    if isinstance(traced, Dispatcher):
-        traced.wraps(tracing.run)
+    board.tracing = tracing = _Spans(board.name, board.options["keep_done"], tracer_provider)
+    if conductor is not None:
+        conductor.wraps(tracing.run)
 
 
 class _Spans(Tracing):

@@ -1,4 +1,4 @@
-"""Our boards behind TaskFlow's API: what its entry points in ``taskflow.jobboards`` lead to."""
+"""Our boards behind TaskFlow's API: the classes of the entry points in ``taskflow.jobboards``."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class TaskFlowBoard(base.NotifyingJobBoard):
     :param conf: TaskFlow's options or ours, see :mod:`jobboard.contrib.taskflow.options`.
     :param client: a client of the caller's; a KazooClient is started if it was not.
     :param persistence: where the logbooks of jobs are.
-    :param emit_notifications: whether ``notifier`` tells anything.
+    :param emit_notifications: whether ``notifier`` reports events.
     :raises ValueError, TypeError: an option does not fit.
 
-    ``jobboard`` is our board underneath, for what TaskFlow has no name for: the trash, ``claim_next``, counts.
+    ``jobboard`` is our board underneath, which also has the trash, ``claim_next`` and counts.
     """
 
     scheme: ClassVar[str | None] = None
@@ -61,14 +61,16 @@ class TaskFlowBoard(base.NotifyingJobBoard):
         self._persistence = persistence
         self._expiry = where.expiry
 
-    # Its life
+    # Life
 
     @property
     def connected(self) -> bool:
         return self.jobboard.connected
 
     def connect(self) -> None:
-        """:raises JobFailure: the backend can't be reached."""
+        """
+        :raises JobFailure: the backend can't be reached.
+        """
         # Several boards that share a client connect at once.
         with _starting:
             if getattr(self._client, "client_state", None) == _CLOSED:
@@ -80,7 +82,7 @@ class TaskFlowBoard(base.NotifyingJobBoard):
             self.jobboard.connect()
 
     def close(self) -> None:
-        """Give back what was claimed without an expiry. A client of the caller's stays open."""
+        """Give back the claims without an expiry. A client of the caller's stays open."""
         with translated():
             self.jobboard.close()
 
@@ -93,20 +95,23 @@ class TaskFlowBoard(base.NotifyingJobBoard):
         details: Any = None,
         priority: base.JobPriority | str = base.JobPriority.NORMAL,
     ) -> TaskFlowJob:
-        """:raises TypeError: the details hold what TaskFlow's boards don't take either; nothing was posted."""
+        """Post a job.
+
+        :raises TypeError: TaskFlow's boards don't take these details either; nothing was posted.
+        """
         number = JobPriority[base.JobPriority.convert(priority).name]
         with translated():
             job = self.jobboard.post(name, book, encode_details(details), number)
         return TaskFlowJob(self, job, self._persistence, book)
 
     def iterjobs(self, only_unclaimed: bool = False, ensure_fresh: bool = False) -> TaskFlowIterator:
-        """The jobs in the order in which they are to be worked on: the highest priority first, then the oldest."""
+        """Return the jobs in serving order: the highest priority first, then the oldest."""
         return TaskFlowIterator(self, LOG, self._fetch_jobs, only_unclaimed=only_unclaimed, ensure_fresh=ensure_fresh)
 
     def _fetch_jobs(self, ensure_fresh: bool = False, only_unclaimed: bool = False) -> Iterator[TaskFlowJob]:
         with translated():
             for job in self.jobboard.iterjobs(only_unclaimed, ensure_fresh):
-                # TaskFlow has no state for what can't be claimed yet.
+                # TaskFlow has no state for jobs that are not due yet.
                 if job.seen_state != SCHEDULED:
                     yield TaskFlowJob(self, job, self._persistence)
 
@@ -117,9 +122,9 @@ class TaskFlowBoard(base.NotifyingJobBoard):
         max_delay: float | None = None,
         sleep_func: Callable[[float], object] | None = None,
     ) -> TaskFlowIterator:
-        """Wait until a job can be claimed, and iterate over what can.
+        """Wait until a job can be claimed. Return the jobs that can.
 
-        ``initial_delay``, ``max_delay`` and ``sleep_func`` steer a loop of TaskFlow's that there is not here.
+        ``initial_delay``, ``max_delay`` and ``sleep_func`` have no effect: this board does not poll as TaskFlow's do.
 
         :raises NotFound: no job in time.
         """
@@ -141,10 +146,10 @@ class TaskFlowBoard(base.NotifyingJobBoard):
     def claim(self, job: TaskFlowJob, who: str, expiry: float | None = None) -> None:
         """Claim the job for ``who``.
 
-        :param expiry: seconds after which the claim lapses unless it is extended; None: what the option ``ttl`` says,
-            and without it, for as long as this process lives and the board is open.
-        :raises UnclaimableJob: somebody has claimed it, ``who`` included.
-        :raises NotFound: it is not on the board.
+        :param expiry: seconds after which the claim lapses unless it is extended. None: the option ``ttl``, or else the
+            claim is kept for as long as this process lives and the board is open.
+        :raises UnclaimableJob: somebody has claimed the job, ``who`` included.
+        :raises NotFound: the job is not on the board.
         """
         with translated():
             self.jobboard.claim(job.jobboard_job, who, self._expiry if expiry is None else expiry)
@@ -170,7 +175,7 @@ class TaskFlowBoard(base.NotifyingJobBoard):
             self.jobboard.register_entity(entity)
 
     def _relay(self, on: bool) -> None:
-        """Begin to hear, or hear no longer, what happens on the board."""
+        """Begin, or end, to relay the events of the board."""
         if on:
             self.jobboard.notifier.register(ANY, self._notify)
         else:
@@ -197,7 +202,7 @@ class EtcdTaskFlowBoard(TaskFlowBoard):
 
 
 class RelayingNotifier(notifier.Notifier):
-    """TaskFlow's notifier, which is fed only while somebody listens: hearing what other processes do costs requests."""
+    """TaskFlow's notifier. It gets events only while it has listeners, as those of other processes cost requests."""
 
     def __init__(self, relay: Callable[[bool], None]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Details that TaskFlow's boards take and JSON can't say, as JSON.
+"""Details of TaskFlow's jobs as JSON.
 
-What is of JSON's shape stays as it is, so that people can query it and plain handlers can read it. The rest becomes an
-object of one key, which names the type: ``{"$datetime": "2026-11-22T12:00:00"}``. An object of a user's own that
-looks like that becomes ``{"$dict": [["$set", 1]]}``, as does one with keys other than texts.
+Values of JSON's shape stay as they are, so that people can query them and plain handlers can read them. Any other value
+becomes an object of one key, which names the type: ``{"$datetime": "2026-11-22T12:00:00"}``. An object of a user's own
+that looks like that becomes ``{"$dict": [["$set", 1]]}``, as does an object with keys other than texts.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def encode_details(details: Any) -> dict[str, Any]:
-    """The details of one of TaskFlow's jobs as a jobboard takes them.
+    """Return the details of one of TaskFlow's jobs as a jobboard takes them.
 
-    :raises TypeError: something in it is of a type that TaskFlow's boards don't take either.
+    :raises TypeError: the details hold a value of a type that TaskFlow's boards don't take either.
     """
     encoded = encode(details or {})
     return encoded if isinstance(encoded, dict) else {"$value": encoded}
 
 
 def decode_details(details: Mapping[str, Any]) -> Any:
-    """What was given to :func:`encode_details`, except that tuples have become lists, as they do on TaskFlow's boards.
+    """Return the details that :func:`encode_details` was given. Tuples have become lists, as on TaskFlow's boards.
 
-    :raises ValueError: a tag is followed by what is not of its type.
+    :raises ValueError: a tag is followed by a value that is not of its type.
     """
     return decode(details)
 
@@ -83,7 +83,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _members(value: Set[Any]) -> list[Any]:
-    # In an order of their own, so that the same set is always told in the same way.
+    # Sorted, so that the same set is always written in the same way.
     return sorted((encode(each) for each in value), key=repr)
 
 
@@ -98,7 +98,7 @@ def _read_datetime(text: str) -> datetime.datetime:
     return value.astimezone(zoneinfo.ZoneInfo(zone)) if bracket else value
 
 
-# A datetime is a date, too: the first that fits is taken.
+# The first type that fits is taken: a datetime is a date, too.
 _WRITERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (datetime.datetime, "$datetime", _write_datetime),
     (datetime.date, "$date", datetime.date.isoformat),

@@ -1,4 +1,4 @@
-"""What a board of ours raises, as TaskFlow's users catch it."""
+"""Errors of this library, as TaskFlow's exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobboard.exceptions import JobBoardError, MissingDriver, NotFound, Unclaima
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """TaskFlow's exception of the same name, with ours as its cause; any other failure is a ``JobFailure``."""
+    """Raise TaskFlow's exception of the same name, with ours as its cause, or else TaskFlow's ``JobFailure``."""
     try:
         yield
     except (NotFound, MissingDriver) as error:

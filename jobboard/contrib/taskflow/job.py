@@ -1,4 +1,4 @@
-"""A job of ours as TaskFlow's users see it, and the walk over a board's jobs."""
+"""A job of ours as one of TaskFlow's, and the iterator over a board's jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 
 DOES_NOT_EXPIRE, NOT_CLAIMED = -1, -2
-"""What ``expires_in`` answers: TaskFlow's DOES_NOT_EXPIRE and KEY_NOT_FOUND. Their module wants redis-py."""
+"""Values of ``expires_in``: TaskFlow's DOES_NOT_EXPIRE and KEY_NOT_FOUND. Their module needs redis-py."""
 
 _STATES = {
     UNCLAIMED: states.UNCLAIMED,
@@ -33,7 +33,7 @@ _STATES = {
 
 @functools.total_ordering
 class TaskFlowJob(base.Job):
-    """A job on a board of this bridge. ``jobboard_job`` is ours underneath, for what TaskFlow has no name for."""
+    """A job on a board of this bridge. ``jobboard_job`` is our job underneath."""
 
     def __init__(self, board: Any, job: Job, persistence: Any = None, book: Any = None) -> None:
         kept = {} if book is not None else {"name": job.book_name, "uuid": job.book_uuid}
@@ -49,7 +49,7 @@ class TaskFlowJob(base.Job):
 
     @property
     def priority(self) -> base.JobPriority:
-        """The nearest of TaskFlow's at or below what the job was posted with."""
+        """TaskFlow's nearest priority at or below that of the job."""
         number = self.jobboard_job.priority
         return base.JobPriority[next((name for name in JobPriority if name <= number), JobPriority.VERY_LOW).name]
 
@@ -82,15 +82,15 @@ class TaskFlowJob(base.Job):
         max_delay: float = 60.0,
         sleep_func: Callable[[float], object] = time.sleep,
     ) -> bool:
-        """Wait until the job is complete; whether it was, after ``timeout`` seconds.
+        """Wait until the job is complete; False if it is not after ``timeout`` seconds.
 
-        :raises JobFailure: it lies in the trash, and will not complete by itself.
+        :raises JobFailure: the job lies in the trash, and will not complete by itself.
         """
         with translated():
             return self.jobboard_job.wait(timeout, delay, delay_multiplier, max_delay, sleep_func)
 
     def expires_in(self) -> float:
-        """Seconds left of the claim, whoever holds it; -1: a board keeps it; -2: the job is not claimed."""
+        """Return the seconds left of the claim; -1: a board keeps it; -2: the job is not claimed."""
         with translated():
             try:
                 left = self.jobboard_job.expires_in()
@@ -99,10 +99,10 @@ class TaskFlowJob(base.Job):
         return DOES_NOT_EXPIRE if left is None else left
 
     def extend_expiry(self, expiry: float) -> bool:
-        """Have the claim expire in so many seconds; whether there is one that may be extended.
+        """Have the claim expire in so many seconds. Return whether there is a claim that may be extended.
 
-        Through the handle that has made it, that very claim. Through any other, as of a thread that scans the board,
-        the claim of whoever holds the job: but one that its own board keeps is not made to expire by others.
+        The handle that has made a claim extends that very claim. Another handle, as of a thread that scans the board,
+        extends the claim of the job's owner, but makes no claim expire that a board keeps.
         """
         job = self.jobboard_job
         with translated():
@@ -132,8 +132,8 @@ class TaskFlowJob(base.Job):
 
 
 class TaskFlowIterator(base.JobBoardIterator):
-    """Walks over a board's jobs page by page, each with the state that its page was read in. TaskFlow's own asks the
-    server once more for each job. ``only_unclaimed`` and ``ensure_fresh`` may be set until the first job."""
+    """An iterator over a board's jobs, page by page, each with the state of its page. TaskFlow's own iterator sends a
+    request for each job. ``only_unclaimed`` and ``ensure_fresh`` may be set until the first job."""
 
     _walk: Iterator[TaskFlowJob] | None = None
 

@@ -1,7 +1,7 @@
 """TaskFlow's configuration of a board, as ours.
 
-A board takes what TaskFlow's own board of that backend takes, under TaskFlow's names, and what ours takes beside that.
-An option that neither knows is an error: TaskFlow passes over it in silence.
+A board takes the options of TaskFlow's own board of that backend, under TaskFlow's names, and those of ours. An unknown
+option is an error; TaskFlow ignores it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskflow.utils import misc
 from jobboard import conf as configuration
 
 NAME = "taskflow"
-"""What these boards are called on their backends: path or namespace tells them apart, as in TaskFlow."""
+"""The name of these boards on their backends: path or namespace tells them apart, as in TaskFlow."""
 
 MAX_DETAILS = 768 * 1024
 """TaskFlow sets no limit of its own. This much fits on every backend: ZooKeeper has a limit of a MiB for a request."""
@@ -27,7 +27,7 @@ Options = dict[str, Any]
 
 
 class Location(NamedTuple):
-    """What :func:`jobboard.fetch` takes, and for how long a claim lasts that does not say; None: the board keeps it."""
+    """The arguments of :func:`jobboard.fetch`, and the default expiry of claims; None: the board keeps them."""
 
     name: str
     conf: Options
@@ -35,8 +35,11 @@ class Location(NamedTuple):
 
 
 def locate(conf: Mapping[str, Any], scheme: str | None, client: Any) -> Location:
-    """:param scheme: the backend that the name of the entry point says; None: the URI in the option ``url`` does.
-    :raises ValueError, TypeError: an option does not fit."""
+    """Return the place and the options of a board.
+
+    :param scheme: the backend of the entry point; None: the URI in the option ``url`` names the backend.
+    :raises ValueError, TypeError: an option does not fit.
+    """
     options = {name: value for name, value in conf.items() if value is not None}
     uri, _, query = _uri(options, scheme).partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), **options}
@@ -51,7 +54,7 @@ def locate(conf: Mapping[str, Any], scheme: str | None, client: Any) -> Location
     dialect.adapt(options, backend)
     [found] = where
     name, namespace = (NAME, {"namespace": found}) if dialect.spaces else (found, {})
-    # With a client, as in TaskFlow, it counts for nothing where the board would connect to by itself.
+    # With a client, as in TaskFlow, the address of the server counts for nothing.
     board = uri if client is None else backend
     return Location(
         configuration.text(name),
@@ -61,8 +64,8 @@ def locate(conf: Mapping[str, Any], scheme: str | None, client: Any) -> Location
 
 
 def _uri(options: Options, scheme: str | None) -> str:
-    """Where the board is, taken out of the options: by ``url``, the URI that TaskFlow found the board by, or only the
-    name of the backend."""
+    """Take the address of the board out of the options: ``url``, the URI that TaskFlow has found the board by, or only
+    the name of the backend."""
     board, url = options.pop("board", ""), options.pop("url", None)
     if url is None and scheme is None:
         raise ValueError("option url is missing, as in {'board': 'jobboard', 'url': 'postgresql://app@db/prod'}")
@@ -70,7 +73,7 @@ def _uri(options: Options, scheme: str | None) -> str:
         return configuration.text(url)
     if "://" not in board:
         return str(scheme)
-    # TaskFlow has put parts of it into the options, too: user and password as they stand there, percent-encoded.
+    # TaskFlow has put parts of the URI into the options, too: user and password percent-encoded.
     parts = misc.parse_uri(board)
     for name, value in (("username", parts.username), ("password", parts.password), ("port", parts.port)):
         if options.get(name) == value:
@@ -80,10 +83,10 @@ def _uri(options: Options, scheme: str | None) -> str:
 
 
 class _Dialect(NamedTuple):
-    """How TaskFlow configures a board on one backend.
+    """TaskFlow's configuration of a board on one backend.
 
-    place: where it lies unless path or namespace says so. spaces: whether our board there has a namespace; where it has
-    none, its name tells it from others. needless: what means nothing here. connecting: what a client says already.
+    place: the default of path or namespace. spaces: whether our board there has a namespace; otherwise its name tells
+    boards apart. needless: options without a meaning here. connecting: options that a client makes needless.
     """
 
     place: str
@@ -126,7 +129,7 @@ def _etcd(options: Options, backend: str) -> None:
 
 
 def _without_tls(options: Options, switch: str, *begins: str) -> None:
-    """Where it is off, what else is said of it counts for nothing, as in TaskFlow."""
+    """Drop the options of TLS where it is off, as TaskFlow does."""
     if not strutils.bool_from_string(options.get(switch, False)):
         for option in [option for option in options if option.startswith(begins)]:
             del options[option]

@@ -1,8 +1,8 @@
-"""One of TaskFlow's boards, as a move sees the board that it empties.
+"""The origin of a move that empties one of TaskFlow's boards.
 
-A posting of TaskFlow's never changes, so that all versions of a job are one: whoever had claimed it may come back at
-any time, as there are no tokens, and what decides is whether somebody has it when it is to leave. Then its posting and
-the mark in its stead change places in one atomic step. Marks and signs are *notes*, kept beside the postings.
+A posting of TaskFlow's never changes, and has no tokens: an earlier holder may come back at any time. So all versions
+of a job are one. A job leaves if nobody has claimed it at that moment: one atomic step puts a mark in its place. Marks
+and signs are *notes*, kept beside the postings.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jobboard import conf as configuration
 from jobboard.contrib.taskflow.encoding import encode_details
 from jobboard.contrib.taskflow.source.store import Leaving, OriginStore, StoredPosting
 from jobboard.exceptions import ConnectionFailure, JobFailure, MissingDriver, NotFound
+from jobboard.moving.origin import UNREADABLE
 from jobboard.primitives import RANKS, BoardStats, Draft, Finish, Posted, Seen
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.retry import retrying
@@ -31,8 +32,6 @@ from jobboard.states import CLAIMED, COMPLETE, OK, TRASHED, UNCLAIMED, Failure, 
 
 _STORES = {"redis": "redis:RedisSource", "zookeeper": "zookeeper:ZooKeeperSource", "etcd": "etcd:EtcdSource"}
 _TOKEN = 1
-_BROKEN = -1
-"""Stands for the version of a posting that can't be moved; its text then says why."""
 
 T = TypeVar("T")
 
@@ -43,7 +42,7 @@ class _Whereabouts(NamedTuple):
 
 
 def fetch_source(uri: str) -> TaskFlowOrigin:
-    """The board of TaskFlow's at ``uri``, as ``taskflow+redis://host/0?namespace=octavia``; not connected yet.
+    """Return TaskFlow's board at ``uri``, as ``taskflow+redis://host/0?namespace=octavia``; not connected yet.
 
     :raises NotFound: TaskFlow has no such board.
     :raises ValueError: an option is unknown or does not fit.
@@ -65,35 +64,37 @@ def fetch_source(uri: str) -> TaskFlowOrigin:
 
 
 class TaskFlowOrigin:
-    """What :class:`~jobboard.door.Origin` asks for; its own :class:`~jobboard.door.OriginDoor`."""
+    """What :class:`~jobboard.moving.origin.Origin` asks for; its own :class:`~jobboard.moving.origin.OriginEngine`."""
 
     wire: codec.Wire = "msgpack"
 
     def __init__(self, store: OriginStore, shown: str, retry_for: float) -> None:
         self._store = store
         self._retry_for = retry_for
-        self._shown = shown
+        self.location = shown
         self._live: list[Seen] | None = None
         self._places: dict[str, _Whereabouts] = {}
         self._buried: dict[str, tuple[str, Record]] = {}
         self._trash: list[Record] = []
 
     def __repr__(self) -> str:
-        return f"<TaskFlow's board {self.name!r} at {self._shown}>"
+        return f"<TaskFlow's board {self.name!r} at {self.location}>"
 
     def __str__(self) -> str:
-        return f"TaskFlow's board {self.name!r} at {self._shown}"
+        return f"TaskFlow's board {self.name!r} at {self.location}"
 
     @property
     def name(self) -> str:
         return self._store.name
 
     @property
-    def door(self) -> TaskFlowOrigin:
+    def engine(self) -> TaskFlowOrigin:
         return self
 
     def connect(self) -> None:
-        """:raises JobFailure: nothing has ever been posted there: its name was mistyped."""
+        """
+        :raises JobFailure: nothing has ever been posted there: its name was mistyped.
+        """
         self._call(self._store.open, max(1.0, self._retry_for))
         if not self._call(self._store.exists):
             self.close()
@@ -108,12 +109,7 @@ class TaskFlowOrigin:
         claimed = sum(seen.state == CLAIMED for seen in live)
         return BoardStats(len(live) - claimed, 0, claimed, len(self._buried))
 
-    # As Door has them.
-
-    def posting(self, job: Record, wire: codec.Wire) -> bytes | str:
-        if job.version == _BROKEN:
-            raise JobFailure(f"the posting can't be moved: {job.posting!s}")
-        return codec.transcode(job.posting, self.wire, wire)
+    # As OriginEngine has them.
 
     def now(self) -> int:
         return time.time_ns() // 1000
@@ -143,7 +139,7 @@ class TaskFlowOrigin:
         return self._trash[begin : begin + limit]
 
     def insert(self, drafts: Sequence[Draft]) -> list[Posted]:
-        """Signs, and nothing else."""
+        """Write signs, the only jobs that a move posts here."""
         for draft in drafts:
             assert draft.arrival is not None
             [failure] = draft.arrival.errors
@@ -160,7 +156,7 @@ class TaskFlowOrigin:
                 self._load_trash()
             places = [self._places[uuid].place for uuid in others if uuid in self._places]
             live = {seen.record.uuid: seen for seen in self._seen(self._call(self._store.jobs, places)) if seen.record}
-            # Once more, after the jobs: one that has gone meanwhile has left its note.
+            # Once more, after the jobs: a job that has gone meanwhile has left its note.
             notes |= self._call(self._store.notes, others)
         return [self._state_of(uuid, notes.get(uuid), live.get(uuid)) for uuid in uuids]
 
@@ -175,11 +171,11 @@ class TaskFlowOrigin:
 
     def finish(self, acts: Sequence[Finish]) -> list[Status]:
         statuses = dict.fromkeys((act.uuid for act in acts), OK)
-        leaving = [self._leaving(act) for act in acts if act.verb == Verb.CANCEL]
+        leaving = [self._leaving(act) for act in acts if act.end.verb == Verb.CANCEL]
         if leaving:
             done = self._call(self._store.depart, leaving)
             statuses.update(zip((each.uuid for each in leaving), done, strict=True))
-        purged = [act for act in acts if act.verb == Verb.PURGE]
+        purged = [act for act in acts if act.end.verb == Verb.PURGE]
         trash = [act.uuid for act in purged if act.uuid in self._buried]
         if trash:
             done = self._call(self._store.remove_trash, [self._buried[uuid][0] for uuid in trash])
@@ -189,15 +185,15 @@ class TaskFlowOrigin:
             self._call(self._store.remove_notes, marks)
         for act in purged:
             if act.holder.who and act.uuid not in self._buried:
-                # That a run was here is never forgotten: what it has left at the target may come to light later.
+                # The note of a run is never removed: jobs that it has left at the target may come to light later.
                 self._call(self._store.write_note, act.uuid, b"{}")
         return [statuses[act.uuid] for act in acts]
 
     def _leaving(self, act: Finish) -> Leaving:
         place, name = self._places[act.uuid]
-        return Leaving(place, act.uuid, _note(name, "", Failure(self.now(), None, 0, act.error or "")))
+        return Leaving(place, act.uuid, _note(name, "", Failure(self.now(), None, 0, act.end.error or "")))
 
-    # What was read.
+    # Reading
 
     def _listed(self) -> list[Seen]:
         return self._load() if self._live is None else self._live
@@ -224,32 +220,36 @@ class TaskFlowOrigin:
         return [Seen(record.state, record, None) for record in map(self._record, kept)]
 
     def _record(self, kept: StoredPosting) -> Record:
-        # No member is None: whoever had claimed it may come back.
+        # No token is None: an earlier holder may come back.
         state, who = (UNCLAIMED, "") if kept.owner is None else (CLAIMED, kept.owner)
         claim = (state, 0, None, _TOKEN, who, None, None)
         try:
             posted = _posted(self._store.decode(kept), kept, self.wire)
-        # Whatever is wrong with one posting, the others are moved.
+        # A fault of one posting does not keep the others from being moved.
         except Exception as error:  # noqa: BLE001
             why = f"{type(error).__name__}: {error}"
             name = f"(posting at {codec.clip_error(kept.place)})"
-            return Record(kept.place, name, RANKS[-1] + 1, 0, None, _BROKEN, why, *claim, 0, 0)
+            return Record(kept.place, name, RANKS[-1] + 1, 0, None, UNREADABLE, why, *claim, 0, 0)
         ident, name, rank, sequence, posting, created = posted
         return Record(ident, name, rank, sequence, None, codec.VERSION, posting, *claim, created, created)
 
     def _call(self, call: Callable[..., T], *args: Any) -> T:
-        """Repeated while the server can't be reached: each call of a store may be."""
+        """Call the store, and again while the server can't be reached."""
+
+        def try_once() -> T:
+            with self._store.translated():
+                return call(*args)
 
         def worth_it(error: BaseException) -> bool:
             return isinstance(error, ConnectionFailure) and not error.refused
 
-        return retrying(worth_it, self._retry_for)(call, *args)
+        return retrying(worth_it, self._retry_for)(try_once)
 
 
 def _posted(data: dict[str, Any], kept: StoredPosting, wire: codec.Wire) -> tuple[str, str, int, int, bytes | str, int]:
-    """The uuid, name, rank, sequence, posting and time of what TaskFlow has stored.
+    """Return the uuid, name, rank, sequence, posting and time of a stored posting.
 
-    :raises Exception: it is not what TaskFlow stores, or what no board takes.
+    :raises Exception: TaskFlow stores no such posting, or no board takes it.
     """
     ident = data["uuid"]
     if str(uuid.UUID(ident)) != ident:
@@ -265,7 +265,7 @@ def _posted(data: dict[str, Any], kept: StoredPosting, wire: codec.Wire) -> tupl
 
 
 def _instant_of(created: datetime.datetime | str | None, since: int | None) -> int:
-    """TaskFlow's times have no zone, and are in UTC."""
+    """Return a time of TaskFlow's, which has no zone and is in UTC, in µs."""
     if isinstance(created, str):
         created = datetime.datetime.fromisoformat(created)
     if created is None:
@@ -278,7 +278,7 @@ def _note(name: str, who: str, failure: Failure) -> bytes:
 
 
 def _of_note(uuid: str, note: bytes) -> Record | None:
-    """A sign or a mark, as if it lay in a board's trash; None for that of a run that has come to its end."""
+    """Return a sign or a mark as a record of a board's trash; None for the note of a run that has ended."""
     told: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         told = json.loads(note)

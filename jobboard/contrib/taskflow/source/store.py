@@ -1,23 +1,27 @@
-"""What each of TaskFlow's stores answers about a board, and does to it."""
+"""One of TaskFlow's boards on its server: the calls of a move, and what the three stores have in common."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from jobboard.conf import Option, Settings
-from jobboard.exceptions import JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.states import Status
 
 NOTES = ".jobboard-move"
-"""Where a move keeps its notes, in the board's own namespace or path; TaskFlow's boards don't look there."""
+"""The notes of a move, in the board's own namespace or path; TaskFlow's boards don't look there."""
 
 
 class StoredPosting(NamedTuple):
-    """A posting as it lies on the board or in its trash. ``place``: its field, znode or key. ``owner``: who has claimed
-    it. ``since``: when it came there, in µs, where the store knows."""
+    """A posting on the board or in its trash.
+
+    place: its field, znode or key. owner: the holder of its claim. since: the time of the posting in µs, None where
+    the store does not know it.
+    """
 
     place: str
     raw: bytes
@@ -34,90 +38,115 @@ class Leaving(NamedTuple):
 
 
 class OriginStore(abc.ABC):
-    """One of TaskFlow's boards on its server. Each call may be repeated, and does then what the first try has not done.
+    """One of TaskFlow's boards on its server.
 
-    :raises ConnectionFailure: the server can't be reached.
+    Each call may be repeated, and then does what the first try has not done. Calls raise errors of the client, which
+    :meth:`translated` turns into those of this library.
     """
 
+    server: ClassVar[str]
     options: ClassVar[Mapping[str, Option]]
     parts: ClassVar[Mapping[str, str]]
-    """Which option a part of the URI sets."""
+    """The option that each part of the URI sets."""
+
+    # Errors of the client: the login is refused, the server can't be reached, or it refuses the call.
+    denied: ClassVar[tuple[type[Exception], ...]] = ()
+    unreachable: ClassVar[tuple[type[Exception], ...]]
+    failures: ClassVar[tuple[type[Exception], ...]]
 
     @abc.abstractmethod
     def __init__(self, settings: Settings) -> None:
-        """:raises ValueError: they don't fit together."""
+        """
+        :raises ValueError: the settings don't fit together.
+        """
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """The namespace or path, which alone makes a board's identity."""
+        """The namespace or path, by which alone boards are told apart."""
 
     @abc.abstractmethod
     def open(self, limit: float) -> None:
-        """:param limit: for how many seconds to try."""
+        """Connect.
+
+        :param limit: for how many seconds to try.
+        """
 
     @abc.abstractmethod
     def close(self) -> None: ...
     @abc.abstractmethod
     def exists(self) -> bool:
-        """Whether anything has ever been posted there."""
+        """Return whether anything has ever been posted there."""
 
     @abc.abstractmethod
     def jobs(self, places: Sequence[str] | None = None) -> list[StoredPosting]:
-        """What lies on the board; with ``places``, what of these does."""
+        """Return the postings on the board; with ``places``, those of them that are there."""
 
     @abc.abstractmethod
     def trash(self) -> list[StoredPosting]: ...
 
     @abc.abstractmethod
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
-        """Take jobs off the board, each in one step with its note, if nobody has claimed it. ABSENT where an earlier
-        try has done so: its note tells."""
+        """Take jobs off the board, each in one step with its note, if nobody has claimed it. ABSENT: see the note, an
+        earlier try may have done so."""
 
     @abc.abstractmethod
     def remove_trash(self, places: Sequence[str]) -> list[Status]: ...
 
     @abc.abstractmethod
     def notes(self, uuids: Sequence[str] | None = None) -> dict[str, bytes]:
-        """All notes, or those of these."""
+        """Return all notes, or those of these jobs."""
 
     @abc.abstractmethod
     def write_note(self, uuid: str, note: bytes) -> None: ...
     @abc.abstractmethod
     def remove_notes(self, uuids: Sequence[str]) -> None: ...
 
-    @abc.abstractmethod
     def decode(self, kept: StoredPosting) -> dict[str, Any]:
-        """A posting as :func:`taskflow.jobs.base.format_posting` has made it, with its ``sequence``.
+        """Return a posting as :func:`taskflow.jobs.base.format_posting` has made it, with its ``sequence``.
 
-        :raises ValueError: it is none.
+        :raises ValueError, TypeError: it is none.
         """
+        return decoded(json.loads(kept.raw))
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """
+        :raises ConnectionFailure: the server can't be reached.
+        :raises JobFailure: the server has refused the call.
+        """
+        try:
+            yield
+        except self.denied as error:
+            raise ConnectionFailure(
+                f"TaskFlow's {self.server} refuses this user: {error}", error, refused=True
+            ) from error
+        except self.unreachable as error:
+            why = f"TaskFlow's {self.server} can't be reached: {error or type(error).__name__}"
+            raise ConnectionFailure(why, error, outcome="unknown") from error
+        except self.failures as error:
+            raise JobFailure(f"TaskFlow's {self.server} refused: {type(error).__name__}: {error}", error) from error
 
 
 def given(settings: Settings) -> dict[str, Any]:
-    """The options that the URI has, as TaskFlow wants its configuration."""
+    """Return the options of the URI, as TaskFlow wants its configuration."""
     return {name: value for name, value in settings.items() if value is not None and name != "retry_for"}
 
 
 def options(**parsers: Callable[[Any], Any]) -> dict[str, Option]:
-    """Options under TaskFlow's names; what may be a password is not shown."""
+    """Return options under TaskFlow's names. Passwords are not shown."""
     return {name: Option(parse, secret="password" in name) for name, parse in parsers.items()}
 
 
-def decoded_json(raw: bytes) -> dict[str, Any]:
-    found = json.loads(raw)
+def decoded(found: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise TypeError("it is not an object")
+        raise TypeError("it is not a map")
     return found
 
 
-def owner_in(raw: bytes) -> str:
-    """Who has claimed a job; a lock that can't be read is somebody's still."""
+def owner_in(lock: bytes) -> str:
+    """Return the holder of a claim. A lock that can't be read still belongs to somebody."""
     try:
-        return str(decoded_json(raw)["owner"])
+        return str(decoded(json.loads(lock))["owner"])
     except (TypeError, ValueError, LookupError):
         return "a lock that can't be read"
-
-
-def refused(error: BaseException) -> JobFailure:
-    return JobFailure(f"TaskFlow's server refused: {type(error).__name__}: {error}", error)

@@ -268,7 +268,7 @@ def test_a_job_that_goes_while_it_is_read_is_not_taken_for_finished(origin: Orig
 
 
 def test_more_than_a_page(origin: Origin, target: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobboard.moving.listing.PAGE", 10)
+    monkeypatch.setattr("jobboard.moving.origin.PAGE", 10)
     monkeypatch.setattr("jobboard.moving.mover.BATCH", 4)
     posted = [origin.posts.post("job", priority=PRIORITIES[number % 2]).uuid for number in range(34)]
     moved: list[int] = []

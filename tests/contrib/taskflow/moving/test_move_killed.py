@@ -76,7 +76,7 @@ class Way:
             return answer
 
         for primitive in ("insert", "finish"):
-            target.engine.__dict__[primitive] = functools.partial(watched, getattr(target.engine, primitive))
+            target.engine.raw.__dict__[primitive] = functools.partial(watched, getattr(target.engine.raw, primitive))
         for change in _CHANGES:
             source._store.__dict__[change] = functools.partial(watched, getattr(source._store, change))
         return Mover(source, target)

@@ -126,8 +126,8 @@ def test_few_are_claimed_to_be_given_back(make_board: MakeBoard, run: Run) -> No
         turned = sync.post_many([{"name": f"turn {number}"} for number in range(50)])
         assert await asyncio.gather(*tasks) == turned
 
-    original = sync._give_back
-    sync._give_back = lambda given: (given_back.append(len(given)), original(given))
+    original = sync.give_back
+    sync.give_back = lambda given: (given_back.append(len(given)), original(given))
     run(main())
     assert sum(given_back) <= 5
 
@@ -204,7 +204,7 @@ def test_who_comes_after_a_look_began_gets_nothing_of_it(
     async def main() -> None:
         board = AsyncJobBoard(sync)
         # Who waits for the first time may only begin to listen.
-        assert await board.claim_next("anna", timeout=0.1) is None
+        assert sync.claim_next("anna", timeout=0.1) is None
         if during == "take":
             there = sync.post("resize")
         with replaced(sync, during, late):
