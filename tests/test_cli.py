@@ -138,10 +138,11 @@ def test_no_password_in_a_message_of_a_driver_s(run: Run, monkeypatch: pytest.Mo
     def connect(board: Any) -> None:
         raise RuntimeError("no luck with p@ss, p%40ss nor key=hush")
 
-    from jobboard.base import BoardBase
+    from jobboard.board import JobBoard
 
-    monkeypatch.setattr(BoardBase, "connect", connect)
-    parsed = {"claim_ttl": 1.0, "clock": None, "auto_setup": True, "read_only": False, "keep_done": 0}
+    monkeypatch.setattr(JobBoard, "connect", connect)
+    common = {"claim_ttl": 1.0, "auto_setup": True, "read_only": False, "keep_done": 0}
+    parsed = {**common, "clock": None, "retry_for": 1.0, "max_details": 1000}
     monkeypatch.setattr("jobboard.conf.parse", lambda *_: parsed)
     uri = "memory://me:p%40ss@host/?password=hush"
     monkeypatch.setenv("JOBBOARD_URL", uri if given == "environment" else "memory")
@@ -193,7 +194,14 @@ def test_post_show_and_list(board: Any, run: Run) -> None:
     counts = {"unclaimed": 0, "scheduled": 1, "claimed": 1, "trashed": 0, "on_board": 2}
     rules = {"paused": {"everything": False, "names": []}, "limits": []}
     beside = {"schedules": 0, "next_due": None, "late": 0.0, "outcomes": None}
-    assert run("stats", "--json").json == {"board": board.name, **counts, **rules, **beside, "entities": []}
+    assert run("stats", "--json").json == {
+        "board": board.name,
+        **counts,
+        **rules,
+        **beside,
+        "entities": [],
+        "unhandled": [],
+    }
 
 
 def test_a_name_that_is_empty_is_no_default(board: Any, run: Run) -> None:
@@ -209,8 +217,8 @@ def test_list_has_a_line_for_each_job(board: Any, run: Run) -> None:
         board.claim(job, "me")
         board.abandon(job, "me", error="no room " * 1500)
     lines = run("list").out.splitlines()
-    assert len(lines) == 4
-    assert all(line.endswith("…") for line in lines[2:])
+    assert len(lines) == 5
+    assert all(line.endswith("…") for line in lines[3:])
 
 
 def test_list_says_that_there_is_more(board: Any, run: Run) -> None:
@@ -315,7 +323,7 @@ def test_post_from_a_file(board: Any, run: Run, tmp_path: Path) -> None:
         ('{"name": "a\\u001b[31m"}', "control"),
         ('{"name": "a", "details": {"x": "' + 70_000 * "x" + '"}}', "max_details"),
         ('{"name": "a", "details": ' + 60_000 * "[" + "}", "too deeply"),
-        ('{"name": "' + 600_000 * "x" + '"}', "longer than"),
+        ('{"name": "' + 600_000 * "x" + '"}', "at most 255 are kept apart"),
     ],
 )
 def test_a_bad_line(board: Any, run: Run, tmp_path: Path, bad: str, fault: str) -> None:
@@ -363,7 +371,7 @@ def test_post_from_a_pipe_with_a_name(board: Any, run: Run, tmp_path: Path) -> N
 def test_post_that_breaks_off_says_how_far_it_came(
     board: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert = type(board.engine).insert
+    insert = type(board.engine.raw).insert
     calls = []
 
     def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -372,7 +380,7 @@ def test_post_that_breaks_off_says_how_far_it_came(
             raise jobboard.ConnectionFailure("the server has gone away")
         return insert(self, *args, **kwargs)
 
-    monkeypatch.setattr(type(board.engine), "insert", failing)
+    monkeypatch.setattr(type(board.engine.raw), "insert", failing)
     monkeypatch.setattr("jobboard.conf.COMMON", _impatient(board))
     file = tmp_path / "jobs"
     file.write_text(lines_of(*[{"name": "a"}] * 1500))

@@ -56,4 +56,4 @@ def test_show(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["state"] == "COMPLETE"
     waiting = board.post("b")
     assert main(["done", "show", waiting.uuid]) == FAILED
-    assert "has left nothing" in capsys.readouterr().err
+    assert "has no outcome" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_a_board_that_ends_with_the_command_is_refused(places: Places, run: Run)
     for ends in ((places.uris[0], "memory"), ("memory://", places.uris[0])):
         status, out, error = run(*ends)
         assert (status, out) == (USAGE, "")
-        assert "ends with this command" in error
+        assert "its jobs end with this command" in error
     assert places.source.job_count == 1
 
 

@@ -146,7 +146,7 @@ def test_characters_that_do_not_tell(make_board: Any, run: Run, monkeypatch: pyt
     assert status == FAILED
     assert all(uuid in err for uuid in uuids)
     assert {job.state for job in jobs} == {"UNCLAIMED"}
-    monkeypatch.setattr("jobboard.cli.common.AMONG", 2)
+    monkeypatch.setattr("jobboard.cli.common.SEARCHED", 2)
     status, _, err = run("show", uuids[1][:-1])
     assert status == FAILED
     assert "whole uuid" in err
@@ -175,7 +175,7 @@ def test_a_terminal_without_the_characters(board: Any) -> None:
         assert "\\u20ac" in out
 
 
-@pytest.mark.parametrize("module", ["click", "jobboard.cli.common", "jobboard.cli.looking", "sqlalchemy"])
+@pytest.mark.parametrize("module", ["click", "jobboard.cli.common", "jobboard.cli.stats", "sqlalchemy"])
 def test_an_interrupt_while_it_starts(board: Any, module: str) -> None:
     """Where the command's own modules are imported, which takes most of the first quarter of a second."""
     script = (

@@ -16,7 +16,7 @@ from click.shell_completion import ShellComplete
 
 import jobboard
 from jobboard import codec
-from jobboard.cli import acting, main
+from jobboard.cli import main, release
 from jobboard.cli.root import COMMANDS, root
 from jobboard.primitives import Draft, Nonce
 
@@ -118,7 +118,7 @@ def test_cancel(board: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.L
 def test_a_job_whose_details_can_not_be_read(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """It is acted on by its uuid like any other."""
     draft = Draft(NOBODY, "newer", 2, None, codec.VERSION + 1, b"from the future", None, None, None)
-    board.engine.insert([draft], Nonce("h", 1, 1))
+    board.engine.raw.insert([draft], Nonce("h", 1, 1))
     assert main(["show", NOBODY]) == FAILED
     assert "upgrade to read it" in capsys.readouterr().err
     for command in (["cancel"], ["trash", "restore"], ["cancel"], ["trash", "purge"]):
@@ -132,7 +132,7 @@ def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("getpwuid(): uid not found")
 
     monkeypatch.setattr(getpass, "getuser", nameless)
-    assert acting.operator() == f"uid {os.getuid()}@{socket.gethostname()}"
+    assert release.operator() == f"uid {os.getuid()}@{socket.gethostname()}"
 
 
 @pytest.mark.parametrize("command", ["release", "cancel"])
@@ -160,7 +160,7 @@ def test_entities(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     board.register_entity(jobboard.Entity("zebra", "at", {"host": ["a"], "on": True, "of": {"b": None}}))
     assert main(["entities"]) == DONE
     out = capsys.readouterr().out
-    header, mine, yours, hers, its, nested = (line.split() for line in out.splitlines())
+    _, header, mine, yours, hers, its, nested = (line.split() for line in out.splitlines())
     assert header == ["who", "name", "host", "pid", "runs", "running", "done", "more"]
     assert mine[:6] == ["conductor", "me[/]", "here\\x1b[31m", "7", "a,", "b[/]"]
     assert " ".join(nested) == 'zebra at ["a"] on=true, of={"b": null}'
@@ -219,7 +219,7 @@ def test_what_is_completed(board: Any) -> None:
     assert {"release", "cancel", "top", "watch", "entities", "completion"} <= set(offered(""))
     assert offered("tr") == ["trash"]
     assert offered("trash", "") == ["list", "purge", "restore"]
-    assert offered("list", "--state", "") == ["CLAIMED", "SCHEDULED", "UNCLAIMED"]
+    assert offered("list", "--state", "") == ["UNCLAIMED", "SCHEDULED", "CLAIMED"]
     assert offered("list", "--state", "un") == ["UNCLAIMED"]
     assert offered("watch", "--event", "TR") == ["TRASHED"]
     assert offered("post", "--priority", "v") == ["VERY_HIGH", "VERY_LOW"]

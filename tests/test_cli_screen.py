@@ -7,12 +7,13 @@ import re
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 import jobboard
 from jobboard.cli import main
-from jobboard.cli.fitting import Column, Fitted, cut
-from jobboard.cli.sampling import Sampler
-from jobboard.cli.screen import render
+from jobboard.cli.sampler import Sampler
+from jobboard.cli.tables import Column, drawn, made, uuid_column
+from jobboard.cli.top import render
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -21,11 +22,12 @@ HOST = "worker-for-pictures.production.svc.cluster.local"
 DONE = 0
 
 
-def drawn(sampler: Sampler, width: int, height: int = 40) -> list[str]:
+def screen(sampler: Sampler, width: int, height: int = 40) -> list[str]:
     from rich.console import Console
 
     out = io.StringIO()
-    Console(file=out, width=width, height=height, color_system=None).print(render(sampler, None, height, width))
+    console = Console(file=out, width=width, height=height, color_system=None)
+    console.print(render(sampler, None, height, console))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -57,54 +59,55 @@ def sampler(make_board: Any) -> Sampler:
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("height", [24, 40])
 def test_numbers_are_whole(sampler: Sampler, width: int, height: int) -> None:
-    lines = drawn(sampler, width, height)
+    lines = screen(sampler, width, height)
     assert max(map(len, lines)) <= width
     assert len(lines) <= height
     text = "\n".join(lines)
     assert re.search(r"\d…|…\d|\d\.…", text) is None
     titles = [line.split() for line in lines]
-    [running] = [row for row in titles if row[:2] == ["for", "name"]]
-    assert running[:5] == ["for", "name", "owner", "lease", "attempt"]
-    [who] = [row for row in titles if row[:2] == ["name", "host"]]
-    assert [title for title in who if title != "runs"][:6] == ["name", "host", "pid", "running", "done", "/min"]
-    [claim] = lines[lines.index(next(line for line in lines if line.startswith("for"))) + 1 :][:1]
-    assert re.fullmatch(r"\d+\.\ds +thumbn\S*… +worker-\S*… +fixed, [45]m\d\ds +1 of 5( +[0-9a-f]{8})?", claim)
+    assert ["for", "uuid", "name", "owner", "lease", "attempt"] in titles
+    [claim] = lines[lines.index(next(line for line in lines if line.split()[:2] == ["for", "uuid"])) + 1 :][:1]
+    assert re.fullmatch(r" *\d+\.\ds +[0-9a-f]{8} +th\S*… +wo\S*… +fixed, [45]m\d\ds +1 of 5", claim)
     conductor = lines[lines.index(next(line for line in lines if line.startswith("name  "))) + 1]
-    assert re.search(r"^worker-\S*… +worker\S*… +1234567 .*16 of 16 +123456789", conductor)
-    assert re.search(r"ago +thumbn\S*… +trashed +no space", text)
-    assert re.search(r"^oldest waiting  thumbn\S*, posted \d+\.\ds ago", text, re.MULTILINE)
-    assert re.search(r"^board-thumbn\S*  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text)
+    assert re.search(r"^wo\S*… .*1234567 .*16 of 16 +123456789", conductor)
+    assert re.search(r"ago +[0-9a-f]{8} +th\S*… +(TRASHED +)?no space", text)
+    assert re.search(r"^oldest waiting: posted \d+\.\ds ago, [0-9a-f]{8} thumbn", text, re.MULTILINE)
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  board-thumbn", text)
     assert re.search(r"^unclaimed +5 ", text, re.MULTILINE)
     assert "change/s" in text
     assert re.search(r"^by name +waiting +scheduled +running$|by name.* running$", text, re.MULTILINE)
 
 
 def test_there_is_room_for_all(sampler: Sampler) -> None:
-    text = "\n".join(drawn(sampler, 300))
+    text = "\n".join(screen(sampler, 600))
     assert "…" not in text
-    assert sampler.running[0].uuid in text
+    assert sampler.running[0].uuid[:8] in text
     assert "lost=3" in text
 
 
-def test_what_gives_way_first() -> None:
-    uuid = "0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e"
-    columns = (Column("n", "number"), Column("name"), Column("more", gives_way=1), Column("uuid", "uuid"))
-    table = Fitted(columns, [("123456", "n" * 20, "m" * 10, uuid)])
-    assert table.natural == 6 + 2 + 20 + 2 + 10 + 2 + 36
-    assert table.widths(78) == [6, 20, 10, 36]
-    assert table.widths(77) == [6, 20, 10, 8]
-    assert table.widths(49) == [6, 19, 10, 8]
-    assert table.widths(41) == [6, 20, 10, 0]
-    assert table.widths(26) == [6, 8, 8, 0]
-    assert table.widths(25) == [6, 17, 0, 0]
-    assert table.widths(10) == [6, 2, 0, 0]
-
-
-def test_cut() -> None:
-    assert cut("abc", 3) == "abc"
-    assert cut("abcd", 3) == "ab…"
-    assert cut("漢字漢字", 5) == "漢字…"
-    assert cut("abcd", 0) == ""
+@pytest.mark.parametrize("width", [None, 120, 80, 40])
+def test_what_gives_way_first(width: int | None) -> None:
+    """Texts are cut, the longest first; numbers are not, nor the first characters of a uuid."""
+    uuid, name, error = "0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "resize", f"no space left on {LONG}, or 漢字漢字"
+    columns: list[Column[None]] = [
+        uuid_column(lambda row: uuid),
+        Column("name", lambda row: name, "name"),
+        Column("number", lambda row: 1234567, "number", number=True),
+        Column("error", lambda row: error, "error"),
+        Column("more", lambda row: "more", "more", least=100),
+        Column("empty", lambda row: None, "empty"),
+    ]
+    header, line = drawn(made(columns, [None], width), width=width).splitlines()
+    assert "1234567" in line
+    assert ("empty" in header) is (width is None)
+    assert ("more" in header) is (width is None or width >= 100)
+    if width is None:
+        assert line.split("  ")[0] == uuid
+        assert error in line
+    else:
+        assert line.startswith("0d8a3c3e  resize")
+        assert cell_len(line) <= width
+        assert ("…" in line) is (width < 120)
 
 
 @pytest.mark.backends("sqlite")

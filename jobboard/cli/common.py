@@ -1,4 +1,4 @@
-"""What the commands share: which board they are about, how they open it, and how errors end them."""
+"""The frame of each command: its options, its board, the jobs that its arguments name, and the form of its results."""
 
 from __future__ import annotations
 
@@ -10,42 +10,50 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jobboard.cli.output import safe
+from jobboard.cli.output import say, say_json
+from jobboard.cli.redaction import without_secrets
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Job
 
-UUID_LENGTH = 36
-FEWEST = 4
-"""So many first characters of a uuid are taken for it, at least."""
-AMONG = 1000
-"""So many jobs of a board, and of its trash, are looked through for one whose uuid begins so."""
-_LISTED = 10
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
 DEFAULT_NAME = "jobboard"
-_SECRET_LENGTH = 3
+
+SHORTEST = 8
+"""The fewest first characters that stand for a uuid, and the number of them that a terminal shows."""
+
+UUID_LENGTH = 36
+
+SEARCHED = 50_000
+"""The largest number of jobs that are searched for a uuid by its first characters."""
+
+_LISTED = 10
+_BOARD = "The board's backend.  [env: JOBBOARD_URL]"
+_NAME = f"The board's name.  [env: JOBBOARD_NAME; default: {DEFAULT_NAME}]"
 
 
 @dataclass(frozen=True)
 class BoardOptions:
-    """Where to work, as the options and the environment have it. ``asked_for``: the board given by an option."""
+    """The board of a command, from its options and the environment, and the form of its results.
 
-    asked_for: str | None = None
+    given: the URI of ``--board``. json: the result is JSON.
+    """
+
+    given: str | None = None
     name: str | None = None
     json: bool = False
 
     @property
     def uri(self) -> str:
-        uri = self.asked_for or os.environ.get("JOBBOARD_URL")
+        uri = self.given or os.environ.get("JOBBOARD_URL")
         if not uri:
             raise click.UsageError(
                 "no board: give --board URI or set JOBBOARD_URL, for example to sqlite:///jobboard.db"
@@ -56,124 +64,114 @@ class BoardOptions:
     def board_name(self) -> str:
         return self.name or os.environ.get("JOBBOARD_NAME") or DEFAULT_NAME
 
+    def fetch(self, **options: Any) -> JobBoard:
+        """Return the board, not connected yet. An error in its URI is a wrong call."""
+        from jobboard.backends import fetch
+        from jobboard.exceptions import NotFound
 
-def worker_name() -> str:
-    """Return a name for this process among workers: its host, its pid and a random suffix.
+        try:
+            board: JobBoard = fetch(self.board_name, {"board": self.uri, **options})
+        except (NotFound, TypeError, ValueError) as error:
+            raise click.UsageError(without_secrets(str(error), self.uri)) from None
+        return board
 
-    Containers may have one host name, and in each the worker may be process 1.
-    """
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    @contextlib.contextmanager
+    def opened(self, *, create: bool = False, **options: Any) -> Iterator[JobBoard]:
+        """Give the connected board.
+
+        :param create: create the tables and the like that are missing. A command that only looks creates nothing, as
+            its URI may be mistyped.
+        """
+        board = self.fetch(**options if create else {"auto_setup": False, **options})
+        try:
+            board.connect()
+            yield board
+        finally:
+            board.close()
+
+    def tell(self, text: object, **result: Any) -> None:
+        """Print the result of a command: ``result`` with ``--json``, else ``text``."""
+        if self.json:
+            say_json(result)
+        else:
+            say(text)
+
+    def report(self, act: str, count: int, failed: int = 0, what: str = "job") -> int:
+        """Print how many things were acted on, and return the exit status."""
+        self.tell(f"{plural(count, what)} {act}.", **{act: count, "failed": failed})
+        return FAILED if failed else DONE
 
 
-_BOARD = "The board's backend.  [env: JOBBOARD_URL]"
-_NAME = f"The board's name.  [env: JOBBOARD_NAME; default: {DEFAULT_NAME}]"
+def plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def board_options(function: F, board: str | None = _BOARD, name: str | None = _NAME) -> F:
-    """Options of every command, taken before or after its name; the function gets them as its first argument.
+def command(
+    *examples: str,
+    group: click.Group | None = None,
+    name: str | None = None,
+    board: str | None = _BOARD,
+    board_name: str | None = _NAME,
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of a function, which gets its :class:`BoardOptions` as the first argument.
 
+    :param examples: command lines that end the help.
     :param board: the help of ``--board``; None hides the option of a command that has no use for it.
-    :param name: the same of ``--name``.
+    :param board_name: the same of ``--name``.
     """
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        taken = _with_board_options(function, board, board_name)
+        made = click.command if group is None else group.command
+        return made(name, epilog=example(*examples))(taken)
+
+    return make
+
+
+def group(*examples: str, kind: type[Group] | None = None, **attrs: Any) -> Callable[[Callable[[], None]], Group]:
+    """Make a group of commands, which has the name and the docstring of a function."""
+
+    def make(function: Callable[[], None]) -> Group:
+        @functools.wraps(function)
+        def enter(settings: BoardOptions) -> None:
+            click.get_current_context().obj = settings
+
+        return click.group(cls=kind or Group, epilog=example(*examples), **attrs)(_with_board_options(enter))
+
+    return make
+
+
+def _with_board_options(function: F, board: str | None = _BOARD, name: str | None = _NAME) -> F:
+    """Add the options of every command, which count before and after its name."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, board_uri: str | None, board_name: str | None, as_json: bool, **kwargs: Any) -> Any:
-        context = click.get_current_context()
         for option, given in (("--board", board_uri), ("--name", board_name)):
-            # As from a variable that is not set: to take another board instead may do harm.
+            # A shell variable was perhaps not set. Another board than the one that was meant could be harmed.
             if given == "":
                 raise click.UsageError(f"{option} is empty")
-        before = context.obj if isinstance(context.obj, BoardOptions) else BoardOptions()
-        settings = replace(
-            before,
-            asked_for=board_uri or before.asked_for,
-            name=board_name or before.name,
-            json=as_json or before.json,
-        )
+        before = click.get_current_context().obj or BoardOptions()
+        settings = BoardOptions(board_uri or before.given, board_name or before.name, as_json or before.json)
         return function(settings, *args, **kwargs)
 
+    own = wrapper.__dict__.pop("__click_params__", [])
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines."),
         click.option("--name", "board_name", metavar="NAME", help=name, hidden=name is None),
         click.option("--board", "board_uri", metavar="URI", help=board, hidden=board is None),
     ):
         option(wrapper)
+    wrapper.__dict__["__click_params__"] += own
     return wrapper  # type: ignore[return-value]
 
 
 def example(*lines: str) -> str:
-    """The end of a help text: commands to copy."""
+    """Return the end of a help text: commands to copy."""
     return "\b\nFor example:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def fetch_board(uri: str, name: str, **options: Any) -> JobBoard:
-    """A board that is not connected yet; what is wrong with its URI is a wrong call."""
-    from jobboard.backends import fetch
-    from jobboard.exceptions import NotFound
-
-    try:
-        board: JobBoard = fetch(name, {"board": uri, **options})
-    except (NotFound, TypeError, ValueError) as error:
-        raise click.UsageError(without_secrets(str(error), uri)) from None
-    return board
-
-
-@contextlib.contextmanager
-def opened(settings: BoardOptions, *, create: bool = False, **options: Any) -> Iterator[JobBoard]:
-    """:param create: make what is missing on the backend; not for who only looks, and may have mistyped the URI."""
-    if not create:
-        options["auto_setup"] = False
-    board = fetch_board(settings.uri, settings.board_name, **options)
-    try:
-        board.connect()
-        yield board
-    finally:
-        board.close()
-
-
-def find_job(board: JobBoard, uuid: str, *, to_act: bool = False) -> Job:
-    """The job with this uuid; of a small board, the only one whose uuid begins so.
-
-    :param to_act: also one whose details can't be read.
-    :raises NotFound: there is none.
-    :raises JobFailure: several begin so, or there are too many jobs to tell.
-    """
-    from jobboard.exceptions import JobFailure, NotFound
-
-    try:
-        return board._to_act_on(uuid) if to_act else board.get(uuid)
-    except NotFound:
-        if not re.fullmatch(rf"[0-9a-f-]{{{FEWEST},{UUID_LENGTH - 1}}}", uuid):
-            raise
-    found: dict[str, Job] = {}
-    for jobs in (board.iterjobs(ensure_fresh=True), board.trashed()):
-        for number, job in enumerate(jobs):
-            if number == AMONG:
-                raise JobFailure(f"the board has more than {AMONG} jobs: give the whole uuid instead of {uuid!r}")
-            if job.uuid.startswith(uuid):
-                found[job.uuid] = job
-    if not found:
-        raise NotFound(f"there is no job whose uuid begins with {uuid!r}")
-    if len(found) > 1:
-        listed = ", ".join(list(found)[:_LISTED]) + (" and others" if len(found) > _LISTED else "")
-        raise JobFailure(f"{uuid!r} is how the uuids of {len(found)} jobs begin: {listed}")
-    return found.popitem()[1]
-
-
-def wrong_call(error: Exception) -> click.UsageError:
-    """What a board says of its arguments, by the names that the options of the running command have for them."""
-    options = [each for each in click.get_current_context().command.params if isinstance(each, click.Option)]
-    names = "|".join(str(each.name) for each in options)
-    text = re.sub(rf"\b({names})=(?=[^\s,;.)])", lambda found: f"{_option(found[1])} ", str(error))
-    return click.UsageError(re.sub(rf"\b({names})=", lambda found: _option(found[1]), text))
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 class Group(click.Group):
-    """Commands; a mistyped one is met with the nearest that there is."""
+    """Commands. The error for a mistyped command names the nearest one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -185,41 +183,105 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def without_secrets(text: str, word: str | None) -> str:
-    """What a driver says about a failure may quote what it was given, and click what it does not understand.
+def find_job(board: JobBoard, word: str, *, to_act: bool = False) -> Job:
+    """Return the job with this uuid, or the only job with a uuid that begins so.
 
-    :param word: of the command line or the environment; perhaps a URI, and perhaps a mistyped one.
+    :param to_act: return a job with unreadable details as well.
+    :raises NotFound: there is none.
+    :raises JobFailure: several uuids begin so, or the board is too large to search.
     """
-    for secret in _secrets(word or ""):
-        # To blot out every "a" would make the text unreadable and still give the secret away.
-        if len(secret) >= _SECRET_LENGTH:
-            text = text.replace(secret, "***")
-    return text
+    from jobboard.exceptions import NotFound
+
+    try:
+        return _job(board, word, to_act)
+    except NotFound as error:
+        if not re.fullmatch(r"[0-9a-f][0-9a-f-]*", word) or len(word) >= UUID_LENGTH:
+            raise
+        if len(word) < SHORTEST:
+            raise NotFound(f"{error}; give its uuid, or the first {SHORTEST} characters at least") from None
+    return _job(board, _whole(board, word), to_act)
 
 
-def _secrets(word: str) -> list[str]:
-    """What may be a password in it, the longest first, as it stands there and as messages may have it."""
-    from urllib.parse import unquote
+def _job(board: JobBoard, uuid: str, to_act: bool) -> Job:
+    from jobboard.exceptions import ConnectionFailure, JobFailure
+    from jobboard.job import Job
 
-    before, at, _ = word.rpartition("@")
-    # Behind any of the colons, as there may be some in a password; a user who has none is no secret.
-    ends = (
-        [] if not at or re.fullmatch("[^:]*://[^:]*", before) else [each.end() for each in re.finditer(":/*", before)]
-    )
-    found = [before[end:] for end in ends]
-    found += re.findall(r"(?s)://([^/?#@]*:(?!\d+(?:[/?#,]|$)).*)", word)
-    for end in ("[^&]*", ".*"):
-        found += re.findall(rf"(?s)[?&]\w*(?:password|secret|token)\w*=({end})", word)
-    if found:
-        # Cut in pieces, one of these could hide another's beginning.
-        found.append(word)
-    forms = {form for each in found for text in (each, unquote(each)) for form in (text, repr(text)[1:-1])}
-    return sorted(forms, key=len, reverse=True)
+    try:
+        return board.get(uuid)
+    except JobFailure as error:
+        if isinstance(error, ConnectionFailure) or not to_act:
+            raise
+        [seen] = board.engine.read([uuid])
+        if seen.record is None:
+            raise
+        return Job(board, seen.record, seen.record.posting, seen.state)
 
 
-def one_line(text: str) -> str:
-    # Other separators than these are nobody's layout: they are shown.
-    return safe(re.sub("[ \t\r\n]+", " ", text).strip(" "))
+def _whole(board: JobBoard, start: str) -> str:
+    """Return the only uuid that begins so."""
+    from jobboard.exceptions import JobFailure, NotFound
+
+    found: dict[str, str] = {}
+    for number, (uuid, name) in enumerate(_all_jobs(board)):
+        if number == SEARCHED:
+            raise JobFailure(
+                f"{start!r} is too short for a board with more than {SEARCHED:,} jobs: give the whole uuid, as "
+                "'jobboard list --json' prints it"
+            )
+        if uuid.startswith(start):
+            found[uuid] = name
+    if not found:
+        raise NotFound(f"no job has a uuid that begins with {start!r}: it may be gone, or on another board (--name)")
+    if len(found) > 1:
+        listed = ", ".join(f"{uuid} ({name!r})" for uuid, name in list(found.items())[:_LISTED])
+        more = " and others" if len(found) > _LISTED else ""
+        raise JobFailure(f"{start!r} begins the uuids of {len(found)} jobs, give more of one: {listed}{more}")
+    return next(iter(found))
+
+
+def _all_jobs(board: JobBoard) -> Iterator[tuple[str, str]]:
+    """Yield the uuid and the name of each job on the board, in the trash, and among the outcomes."""
+    from jobboard.primitives import PAGE
+
+    after: Any = None
+    while page := [seen.record for seen in board.engine.page(after, PAGE, None, None) if seen.record is not None]:
+        yield from ((record.uuid, record.name) for record in page)
+        after = page[-1]
+    after = None
+    while trashed := board.engine.trash_page(after, PAGE):
+        yield from ((record.uuid, record.name) for record in trashed)
+        after = trashed[-1]
+    yield from ((outcome.uuid, outcome.name) for outcome in board.outcomes())
+
+
+def wrong_call(error: Exception) -> click.UsageError:
+    """Return a board's error about its arguments, in the words of the options of the running command."""
+    options = [each for each in click.get_current_context().command.params if isinstance(each, click.Option)]
+    names = "|".join(str(each.name) for each in options)
+    text = re.sub(rf"\b({names})=(?=[^\s,;.)])", lambda found: f"{_option(found[1])} ", str(error))
+    return click.UsageError(re.sub(rf"\b({names})=", lambda found: _option(found[1]), text))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def worker_name() -> str:
+    """Return a name for this process among workers: its host, its pid and a random suffix.
+
+    Containers may have one host name, and in each the worker may be process 1.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Word(click.Choice):  # type: ignore[type-arg]  # not before click 8.2
+    """One of some words in capitals, which may be typed in small letters."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(str(value).upper(), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        return super().shell_complete(ctx, param, incomplete.upper())
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
@@ -241,7 +303,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not before click 8
 
 
 def age(value: str) -> float:
-    """``90``, ``90s``, ``15m``, ``12h`` or ``7d`` in seconds."""
+    """Return the seconds of ``90``, ``90s``, ``15m``, ``12h`` or ``7d``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value.strip())
     if not found:
         raise click.BadParameter(f"{value!r} is not a time: write 90s, 15m, 12h or 7d")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
@@ -18,6 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,15 +26,16 @@ import click
 
 from jobboard import conf, logs
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, fetch_board
-from jobboard.cli.output import bars, say, say_json, table, warn
+from jobboard.cli.common import DONE, FAILED, BoardOptions, command
+from jobboard.cli.output import bars, say, say_json, warn
+from jobboard.cli.tables import Column, say_lines, table
 from jobboard.conductor import Conductor
 from jobboard.job import Job, Posting
 
 CLAIM_TTL = 2
 WORKERS = 4
 SLOTS = 32
-FIRST = 20  # so many jobs does the worker that is to be killed, where there are plenty, before it hangs
+FIRST = 20  # the number of jobs, of plenty, that the worker to be killed does before it hangs
 PROBLEMS = 20
 
 NEXT = ("jobboard --board sqlite:///jobs.db post hello", "jobboard --board sqlite:///jobs.db list")
@@ -43,21 +44,29 @@ NEXT = ("jobboard --board sqlite:///jobs.db post hello", "jobboard --board sqlit
 GENERATED = frozenset({"__pycache__", "node_modules"})
 """The names of folders that tools write and nobody tracks."""
 
+_REPORT: list[Column[tuple[str, Any]]] = [
+    Column(None, itemgetter(0), ""),
+    Column(None, itemgetter(1), "jobs", number=True),
+]
+
 MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
 """Files that mark a folder as a cache, or as a virtual environment."""
 
 
-@click.command(
-    epilog=example("jobboard demo", "jobboard demo ~/Pictures", "jobboard demo --board postgresql://app@localhost/test")
+@command(
+    "jobboard demo",
+    "jobboard demo ~/Pictures",
+    "jobboard demo --board postgresql://app@localhost/test",
+    board="A backend to use.  [default: an SQLite file that is removed]",
+    board_name=None,
 )
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path))
-@functools.partial(board_options, board="A backend to use.  [default: an SQLite file that is removed]", name=None)
 def demo(settings: BoardOptions, path: Path) -> int:
-    """Compute the SHA-256 of the files below PATH, and kill a worker on the way.
+    """Hash files by jobs, kill a worker, and lose nothing.
 
-    One job is posted for each file, 4 worker processes share them, and one of the workers is killed while it holds
-    jobs. In the end every digest is checked. PATH is the current folder unless given. Files that git ignores are left
-    out; without git, so are hidden folders, caches and virtual environments.
+    One job is posted for each file below PATH, 4 worker processes compute its SHA-256, and one of them is killed while
+    it holds jobs. In the end every digest is checked. PATH is the current folder unless given. Files that git ignores
+    are left out; without git, so are hidden folders, caches and virtual environments.
 
     The board is an SQLite file in a temporary folder; --board takes any other, on which the demo uses a board of its
     own. The exit status is 1 if anything was lost or wrong.
@@ -67,29 +76,28 @@ def demo(settings: BoardOptions, path: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="jobboard-demo-") as made:
         folder, root = Path(made).resolve(), path.resolve()
         results = folder / "results.jsonl"
-        uri = settings.asked_for or f"sqlite:///{quote(str(folder))}/board.db"
-        if "claim_ttl=" not in uri:  # so short that nobody waits long for the jobs of the worker that is killed
+        uri = settings.given or f"sqlite:///{quote(str(folder))}/board.db"
+        if "claim_ttl=" not in uri:  # so short that the jobs of the killed worker come back soon
             uri += f"{'' if '://' in uri else '://'}{'&' if '?' in uri else '?'}claim_ttl={CLAIM_TTL}"
-        board = fetch_board(uri, f"demo-{uuid.uuid4()}")
+        name = f"demo-{uuid.uuid4()}"
+        board = BoardOptions(uri, name).fetch()
         if conf.target(uri).scheme == "memory":
             raise click.UsageError("the demo's workers are processes, and a board in memory can't be shared by them")
-        board.connect()
-        try:
+        with contextlib.closing(board):
+            board.connect()
             if not settings.json:
                 say(f"On {board}")
             began = time.monotonic()
             names, skipped = find(root, folder)
             with bars() as progress:
                 read = names if progress is None else progress.track(names, description="reading")
-                files = {name: digest(root / name) for name in read}
+                files = {each: digest(root / each) for each in read}
             # In hex, as not every file's name is text, and details are.
             paths = (os.fsencode(name).hex() for name in files)
             jobs = board.post_many(Posting("sha256", details={"path": each}, max_attempts=10) for each in paths)
             with _telling(len(files)) as tell:
                 killed = _work(board, uri, root, results, len(files), tell) if files else None
             report = _judge(board, root, files, [job.uuid for job in jobs], results)
-        finally:
-            board.close()
     report |= {"seconds": round(time.monotonic() - began, 1), "skipped": skipped, "killed": killed}
     if settings.json:
         say_json(report)
@@ -99,8 +107,12 @@ def demo(settings: BoardOptions, path: Path) -> int:
 
 
 def find(root: Path, but: Path) -> tuple[list[str], dict[str, int]]:
-    """Return the files below ``root`` that git tracks or would track, or without git those that people have made; and
-    how many others were passed over, by the reason. The folder ``but`` is left out."""
+    """Return the files below ``root``, and the number of those that were passed over, by the reason.
+
+    They are those that git tracks or would track, or without git those that people have made.
+
+    :param but: a folder that is left out.
+    """
     files: list[str] = []
     skipped: Counter[str] = Counter()
     for name in _tracked(root, but) or _walked(root, but, skipped):
@@ -159,7 +171,7 @@ def _is_generated(folder: Path) -> bool:
 
 
 def digest(path: Path) -> str:
-    """Its SHA-256, or why there is none."""
+    """Return the SHA-256 of a file, or the reason why there is none."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -168,10 +180,12 @@ def digest(path: Path) -> str:
 
 
 def work(uri: str, board: str, who: str, root: Path, results: Path, first: int) -> None:
-    """A worker's process. Each result is kept *before* the job is consumed: a worker that dies in between leaves a
-    result behind and the job on the board. Somebody does it again, and nobody misses anything.
+    """Run a worker's process.
 
-    :param first: after how many jobs it hangs, so that it is killed in the middle of its work.
+    Each result is written *before* the job is consumed. A worker that dies in between leaves the result, and the job on
+    the board: another worker does the job again, and nothing is missing.
+
+    :param first: the number of jobs after which the worker hangs, to be killed in the middle of its work.
     """
     begun = itertools.count()
 
@@ -191,12 +205,12 @@ def work(uri: str, board: str, who: str, root: Path, results: Path, first: int) 
     # The report counts the jobs of the killed worker: a warning for each of them would hide it.
     logging.getLogger(logs.__name__).setLevel(logging.ERROR)
     threading.Thread(target=follow, daemon=True).start()
-    Conductor(who, fetch_board(uri, board), {"sha256": sha256}, max_simultaneous_jobs=SLOTS).run()
+    Conductor(who, BoardOptions(uri, board).fetch(), {"sha256": sha256}, max_simultaneous_jobs=SLOTS).run()
 
 
 @contextlib.contextmanager
 def _telling(total: int) -> Iterator[Callable[[int], object]]:
-    """Give what shows how many jobs are done: a bar on a terminal, a line for each tenth elsewhere."""
+    """Give a callback for the number of finished jobs: a bar on a terminal, a line for each tenth elsewhere."""
     tenths: set[int] = set()
 
     def say_tenth(done: int) -> None:
@@ -213,9 +227,9 @@ def _telling(total: int) -> Iterator[Callable[[int], object]]:
 
 
 def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int, tell: Callable[[int], object]) -> str:
-    """Have the jobs done; says who was killed, and what it held.
+    """Run the workers until all jobs are done, and return who was killed with how many jobs.
 
-    :param tell: called with how many are done.
+    :param tell: called with the number of finished jobs.
     """
     victim, *others = (f"worker {number}" for number in range(1, WORKERS + 1))
     workers = {}
@@ -245,7 +259,7 @@ def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int, tell
         until(lambda done: done >= first and held())
         for name in others:
             start(name)
-        # All but what the victim may hold: more than that can't be done while it lives.
+        # The victim may hold the rest, which can't be done while it lives.
         until(lambda done: done >= min(total // 3, total - SLOTS))
         killed = f"{victim} (process {workers[victim].pid}) while it held {held()} jobs"
         workers.pop(victim).kill()
@@ -291,10 +305,10 @@ def _show(report: dict[str, Any], path: Path) -> None:
         say(f"There is no file to work on below {path}: nothing to do, and nobody to kill.")
     names = {"run_again": "run again after the kill", "changed": "changed meanwhile, not judged"}
     kinds = ("posted", "consumed", "run_again", "lost", "wrong", "changed", "seconds")
-    table(("", "jobs"), [(names.get(kind, kind), report[kind]) for kind in kinds], numbers=["jobs"])
+    table(_REPORT, [(names.get(kind, kind), report[kind]) for kind in kinds])
     for problem in report["problems"][:PROBLEMS]:
         warn(problem)
-    say(_lesson(report))
+    say_lines(_lesson(report))
 
 
 def _lesson(report: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The root of the commands, and how each of them ends."""
+"""The root of the commands, and the end of each of them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ from pathlib import Path
 import click
 
 from jobboard.cli import INTERRUPTED
-from jobboard.cli.common import (
-    DONE,
-    FAILED,
-    UNREACHABLE,
-    USAGE,
-    BoardOptions,
-    Group,
-    board_options,
-    example,
-    one_line,
-    without_secrets,
-)
+from jobboard.cli.common import DONE, FAILED, UNREACHABLE, USAGE, Group, group
+from jobboard.cli.output import one_line
+from jobboard.cli.redaction import without_secrets
 
 LOG = logging.getLogger(__name__)
 
@@ -31,33 +22,33 @@ LOG = logging.getLogger(__name__)
 _NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 COMMANDS = {
-    "setup": "setting_up:setup",
-    "post": "posting:post",
-    "list": "looking:list_jobs",
-    "show": "looking:show",
-    "stats": "looking:stats",
-    "entities": "looking:entities",
-    "doctor": "doctoring:doctor",
-    "top": "topping:top",
-    "watch": "watching:watch",
-    "work": "working:work",
-    "pause": "ruling:pause",
-    "resume": "ruling:resume",
-    "limit": "limiting:limit",
-    "release": "acting:release",
-    "cancel": "acting:cancel",
-    "trash": "trashing:trash",
-    "schedule": "scheduling:schedule",
+    "setup": "setup:setup",
+    "post": "post:post",
+    "list": "list:list_jobs",
+    "show": "show:show",
+    "stats": "stats:stats",
+    "entities": "entities:entities",
+    "doctor": "doctor:doctor",
+    "top": "top:top",
+    "watch": "watch:watch",
+    "work": "work:work",
+    "pause": "pause:pause",
+    "resume": "pause:resume",
+    "limit": "limit:limit",
+    "release": "release:release",
+    "cancel": "release:cancel",
+    "trash": "trash:trash",
+    "schedule": "schedule:schedule",
     "done": "done:done",
-    "move": "moving:move",
-    "loop": "loops:loop",
+    "move": "move:move",
+    "loop": "loop:loop",
     "demo": "demo:demo",
-    "completion": "completing:completion",
+    "completion": "completion:completion",
 }
 
 
-class LazyGroup(Group):
-    """Imports a command when it is called, so that none pays for what only another needs."""
+class Root(Group):
+    """All commands. A command's module is imported when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -78,31 +69,29 @@ class LazyGroup(Group):
             return _unread()
 
 
-@click.group(
-    cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=example(
-        "jobboard demo",
-        "jobboard --board sqlite:///jobs.db post resize --details '{\"width\": 300}'",
-        "jobboard --board sqlite:///jobs.db work handlers:resize",
-    ),
-)
 @click.version_option(package_name="jobboard")
-@board_options
-@click.pass_context
-def root(context: click.Context, settings: BoardOptions) -> None:
+def jobboard() -> None:
     """Post jobs, claim them, work, consume them.
 
     The exit status is 0 when it is done, 1 when it failed, 2 when the command was wrong, and 3 when the backend can't
     be reached.
     """
-    context.obj = settings
+
+
+root = group(
+    "jobboard demo",
+    "jobboard --board sqlite:///jobs.db post resize --details '{\"width\": 300}'",
+    "jobboard --board sqlite:///jobs.db work handlers:resize",
+    kind=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)(jobboard)
 
 
 def run(args: Sequence[str] | None = None) -> int:
+    """Run a command line, and return its exit status."""
     words = list(sys.argv[1:] if args is None else args)
     _make_streams_safe()
-    # What a driver says while it connects is said once more by the error; with -v it is shown.
+    # The error repeats what a driver logs while it connects; with -v the driver's own lines are shown.
     logging.getLogger("jobboard.drivers").setLevel(logging.CRITICAL)
     try:
         status = root.main(args=words, prog_name="jobboard", standalone_mode=False)
@@ -131,18 +120,18 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _make_streams_safe() -> None:
-    """A closed one loses what is written; what its encoding does not have is escaped."""
+    """Discard what is written to closed streams, and escape the characters that an encoding does not have."""
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:
-            # In this order, the number that is free goes to the right one, and not to a database.
+            # In this order each stream gets its own free number, which a database's file would get otherwise.
             setattr(sys, name, Path(os.devnull).open("w" if number else "r"))  # noqa: SIM115
         elif number and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _unread() -> int:
-    """Whoever read the output has seen enough."""
+    """End quietly: the reader of the output has closed the pipe."""
     # Python flushes at exit, and would complain again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return DONE

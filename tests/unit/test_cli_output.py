@@ -2,12 +2,15 @@
 
 import logging
 import sys
+from operator import itemgetter
 
 import click
 import pytest
 
-from jobboard.cli.common import age, one_line, without_secrets
-from jobboard.cli.output import SafeFormatter, as_table, last_line, safe
+from jobboard.cli.common import age
+from jobboard.cli.output import SafeFormatter, last_line, one_line, safe
+from jobboard.cli.redaction import without_secrets
+from jobboard.cli.tables import Column, drawn, made
 
 
 @pytest.mark.parametrize(
@@ -84,4 +87,5 @@ def test_what_is_no_age(text: str) -> None:
 
 def test_a_table_cuts_nothing() -> None:
     row = ["n" * 500, "g" * 255, "o" * 255, "e" * 200]
-    assert as_table(("name", "group", "owner", "error"), [row]).splitlines()[1].split() == row
+    columns: list[Column[list[str]]] = [Column(None, itemgetter(at), title) for at, title in enumerate("abcd")]
+    assert drawn(made(columns, [row], None), width=None).splitlines()[1].split() == row

@@ -1,4 +1,4 @@
-"""``jobboard completion``, and what a shell is offered as the values of options."""
+"""``jobboard completion``, and the values of options that a shell offers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import DONE, BoardOptions, example, opened
+from jobboard.cli.common import BoardOptions, example
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# A shell puts it on the command line without a thought, and who presses Enter runs it: nothing that a shell acts on.
+# A shell puts a name on the command line, and Enter runs the line: no name holds a character that a shell acts on.
 _PLAIN = re.compile(r"[\w.,@%+/-]+")
 
 SHELLS = ("bash", "zsh", "fish")
@@ -28,23 +28,17 @@ SHELLS = ("bash", "zsh", "fish")
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
-def completion(context: click.Context, shell: str) -> int:
-    """Print a script that teaches a shell to complete commands, options, states, events and the names of jobs.
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script that teaches a shell to complete words.
 
-    For the names of jobs, the board of JOBBOARD_URL or --board is asked for its first jobs and its conductors.
+    It completes commands, options, states, events and the names of jobs. For these names, the board of JOBBOARD_URL or
+    --board is asked for its first jobs and its conductors.
     """
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)
     assert made is not None
     click.echo(made(context.find_root().command, {}, "jobboard", "_JOBBOARD_COMPLETE").source())
-    return DONE
-
-
-def states_on_board(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
-    from jobboard.states import LIVE
-
-    return [str(state) for state in sorted(LIVE) if state.startswith(begun.upper())]
 
 
 def priorities(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
@@ -53,22 +47,16 @@ def priorities(context: click.Context, parameter: click.Parameter, begun: str) -
     return [name for name in JobPriority.__members__ if name.startswith(begun.upper())]
 
 
-def event_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
-    from jobboard.notifier import REMOTE
-
-    return [event for event in sorted(REMOTE) if event.startswith(begun.upper())]
-
-
 def job_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem | str]:
-    """Of the first page of jobs, and of what the conductors run: two requests, whatever there is on the board."""
-    from jobboard.board import PAGE
+    """Return names from the first page of jobs, and those that conductors handle: two requests on any board."""
+    from jobboard.primitives import PAGE
 
     found: set[str] = set()
-    # Whatever is wrong, a shell can't show it to who has pressed a key.
-    with contextlib.suppress(Exception), opened(_settings(context), retry_for=0) as board:
+    # A shell can't show an error while a user types.
+    with contextlib.suppress(Exception), _settings(context).opened(retry_for=0) as board:
         for entity in board.entities("conductor"):
             found.update(map(str, entity.metadata.get("names") or ()))
-        page = board.door.page(None, PAGE, None, None)
+        page = board.engine.page(None, PAGE, None, None)
         found.update(seen.record.name for seen in page if seen.record is not None)
     return sorted(name for name in found if name.startswith(begun) and _PLAIN.fullmatch(name))
 
@@ -84,7 +72,7 @@ names_option = click.option(
 
 
 def _settings(context: click.Context) -> BoardOptions:
-    """What was typed so far: the functions of commands are not called for a completion."""
+    """Return the settings of an unfinished command line, for which no function of a command is called."""
     given: dict[str, str] = {}
     at: click.Context | None = context
     while at is not None:
@@ -92,4 +80,4 @@ def _settings(context: click.Context) -> BoardOptions:
             if at.params.get(name):
                 given.setdefault(name, at.params[name])
         at = at.parent
-    return BoardOptions(asked_for=given.get("board_uri"), name=given.get("board_name"))
+    return BoardOptions(given.get("board_uri"), given.get("board_name"))

@@ -1,25 +1,22 @@
-"""``jobboard doctor``: what is odd about a board."""
+"""``jobboard doctor``: defects of a board."""
 
 from __future__ import annotations
 
-import click
-
-from jobboard.cli.common import DONE, FAILED, BoardOptions, board_options, example, opened
-from jobboard.cli.naming import warn_of_empty
+from jobboard.cli.common import DONE, FAILED, BoardOptions, command
 from jobboard.cli.output import safe, say, say_json
+from jobboard.cli.summary import warn_of_empty
 
 
-@click.command(epilog=example("jobboard doctor", "jobboard doctor --json | jq -r .place"))
-@board_options
+@command("jobboard doctor", "jobboard doctor --json | jq -r .place")
 def doctor(settings: BoardOptions) -> int:
-    """Check the board, and say what is odd about it and what to do.
+    """Check the board, and say what is odd and what to do.
 
     It looks for entries that are damaged or have lost their counterpart, for postings that can't be read, for settings
     of the server that may lose jobs, and for a clock that is wrong. It reads all of the board, and changes no job. The
     exit status is 0 when nothing is odd, and 1 when something is.
     """
     found = 0
-    with opened(settings) as board:
+    with settings.opened() as board:
         warn_of_empty(board)
         for odd in board.examine():
             found += 1

@@ -16,31 +16,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, Duration, board_options, example, fetch_board, worker_name
-from jobboard.cli.naming import refuse_read_only, warn_of_empty
-from jobboard.cli.output import log_to_stderr, say, say_json
+from jobboard.cli.common import BoardOptions, Duration, command, worker_name
+from jobboard.cli.output import log_to_stderr
+from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
 from jobboard.outcomes import ATTEMPTS, USUAL, OneFailure, RetryPolicy
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
-    from jobboard.conductor import Conductor
 
 LOG = logging.getLogger(__name__)
 
 SECONDS: Any = {"type": Duration(positive=True), "metavar": "DURATION"}
 NAMED = 10
-"""How many names of jobs are shown at the start."""
+"""The number of job names that the first line shows."""
 
 
-@click.command(
-    epilog=example(
-        "jobboard work handlers:resize",
-        "jobboard work app.jobs:HANDLERS --jobs 16",
-        "jobboard work app.jobs:HANDLERS --processes --job-timeout 10m --drain-timeout 25s",
-        "jobboard work app.jobs:HANDLERS --max-attempts 5 --retry-cap 1h",
-        "jobboard work app.jobs:HANDLERS --metrics-port 9100 --log-format json",
-    )
+@command(
+    "jobboard work handlers:resize",
+    "jobboard work app.jobs:HANDLERS --jobs 16",
+    "jobboard work app.jobs:HANDLERS --processes --job-timeout 10m --drain-timeout 25s",
+    "jobboard work app.jobs:HANDLERS --max-attempts 5 --retry-cap 1h",
+    "jobboard work app.jobs:HANDLERS --metrics-port 9100 --log-format json",
 )
 @click.argument("handlers", metavar="MODULE:NAME")
 @click.option("--jobs", default=8, show_default=True, type=click.IntRange(min=1), help="How many jobs at once.")
@@ -53,7 +50,7 @@ NAMED = 10
     help="Trash a job after so many attempts, those of dead workers included, or after its own limit if that is lower. "
     f"0 sets no limit.  [default: {int(ATTEMPTS)}, for jobs posted without a limit]",
 )
-# For a framework whose tasks end with their first failure; --max-attempts takes its place.
+# For a framework with tasks that end with their first failure; --max-attempts takes its place.
 @click.option("--one-failure", is_flag=True, hidden=True)
 @click.option(
     "--max-retries",
@@ -71,7 +68,6 @@ NAMED = 10
 @click.option("--schedules/--no-schedules", default=True, help="Also post what schedules say.  [default: yes]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
-@board_options
 def work(
     settings: BoardOptions,
     handlers: str,
@@ -92,15 +88,16 @@ def work(
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C, then finish what was begun; the second Ctrl-C ends it at once.
+    """Work on jobs until SIGTERM or Ctrl-C.
 
-    MODULE:NAME is a callable, called with every job, or a mapping of job names to callables; the current folder is
-    searched for the module first. A callable that returns has done its job; one that raises will be called again later.
-    A backend that can't be reached is waited for.
+    Jobs that were begun are finished first; the second Ctrl-C ends the command at once. MODULE:NAME is a callable,
+    called with every job, or a mapping of job names to callables; the current folder is searched for the module first.
+    A callable that returns has done its job; one that raises will be called again later. A backend that can't be
+    reached is waited for.
     """
     from jobboard.conductor import Conductor
 
-    board = fetch_board(settings.uri, settings.board_name)
+    board = settings.fetch()
     refuse_read_only(board)
     found = load(handlers)
     if isinstance(found, Mapping) and not found:
@@ -125,32 +122,23 @@ def work(
         raise click.UsageError(f"{handlers}: {error}") from None
     log_to_stderr(logging.INFO if verbose else logging.WARNING, as_json=log_format == "json")
     logging.getLogger("jobboard.drivers").setLevel(logging.INFO if verbose else logging.CRITICAL)
-    # What it works on, and how it ends, is said without -v, too.
+    # The first line and the last ones are logged without -v, too.
     for name in (__name__, "jobboard.conductor.signals"):
         logging.getLogger(name).setLevel(logging.INFO)
     if verbose:
         conductor.notifier.register(conductor.notifier.ANY, _line_for_each())
     with contextlib.ExitStack() as stack:
-        LOG.info(
-            "%s works on the board %r at %s: %s; %d at once, in %s",
-            who,
-            board.name,
-            board._shown,
-            _names(found),
-            jobs,
-            kind,
-        )
+        LOG.info("%s works on the %s: %s; %d at once, in %s", who, board, _names(found), jobs, kind)
         if metrics_port is not None:
-            LOG.info("metrics are at %s", stack.enter_context(_metrics(conductor, metrics_port, metrics_host)))
+            from jobboard.contrib.prometheus import serving
+
+            LOG.info("metrics are at %s", stack.enter_context(serving(conductor, metrics_port, metrics_host)))
         stack.callback(board.close)
         connect_patiently(board)
         warn_of_empty(board)
         conductor.run(max_jobs)
     tally = dataclasses.asdict(conductor.tally)
-    if settings.json:
-        say_json(tally)
-    else:
-        say(", ".join(f"{what} {count}" for what, count in tally.items()))
+    settings.tell(", ".join(f"{what} {count}" for what, count in tally.items()), **tally)
 
 
 def _names(handlers: Any) -> str:
@@ -161,14 +149,8 @@ def _names(handlers: Any) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _metrics(conductor: Conductor, port: int, host: str) -> contextlib.AbstractContextManager[str]:
-    from jobboard.contrib.prometheus import serving
-
-    return serving(conductor, port, host)
-
-
 def connect_patiently(board: JobBoard) -> None:
-    """Wait for a backend that is away, as it is done later on; one that lets nobody in is not waited for."""
+    """Wait for a backend that is away, as a conductor does. A backend that refuses is not waited for."""
     from jobboard.retry import outage_pause
 
     failures = 0
@@ -185,7 +167,7 @@ def connect_patiently(board: JobBoard) -> None:
 
 
 def _line_for_each() -> Callable[[str, dict[str, Any]], None]:
-    """Logs each job that is done; of the others the conductor tells by itself."""
+    """Return a listener that logs each consumed job. The conductor itself logs the others."""
     from jobboard.conductor import events
 
     seconds: dict[str, float] = {}
@@ -203,7 +185,7 @@ def _line_for_each() -> Callable[[str, dict[str, Any]], None]:
 
 
 def load(spec: str) -> Mapping[str, Any] | Any:
-    """What MODULE:NAME means."""
+    """Return the object that MODULE:NAME names."""
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name):
         raise click.UsageError(f"{spec!r} is not of the form MODULE:NAME")
@@ -221,7 +203,7 @@ def load(spec: str) -> Mapping[str, Any] | Any:
 
 
 def _what_and_where(error: BaseException) -> str:
-    """An error in the user's own module in one line, with where it was raised if that is in a file of theirs."""
+    """Return an error in the user's own module in one line, with the place in their file that raised it."""
     what = f"{type(error).__name__}: {error}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_plumbing(each.filename)]
     return f"{what} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else what

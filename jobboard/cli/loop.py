@@ -1,4 +1,4 @@
-"""``jobboard loop``."""
+"""``jobboard loop``: tables of task loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobboard.cli.common import Group, example
 
 @click.group(cls=Group, epilog=example("jobboard loop create-table user_loop | mysql -D prod"))
 def loop() -> None:
-    """Task loops: recurring work over ids that you have already."""
+    """Make tables for task loops: recurring work over ids."""
 
 
 @loop.command(
@@ -30,7 +30,7 @@ def loop() -> None:
     help="Whose SQL.",
 )
 def create_table(tables: tuple[str, ...], id_type: str, engine: str, dialect: str) -> None:
-    """Print the SQL that creates the tables of task loops."""
+    """Print the SQL that creates tables of task loops."""
     from jobboard.taskloop import sql_for_create
 
     try:

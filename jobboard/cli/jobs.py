@@ -1,0 +1,99 @@
+"""The fields of jobs, in tables and in JSON."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jobboard.cli.output import last_line, safe, say, span, time_of
+from jobboard.cli.tables import Column, as_dict, uuid_column
+
+if TYPE_CHECKING:
+    from jobboard.job import Job
+
+T = TypeVar("T")
+
+WIDE = 90
+"""The width of a terminal that has room for more columns."""
+
+
+def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
+    """Return a column of times, which a table shows as seconds before ``now``."""
+    return Column(key, when, title, lambda row: span(now - when(row).timestamp()), number=True, least=least)
+
+
+def job_columns(now: float = 0.0) -> list[Column[Job]]:
+    """Return the fields of a job on the board.
+
+    :param now: the server's time in seconds. Tables count ages from it.
+    """
+
+    def due(job: Job) -> str | None:
+        return None if job.due is None else span(job.due.timestamp() - now)
+
+    return [
+        uuid_column(lambda job: job.uuid),
+        Column("name", lambda job: job.name, "name"),
+        Column("state", lambda job: str(job.seen_state), "state", whole=True),
+        Column("due", lambda job: job.due, "due in", due, number=True),
+        Column("priority", lambda job: job.priority, "priority", lambda job: _priority(job.priority), whole=True),
+        Column("group", lambda job: job.group, "group", least=WIDE),
+        age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
+        Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
+        Column("owner", lambda job: job.owner, "owner"),
+        Column("error", lambda job: job.error, "last error", lambda job: last_line(job.error)),
+        Column("token", lambda job: job.token if job.owner is not None else None),
+        Column("retries", lambda job: job.retries),
+        Column("max_attempts", lambda job: job.max_attempts),
+        Column("key", lambda job: job.key),
+        Column("last_modified", lambda job: job.last_modified),
+        Column("errors", _errors),
+    ]
+
+
+def _priority(priority: int) -> str | None:
+    """Return the name of a priority or its number; None for that of most jobs."""
+    from jobboard.priorities import JobPriority
+
+    return str(JobPriority.convert(priority)) if priority else None
+
+
+def _errors(job: Job) -> list[dict[str, Any]]:
+    return [{"when": each.when, "who": each.who, "attempt": each.attempt, "text": each.text} for each in job.errors]
+
+
+PRIVATE: list[Column[Job]] = [
+    Column("book", lambda job: {"name": job.book_name, "uuid": job.book_uuid} if job.book_uuid else None),
+    Column("context", lambda job: job.context),
+    Column("details", lambda job: job.details),
+]
+"""Fields that may be private: only a command about one job shows them."""
+
+
+def job_dict(job: Job) -> dict[str, Any]:
+    """Return a job with its private fields."""
+    return as_dict([*job_columns(), *PRIVATE], job)
+
+
+def say_job(shown: dict[str, Any]) -> None:
+    """Print a job, or an outcome, as lines of text."""
+    from jobboard.priorities import JobPriority
+
+    _, errors = shown.pop("error"), shown.pop("errors")
+    private = {name: shown.pop(name) for name in ("context", "details", "result") if name in shown}
+    if not private["context"]:
+        del private["context"]
+    if workers := shown.pop("workers", None):
+        shown["workers"] = ", ".join(workers)
+    shown["priority"] = JobPriority.convert(shown["priority"])
+    for name, value in shown.items():
+        if value is not None:
+            text = f"{time_of(value)} UTC" if isinstance(value, datetime.datetime) else safe(value)
+            say(f"{name.replace('_', ' ')}: {text}")
+    for name, value in private.items():
+        say(f"{name}: " + json.dumps(value, ensure_ascii=False, indent=2))
+    for error in errors:
+        by = f" by {safe(error['who'])}" if error["who"] is not None else ""
+        say(f"error {time_of(error['when'])}, attempt {error['attempt']}{by}:\n{error['text']}")

@@ -1,0 +1,106 @@
+"""``jobboard limit``: how many jobs of a name or group are claimed at once, or within a time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from jobboard.cli.common import BoardOptions, age, command, group, wrong_call
+from jobboard.cli.completion import job_names
+from jobboard.cli.summary import limit_text, named, rate_text, refuse_memory
+from jobboard.cli.tables import Column, show
+from jobboard.exceptions import NotFound
+
+if TYPE_CHECKING:
+    from jobboard.primitives import Limit
+
+_per = click.Choice(["name", "group"])
+_name = click.argument("name", shell_complete=job_names)
+_LIMIT: list[Column[Limit]] = [
+    Column("name", lambda limit: limit.name, "name"),
+    Column("per", lambda limit: limit.per, "per", whole=True),
+    Column("concurrency", lambda limit: limit.concurrency, "at once", number=True),
+    Column("rate", lambda limit: limit.rate, "rate", lambda limit: limit.rate and rate_text(limit.rate), whole=True),
+]
+
+
+@group(
+    "jobboard limit set resize --concurrency 4 --per group",
+    "jobboard limit set mail --rate 100/60s",
+    "jobboard limit list",
+)
+def limit() -> None:
+    """Limit claims: how many at once, or within a time.
+
+    All processes together obey a limit. A job that has to wait is passed over, and the rest keeps its order.
+    """
+
+
+@command("jobboard limit list", "jobboard limit list --json", group=limit, name="list")
+def list_limits(settings: BoardOptions) -> None:
+    """List the limits."""
+    with settings.opened() as board:
+        found, name = board.limits(), named(board)
+    nothing = f"There are no limits on {name}."
+    show(settings, found, _LIMIT, title=f"limits of {name}", nothing=lambda: nothing, every=True)
+
+
+class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
+    name = "rate"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
+        number, slash, seconds = value.partition("/")
+        if not (slash and number.isdecimal()):
+            self.fail(f"{value!r} is not a rate: write 100/60s for 100 claims within 60 seconds", param, ctx)
+        return int(number), age(seconds)
+
+
+@command(
+    "jobboard limit set resize --concurrency 4 --per group",
+    "jobboard limit set mail --rate 100/60s",
+    group=limit,
+    name="set",
+)
+@_name
+@click.option("--concurrency", type=int, metavar="N", help="How many may be claimed at once.")
+@click.option("--rate", type=_RateType(), metavar="N/DURATION", help="How many claims may begin within which time.")
+@click.option(
+    "--per", type=_per, default="name", show_default=True, help="All jobs of the name, or each group of them."
+)
+def set_limit(
+    settings: BoardOptions, name: str, concurrency: int | None, rate: tuple[int, float] | None, per: str
+) -> None:
+    """Limit the claims of jobs called NAME.
+
+    An earlier limit of the same NAME and --per is replaced. Claims that already exist go on. On SQL they count;
+    elsewhere those from before the first limit may not.
+    """
+    if concurrency is None and rate is None:
+        raise click.UsageError("give --concurrency or --rate; 'jobboard limit remove' takes a limit away")
+    refuse_memory(settings.uri)
+    with settings.opened(create=True) as board:
+        try:
+            made = board.set_limit(name, concurrency=concurrency, rate=rate, per=per)
+        except (TypeError, ValueError) as error:
+            raise wrong_call(error) from None
+    settings.tell(limit_text(made), **asdict(made))
+
+
+@command("jobboard limit remove resize", "jobboard limit remove resize --per group", group=limit)
+@_name
+@click.option("--per", type=_per, help="Only this one.  [default: both]")
+def remove(settings: BoardOptions, name: str, per: str | None) -> None:
+    """Take the limits of NAME away."""
+    only = f" per {per}" if per else ""
+    with settings.opened() as board:
+        try:
+            board.remove_limit(name, per)
+        except NotFound:
+            raise click.ClickException(
+                f"there is no limit of {name!r}{only}; 'jobboard limit list' shows them"
+            ) from None
+        except ValueError as error:
+            raise wrong_call(error) from None
+    settings.tell(f"{name}: not limited any more{only}.", removed=name, per=per)

@@ -1,0 +1,84 @@
+"""``jobboard list``: the jobs on a board."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from jobboard.cli.common import BoardOptions, Duration, Word, command, find_job
+from jobboard.cli.completion import names_option
+from jobboard.cli.jobs import job_columns
+from jobboard.cli.summary import named, others, rules_lines, unhandled_line, unhandled_on
+from jobboard.cli.tables import limit_option, show
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+    from jobboard.job import Job
+
+
+_state = Word(["UNCLAIMED", "SCHEDULED", "CLAIMED"])
+
+
+@command(
+    "jobboard list --state CLAIMED --older 1h",
+    "jobboard list --job resize --json | head",
+    "jobboard list --limit 20 --after 0d8a3c3e",
+    name="list",
+)
+@click.option("--state", "states", multiple=True, type=_state, help="Only jobs in this state; may be repeated.")
+@names_option
+@click.option(
+    "--older", type=Duration(), metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d."
+)
+@click.option("--newer", type=Duration(), metavar="AGE", help="Only jobs posted since.")
+@click.option("--after", metavar="UUID", help="Only what is served after this job.")
+@limit_option
+def list_jobs(
+    settings: BoardOptions,
+    states: tuple[str, ...],
+    names: tuple[str, ...],
+    older: float | None,
+    newer: float | None,
+    after: str | None,
+    limit: int | None,
+) -> None:
+    """List the jobs on the board, in the order of serving.
+
+    'jobboard trash list' shows the other jobs. Details are left out, as they may be private; 'jobboard show' has them.
+    A terminal shows the first 8 characters of a uuid, which every command accepts. However many jobs there are, they
+    are read a page at a time.
+    """
+    narrowed = any((states, names, after)) or older is not None or newer is not None
+    with settings.opened() as board:
+        behind = None if after is None else find_job(board, after)
+        jobs = board.iterjobs(ensure_fresh=True, names=names or None, states=states or None, after=behind)
+        # Ages count by the clock of the posts: the server's.
+        now = board.engine.now() / 1e6
+        show(
+            settings,
+            _of_age(jobs, now, older, newer),
+            job_columns(now),
+            title="" if settings.json else _title(board),
+            nothing=lambda: (
+                f"No such job on {named(board)}." if narrowed else f"No job on {named(board)}{others(board)}."
+            ),
+            limit=limit,
+            go_on=lambda last: f"see --limit, or go on with --after {last.uuid}",
+        )
+
+
+def _title(board: JobBoard) -> str:
+    rules = board.engine.rules()
+    warning = unhandled_line(unhandled_on(board, rules, board.entities()))
+    first = ", ".join([named(board), *rules_lines(rules)])
+    return f"{first}\n{warning}" if warning else first
+
+
+def _of_age(jobs: Iterator[Job], now: float, older: float | None, newer: float | None) -> Iterator[Job]:
+    if older is None and newer is None:
+        return jobs
+    oldest, newest = (-math.inf if newer is None else now - newer), now - (older or 0)
+    return (job for job in jobs if oldest <= job.created_on.timestamp() <= newest)

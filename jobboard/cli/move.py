@@ -1,0 +1,156 @@
+"""``jobboard move``: from one backend to another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from jobboard.board import JobBoard
+from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, command, plural
+from jobboard.cli.output import bars, one_line, warn
+from jobboard.cli.redaction import without_secrets
+from jobboard.cli.summary import named, others, refuse_memory
+from jobboard.cli.tables import SHOWN
+from jobboard.exceptions import JobFailure, NotFound
+
+if TYPE_CHECKING:
+    from jobboard.moving import Moved
+    from jobboard.moving.origin import Origin
+
+Progress = tuple[Callable[[int], object], Callable[[int], object], Callable[[int, int], object]]
+
+TASKFLOW = "taskflow+"
+"""The beginning of the URI of a TaskFlow board."""
+
+
+@command(
+    "jobboard move sqlite:///jobs.db redis://host/0",
+    "jobboard move redis://host/0 postgresql://app@db/prod --name pictures --wait",
+    "jobboard move 'taskflow+redis://host/0?namespace=octavia' redis://host/1 --name octavia --wait",
+    board=None,
+)
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option("--to-name", metavar="NAME", help="The board's name at DST.  [default: as at SRC]")
+@click.option("--wait", is_flag=True, help="Wait for the jobs that are claimed, and move those that come back.")
+@click.option("--wait-limit", type=Duration(), metavar="TIME", help="Wait, but no longer than this: 90s, 15m, 12h.")
+@click.option(
+    "--trash/--no-trash", default=True, help="Move what lies in the trash, too, or leave it.  [default: move]"
+)
+@click.option(
+    "--outcomes/--no-outcomes", default=True, help="Copy what consumed jobs have left, too, or not.  [default: copy]"
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be moved, and change nothing.")
+def move(
+    settings: BoardOptions,
+    source: str,
+    target: str,
+    to_name: str | None,
+    wait: bool,
+    wait_limit: float | None,
+    trash: bool,
+    outcomes: bool,
+    dry_run: bool,
+) -> int:
+    """Move all jobs of a board to another one.
+
+    SRC and DST are URIs. Claimed jobs stay, and the exit status is 1 then. The same command finishes a move that was
+    interrupted, in whatever way; nothing is lost or doubled. Work may go on at both boards meanwhile.
+
+    SRC may be a board of OpenStack TaskFlow: taskflow+redis://HOST/DB?namespace=…, taskflow+zookeeper://HOSTS/PATH or
+    taskflow+etcd://HOST/PATH. Options stand behind the ? under TaskFlow's names.
+    """
+    from jobboard.moving import Mover, survey
+
+    if settings.given is not None:
+        raise click.UsageError("'move' takes both boards as arguments: leave out --board")
+    if to_name == "":
+        raise click.UsageError("--to-name is empty")
+    for uri in (source, target):
+        refuse_memory(uri)
+    there = dataclasses.replace(settings, given=target, name=to_name or settings.name)
+    with _existing(dataclasses.replace(settings, given=source)) as from_board:
+        if dry_run:
+            return _report(
+                settings, from_board, survey(from_board, there.fetch().engine.wire, trash, outcomes), "would be moved"
+            )
+        with there.opened(create=True) as to_board, _progress(from_board, trash) as progress:
+            try:
+                mover = Mover(from_board, to_board, *progress)
+                result = mover.run(wait or wait_limit is not None, timeout=wait_limit, trash=trash, outcomes=outcomes)
+            except KeyboardInterrupt:
+                warn("not all is moved yet: run the same command again to go on")
+                raise
+        return _report(settings, from_board, result, "moved")
+
+
+def _report(settings: BoardOptions, source: Origin, result: Moved, act: str) -> int:
+    counts = {"schedule": result.schedules, "outcome": result.outcomes, "key": result.keys}
+    beside = ", ".join(plural(count, what) for what, count in counts.items() if count)
+    own = source if isinstance(source, JobBoard) else None
+    if result.moved or result.trashed or result.left or beside:
+        name = named(own) if own else f"TaskFlow's board {source.name!r}"
+        text = f"{name}: {result.moved} {act}, and {result.trashed} in the trash{beside and f'; and {beside}'}."
+    else:
+        text = f"There was nothing to move on {source}{others(own) if own else ''}."
+    settings.tell(text, **{**dataclasses.asdict(result), "left": [each._asdict() for each in result.left]})
+    if result.left and not settings.json:
+        warn(f"{len(result.left)} left:")
+        for each in result.left[:SHOWN]:
+            name = f"Job {each.name!r} ({each.uuid})" if each.what == "job" else f"{each.what.title()} {each.uuid!r}"
+            warn(f"  {name}: {one_line(each.why)}")
+        if len(result.left) > SHOWN:
+            warn(f"  and {len(result.left) - SHOWN} more")
+    return FAILED if result.left else DONE
+
+
+@contextlib.contextmanager
+def _existing(settings: BoardOptions) -> Iterator[Origin]:
+    """Give the board to move from.
+
+    :raises JobFailure: nothing is on it. Some stores make nothing for a board: its name may be mistyped.
+    """
+    from jobboard.primitives import MENTIONED, mentioned
+
+    if settings.uri.startswith(TASKFLOW):
+        from jobboard.contrib.taskflow.source import fetch_source
+
+        try:
+            origin = fetch_source(settings.uri)
+        except (NotFound, TypeError, ValueError) as error:
+            raise click.UsageError(without_secrets(str(error), settings.uri)) from None
+        with contextlib.closing(origin):
+            origin.connect()
+            yield origin
+        return
+    with settings.opened() as board:
+        there = board.engine.boards(MENTIONED)
+        beside = bool(board.engine.all_schedules()) or next(board.outcomes(), None) is not None
+        if board.name not in there and not beside:
+            raise JobFailure(f"nothing is there of {board}{mentioned(there)}")
+        yield board
+
+
+@contextlib.contextmanager
+def _progress(source: Origin, trash: bool) -> Iterator[Progress]:
+    """Give callbacks for moved jobs, awaited jobs and outcomes: bars on a terminal, lines elsewhere."""
+
+    def waiting(claimed: int) -> str:
+        return f"waiting for {plural(claimed, 'claimed job')}"
+
+    with bars() as progress:
+        if progress is None:
+            yield lambda count: None, lambda count: warn(waiting(count)), lambda count, total: None
+            return
+        counted = source.stats()
+        task = progress.add_task("moving", total=counted.on_board + (counted.trashed if trash else 0))
+        copying = progress.add_task("copying outcomes", total=None, visible=False)
+        yield (
+            lambda count: progress.advance(task, count),
+            lambda count: progress.update(task, description=waiting(count)),
+            lambda count, total: progress.update(copying, completed=count, total=total, visible=True),
+        )

@@ -1,0 +1,43 @@
+"""``jobboard pause`` and ``jobboard resume``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import click
+
+from jobboard.cli.common import BoardOptions, command, wrong_call
+from jobboard.cli.completion import job_names
+from jobboard.cli.summary import named, pauses
+
+_names = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=job_names)
+
+
+@command("jobboard pause mail resize", "jobboard pause")
+@_names
+def pause(settings: BoardOptions, names: tuple[str, ...]) -> None:
+    """Stop claims of some names, or of all, until 'jobboard resume'.
+
+    Claims that already exist go on, and posted jobs wait. Without NAME, everything is paused. That is a switch beside
+    the names: 'jobboard resume NAME' does not undo it.
+    """
+    _change(settings, "pause", names)
+
+
+@command("jobboard resume mail", "jobboard resume")
+@_names
+def resume(settings: BoardOptions, names: tuple[str, ...]) -> None:
+    """Allow claims of paused names again; without NAME, of all."""
+    _change(settings, "resume", names)
+
+
+def _change(settings: BoardOptions, verb: str, names: tuple[str, ...]) -> None:
+    with settings.opened() as board:
+        act: Callable[[tuple[str, ...] | None], None] = getattr(board, verb)
+        try:
+            act(names or None)
+        except ValueError as error:
+            raise wrong_call(error) from None
+        paused = board.paused()
+    settings.tell(f"{named(board)}: {pauses(paused) or 'nothing is paused'}", **asdict(paused))

@@ -1,0 +1,221 @@
+"""``jobboard post``: one job, or a job for each line of a file."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import datetime
+import itertools
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, age, command, plural, wrong_call
+from jobboard.cli.completion import priorities
+from jobboard.cli.jobs import job_dict
+from jobboard.cli.output import bars, one_line, warn
+from jobboard.cli.summary import refuse_memory
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+    from jobboard.job import Posting
+
+BATCH = 500
+COMPLAINTS = 20
+
+
+@command(
+    "jobboard post resize --details '{\"width\": 300}' --priority HIGH",
+    "jobboard post resize --priority -20 --group customer-7",
+    "jobboard post resize --details @picture.json --context trace=7f3a",
+    "jobboard post report --delay 1h --key daily --max-attempts 5",
+    "jobboard post welcome --key customer-7 --key-for 1d",
+    "jobboard post --from jobs.jsonl",
+    'echo \'{"name": "resize", "details": {"width": 300}}\' | jobboard post --from -',
+)
+@click.argument("job_name", metavar="[NAME]", required=False)
+@click.option(
+    "--details",
+    metavar="JSON",
+    help="What the work needs: a JSON object, or @FILE that holds one; - is standard input.",
+)
+@click.option(
+    "--priority",
+    shell_complete=priorities,
+    help="From -100 to 100, or VERY_HIGH (100), HIGH (50), NORMAL (0), LOW (-50), VERY_LOW (-100).",
+)
+@click.option("--delay", type=Duration(), metavar="DURATION", help="Not to be claimed before: 90s, 5m, 2h, 1d.")
+@click.option("--due", metavar="TIME", help="The same as a time with its zone: 2030-01-31T12:00:00Z.")
+@click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
+@click.option("--key", help="At most one job on the board has this key; posting it again answers that job.")
+@click.option(
+    "--key-for", type=Duration(), metavar="DURATION", help="The key stays taken for so long, also when the job is done."
+)
+@click.option(
+    "--on-key",
+    type=click.Choice(["keep", "replace"]),
+    help="replace: a job that has the key, and is not claimed, gets these details, priority and due time.",
+)
+@click.option("--group", help="Whose work it is, a customer's for instance.")
+@click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
+@click.option(
+    "--from", "source", metavar="FILE", help="Post one job for each line of JSON in FILE; - is standard input."
+)
+@click.option("--skip-bad", is_flag=True, help="With --from: leave out the lines that can't be posted, and say which.")
+def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_bad: bool, **given: Any) -> int:
+    """Post a job, or a whole file of them.
+
+    Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds, or as in
+    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "key_for" (as "delay"), "on_key", "group",
+    "max_attempts" and "context". All lines are checked before the first one is posted.
+    """
+    if source is not None:
+        if job_name is not None or any(value not in (None, ()) for value in given.values()):
+            raise click.UsageError("with --from, what to post stands in the file")
+        refuse_memory(settings.uri)
+        return _post_file(settings, source, skip_bad)
+    if skip_bad:
+        raise click.UsageError("--skip-bad goes with --from")
+    if job_name is None:
+        raise click.UsageError("give the NAME of the job, or --from FILE")
+    arguments = read_arguments(given)
+    refuse_memory(settings.uri)
+    with settings.opened(create=True) as board:
+        try:
+            job = board.post(job_name, **arguments)
+        except (TypeError, ValueError) as error:
+            raise wrong_call(error) from None
+        settings.tell(job.uuid, **job_dict(job), created=job.created, replaced=job.replaced)
+    return DONE
+
+
+def read_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, as a board takes them."""
+    arguments = {name: value for name, value in given.items() if value not in (None, ())}
+    if "priority" in arguments:
+        # The board refuses a name that is none.
+        with contextlib.suppress(ValueError):
+            arguments["priority"] = int(arguments["priority"])
+    if "details" in arguments:
+        text = arguments["details"]
+        try:
+            arguments["details"] = json.loads(_read(text) if text == "-" or text.startswith("@") else text)
+        except (ValueError, RecursionError) as error:
+            raise click.UsageError(f"--details is not JSON: {error}") from None
+        if not isinstance(arguments["details"], dict):
+            shown = json.dumps(arguments["details"], ensure_ascii=False)
+            raise click.UsageError(f'--details {shown}: must be a JSON object, as in {{"width": 300}}')
+    if "due" in arguments:
+        try:
+            arguments["due"] = datetime.datetime.fromisoformat(arguments["due"])
+        except ValueError:
+            raise click.UsageError(f"--due {arguments['due']!r} is not a time, as in 2030-01-31T12:00:00Z") from None
+    if "context" in arguments:
+        context: dict[str, str] = {}
+        for pair in arguments["context"]:
+            key, equals, value = pair.partition("=")
+            if not (key and equals):
+                raise click.UsageError(f"--context {pair!r} is not of the form KEY=VALUE")
+            if key in context:
+                raise click.UsageError(f"--context: {key!r} is given twice")
+            context[key] = value
+        arguments["context"] = context
+    return arguments
+
+
+def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
+    lines = _read("-" if source == "-" else f"@{source}").removeprefix(codecs.BOM_UTF8).split(b"\n")
+    with settings.opened(create=True) as board, bars() as progress:
+        track = progress.track if progress is not None else lambda lines, description: lines
+        faults: list[str] = []
+        good: list[bytes] = []
+        for number, line in enumerate(track(lines, description="checking"), 1):
+            if fault := _fault(board, line):
+                faults.append(f"line {number}: {one_line(fault)}")
+                if not skip_bad:
+                    warn(f"jobboard: {faults[0]}; nothing was posted")
+                    return FAILED
+            elif line.strip():
+                good.append(line)
+        posted = _post_lines(board, track(good, description="posting"), len(good))
+    shown = faults[:COMPLAINTS]
+    settings.tell(f"{plural(posted, 'job')} posted.", posted=posted, skipped=len(faults), faults=shown)
+    for fault in shown:
+        warn(f"skipped: {fault}")
+    if len(faults) > COMPLAINTS:
+        warn(f"skipped: {len(faults) - COMPLAINTS} more lines")
+    return FAILED if faults else DONE
+
+
+def _post_lines(board: JobBoard, lines: Iterable[bytes], total: int) -> int:
+    """Post checked lines in batches, and return the number of jobs."""
+    from jobboard.exceptions import JobFailure
+
+    posted, left = 0, iter(lines)
+    # Lines are kept as bytes, which take far less memory than jobs.
+    while batch := [_posting(line.decode()) for line in itertools.islice(left, BATCH)]:
+        try:
+            posted += len(board.post_many(batch))
+        except JobFailure as error:
+            warn(f"jobboard: {posted + len(error.posted)} of {total} jobs were posted, then it failed")
+            raise
+    return posted
+
+
+def _fault(board: JobBoard, line: bytes) -> str | None:
+    """Return why a line can't be posted; None if it can, or is blank."""
+    from jobboard import arguments
+
+    try:
+        if text := line.decode().strip():
+            arguments.drafts([_posting(text)], board.options["max_details"], board.engine.wire)
+        return None
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg} at column {error.colno}"
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start + 1}"
+    except RecursionError:
+        return "nested too deeply"
+    except (TypeError, ValueError) as error:
+        return str(error)
+
+
+def _posting(text: str) -> Posting:
+    from jobboard.job import Posting
+
+    fields = json.loads(text)
+    if not isinstance(fields, dict):
+        raise TypeError("not a JSON object")
+    if not isinstance(fields.get("details"), dict | None):
+        raise TypeError("its details are not a JSON object")
+    known = {*Posting._fields} - {"book"}
+    for name in fields:
+        if name not in known:
+            raise ValueError(f"unknown field {name!r}; a job has {', '.join(sorted(known))}")
+    if "name" not in fields:
+        raise ValueError('it has no "name"')
+    for name in ("delay", "key_for"):
+        if isinstance(fields.get(name), str):
+            try:
+                fields[name] = age(fields[name])
+            except click.BadParameter as error:
+                raise ValueError(f"{name}: {error.message}") from None
+    if (given := fields.get("due")) is not None:
+        try:
+            fields["due"] = datetime.datetime.fromisoformat(given)
+        except (TypeError, ValueError):
+            raise ValueError(f"due: {given!r} is not a time, as in 2030-01-31T12:00:00Z") from None
+    # In a file, a field that is null is one that was left out.
+    return Posting(**{name: value for name, value in fields.items() if value is not None or name == "name"})
+
+
+def _read(source: str) -> bytes:
+    """Return the contents of standard input (``-``) or of ``@FILE``."""
+    try:
+        return sys.stdin.buffer.read() if source == "-" else Path(source[1:]).read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"can't read {source[1:]!r}: {error.strerror}") from None

@@ -1,0 +1,118 @@
+"""``jobboard release`` and ``jobboard cancel``, and the report of an act on many jobs."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import click
+
+from jobboard.board import JobBoard
+from jobboard.cli.common import BoardOptions, command, find_job, plural
+from jobboard.cli.output import say, warn
+from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
+from jobboard.job import Job
+
+T = TypeVar("T")
+
+_uuids = click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
+_reason = click.option("--reason", metavar="TEXT", help="Why; kept with the job.")
+
+
+@command(
+    "jobboard release 0d8a3c3e --reason 'its host is gone'",
+    "jobboard release 0d8a3c3e --token 1784215532104417",
+    "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs -r jobboard release",
+)
+@_uuids
+@click.option(
+    "--token", type=int, metavar="N", help="Only while the claim has this token, as 'jobboard show' prints it."
+)
+@_reason
+def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, reason: str | None) -> int:
+    """Take jobs away from a holder that hangs.
+
+    The holder's claim is lost, whatever it still does with the job is refused, and anybody may claim the job again. The
+    job's error says who released it, and why. A job whose attempts are used up goes to the trash. By its uuid alone a
+    job is also taken from a holder that claimed it a moment ago; --token keeps to the claim that was looked at.
+    """
+    if token is not None and len(uuids) > 1:
+        raise click.UsageError("a token is that of one claim: give one UUID with --token")
+    why = _signed("released", reason)
+    with settings.opened() as board:
+
+        def act(job: Job) -> None:
+            holder = job.owner
+            board.release(job, reason=why, token=token)
+            if not settings.json:
+                say(f"{job} was taken from {holder!r}.")
+
+        return act_on_jobs(settings, "released", board, act, uuids)
+
+
+@command(
+    "jobboard cancel 0d8a3c3e --reason 'posted twice'",
+    "jobboard list --job resize --json | jq -r .uuid | xargs -r jobboard cancel",
+)
+@_uuids
+@_reason
+def cancel(settings: BoardOptions, uuids: tuple[str, ...], reason: str | None) -> int:
+    """Put jobs that nobody has claimed into the trash.
+
+    The job's error says who cancelled it, and why. 'jobboard trash restore' brings it back. A claimed job is not
+    cancelled: 'jobboard release' frees it first.
+    """
+    why = _signed("cancelled", reason)
+    with settings.opened() as board:
+        return act_on_jobs(settings, "cancelled", board, lambda job: board.cancel(job, reason=why), uuids)
+
+
+def _signed(act: str, reason: str | None) -> str:
+    return f"{act} by {operator()}" + (f": {reason}" if reason else "")
+
+
+def operator() -> str:
+    """Return the user of this process and its host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container, a user need not have a name.
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def act_on_jobs(
+    settings: BoardOptions, act: str, board: JobBoard, on: Callable[[Job], None], chosen: Iterable[Job | str]
+) -> int:
+    """Act on each job, or on the job of each uuid."""
+
+    def find_and_act(one: Job | str) -> None:
+        on(find_job(board, one, to_act=True) if isinstance(one, str) else one)
+
+    return act_on_each(settings, act, find_and_act, chosen)
+
+
+def act_on_each(
+    settings: BoardOptions, act: str, on: Callable[[T], None], chosen: Iterable[T], what: str = "job"
+) -> int:
+    """Act on each thing, whatever fails with another, and report both."""
+    count = failed = 0
+    for one in chosen:
+        try:
+            on(one)
+            count += 1
+        except ConnectionFailure:
+            warn(f"{plural(count, what)} {act} before the backend could no longer be reached")
+            raise
+        except UnclaimableJob as error:
+            job = error.job
+            assert job is not None
+            warn(f"jobboard: {job} is claimed: first 'jobboard release {job.uuid}', then 'jobboard cancel {job.uuid}'")
+            failed += 1
+        except JobBoardError as error:
+            warn(f"jobboard: {error}")
+            failed += 1
+    return settings.report(act, count, failed, what)

@@ -1,0 +1,142 @@
+"""``jobboard schedule``: jobs posted at certain times, and a process that posts them where no conductor runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobboard.cli.common import BoardOptions, Duration, command, group, worker_name, wrong_call
+from jobboard.cli.completion import priorities
+from jobboard.cli.output import log_to_stderr, span, time_of
+from jobboard.cli.post import read_arguments
+from jobboard.cli.release import act_on_each
+from jobboard.cli.summary import named, refuse_memory, refuse_read_only
+from jobboard.cli.tables import Column, as_dict, show
+from jobboard.cli.work import connect_patiently
+
+if TYPE_CHECKING:
+    from jobboard.schedules import Schedule
+
+LOG = logging.getLogger(__name__)
+
+
+def _when(made: Schedule) -> str:
+    return f"{made.cron}, {made.tz}" if made.every is None else f"every {span(made.every)}"
+
+
+def _next(made: Schedule) -> str:
+    return time_of(made.next_due) if made.held is None else "held, see --json"
+
+
+# Details and context are left out, as they may be private.
+_SCHEDULE: list[Column[Schedule]] = [
+    Column("id", attrgetter("id"), "id"),
+    Column("name", attrgetter("name"), "name"),
+    Column(None, _when, "when"),
+    Column("missed", attrgetter("missed"), "missed", whole=True),
+    Column("next_due", attrgetter("next_due"), "next due", _next, whole=True),
+    Column("last_posted", attrgetter("last_posted"), "last posted for", lambda made: time_of(made.last_posted)),
+    *(
+        Column(name, attrgetter(name))
+        for name in ("cron", "every", "tz", "priority", "key", "group", "max_attempts", "held")
+    ),
+]
+
+
+@group(
+    "jobboard schedule set nightly report --cron '30 3 * * *' --tz Europe/Berlin",
+    "jobboard schedule list",
+    "jobboard schedule run",
+)
+def schedule() -> None:
+    """Have jobs posted at certain times.
+
+    Conductors post what is due, 'jobboard work' too; 'jobboard schedule run' is for a board without any.
+    """
+
+
+@command("jobboard schedule list", "jobboard schedule list --json | jq -r .id", group=schedule, name="list")
+def list_schedules(settings: BoardOptions) -> None:
+    """List the schedules, and when each is due next."""
+    with settings.opened() as board:
+        found, name = board.schedules(), named(board)
+    nothing = f"There are no schedules on {name}."
+    show(settings, found, _SCHEDULE, title=f"schedules of {name}; times are UTC", nothing=lambda: nothing, every=True)
+
+
+@command(
+    "jobboard schedule set nightly report --cron '30 3 * * *' --tz Europe/Berlin",
+    "jobboard schedule set ping ping --every 5m --missed none --key ping",
+    group=schedule,
+    name="set",
+)
+@click.argument("schedule_id", metavar="ID")
+@click.argument("job_name", metavar="NAME")
+@click.option("--cron", metavar="EXPRESSION", help="When: minute, hour, day of month, month, day of week; or @daily.")
+@click.option("--every", type=Duration(positive=True), metavar="DURATION", help="Instead: 90s, 5m, 2h, from now on.")
+@click.option("--tz", metavar="ZONE", help="The time zone of --cron.  [default: UTC]")
+@click.option(
+    "--missed",
+    type=click.Choice(["one", "all", "none"]),
+    help="Of the times at which nobody posted, the latest, the latest 1,000, or none.  [default: one]",
+)
+@click.option("--details", metavar="JSON", help="As in 'jobboard post', like what follows.")
+@click.option("--priority", shell_complete=priorities, help="From -100 to 100, or the name of one.")
+@click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
+@click.option("--key", help="No job is posted while an earlier one that has this key is on the board.")
+@click.option("--group", help="Whose work it is.")
+@click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
+def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **given: Any) -> None:
+    """Have jobs called NAME posted from now on.
+
+    A schedule that has this ID is replaced.
+    """
+    arguments = read_arguments(given)
+    if ("cron" in arguments) == ("every" in arguments):
+        raise click.UsageError("give either --cron or --every")
+    refuse_memory(settings.uri)
+    with settings.opened(create=True) as board:
+        try:
+            made = board.schedule(schedule_id, name=job_name, **arguments)
+        except (TypeError, ValueError) as error:
+            raise wrong_call(error) from None
+    text = f"{made.id}: next due {_next(made)} UTC" if made.held is None else f"{made.id} is held: {made.held}"
+    settings.tell(text, **as_dict(_SCHEDULE, made), details=made.details)
+
+
+@command("jobboard schedule remove nightly", group=schedule)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+def remove(settings: BoardOptions, ids: tuple[str, ...]) -> int:
+    """Remove schedules; the jobs that they have posted stay."""
+    with settings.opened() as board:
+        return act_on_each(settings, "removed", board.unschedule, ids, "schedule")
+
+
+@command("jobboard schedule run", "jobboard schedule run --log-format json", group=schedule)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def run(settings: BoardOptions, log_format: str) -> None:
+    """Post what is due, until SIGTERM or Ctrl-C.
+
+    Any number of these may run, beside conductors too: each due time is posted for once. A backend that can't be
+    reached is waited for.
+    """
+    from jobboard.conductor.scheduler import Scheduler
+    from jobboard.conductor.signals import stopped_by_signals
+
+    board = settings.fetch()
+    refuse_read_only(board)
+    log_to_stderr(logging.INFO, as_json=log_format == "json")
+    who, ended = worker_name(), threading.Event()
+    scheduler = Scheduler(who, board, ended.is_set)
+    connect_patiently(board)
+    try:
+        LOG.info("%s posts what the schedules of the %s say", who, board)
+        with stopped_by_signals(who, scheduler.stop):
+            scheduler.start()
+            scheduler.wait()
+    finally:
+        board.close()

@@ -1,0 +1,27 @@
+"""``jobboard setup``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+from jobboard.cli.common import BoardOptions, command
+
+
+@command("jobboard --board postgresql://app@db/prod setup")
+def setup(settings: BoardOptions) -> None:
+    """Create or update the tables and the like of a board.
+
+    Repeating it does no harm, nor do many calls at once; the jobs on the board stay.
+    """
+    board = settings.fetch()
+    board.setup()
+    with contextlib.closing(board):
+        board.connect()
+        traits = dataclasses.asdict(board.characteristics)
+    lines = [f"  {name.replace('_', ' ')}: {_word(value)}" for name, value in traits.items()]
+    settings.tell("\n".join([f"The {board} is ready.", *lines]), board=board.name, **traits)
+
+
+def _word(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value

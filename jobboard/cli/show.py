@@ -1,0 +1,21 @@
+"""``jobboard show``: one job."""
+
+from __future__ import annotations
+
+import click
+
+from jobboard.cli.common import BoardOptions, command, find_job
+from jobboard.cli.jobs import job_dict, say_job
+from jobboard.cli.output import say_json
+
+
+@command("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "jobboard show 0d8a3c3e --json | jq .details")
+@click.argument("uuid")
+def show(settings: BoardOptions, uuid: str) -> None:
+    """Show one job, with its details and last ten errors.
+
+    The job is on the board, in the trash, or consumed and kept. The first 8 characters of its uuid will do.
+    """
+    with settings.opened() as board:
+        shown = job_dict(find_job(board, uuid))
+    (say_json if settings.json else say_job)(shown)

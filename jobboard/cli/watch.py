@@ -1,0 +1,266 @@
+"""``jobboard watch``: what happens on a board, as its backend reports it or as two looks at the board differ."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import queue
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from jobboard.cli.common import BoardOptions, Word, command
+from jobboard.cli.completion import names_option
+from jobboard.cli.output import last_line, log_to_stderr, say_json, span, warn
+from jobboard.cli.tables import Column, as_dict, line_width, stream_line, uuid_column
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
+    from jobboard.job import Job
+
+LOG = logging.getLogger(__name__)
+
+_event = Word(["POSTED", "CLAIMED", "EXTENDED", "ABANDONED", "CONSUMED", "TRASHED", "RELEASED", "REMOVAL"])
+
+
+@command(
+    "jobboard watch",
+    "jobboard watch --event ABANDONED --event TRASHED",
+    "jobboard watch --job resize --json | jq -r .uuid",
+)
+@click.option(
+    "--event", "events", multiple=True, type=_event, metavar="EVENT", help="Only this event; may be repeated."
+)
+@names_option
+def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Print what happens on a board, line by line, until Ctrl-C.
+
+    When (UTC), what, the job's uuid and name, its holder, how long the claim lasted, and the reason of an end. The
+    events are POSTED, CLAIMED, EXTENDED, ABANDONED, CONSUMED, TRASHED and RELEASED. (REMOVAL goes with CONSUMED and
+    TRASHED; it is shown when it is asked for.)
+
+    Redis and Valkey report all of these events. ZooKeeper and etcd report POSTED, TRASHED and REMOVAL: name some of
+    these with --event to have them reported. Otherwise the command looks at the first 500 jobs about once a second, and
+    prints the changes. A job that comes and goes between two looks is not seen, nor is EXTENDED.
+    """
+    from jobboard.notifier import EXTENDED, REMOTE, REMOVAL
+
+    log_to_stderr(logging.WARNING)
+    with settings.opened() as board, contextlib.suppress(KeyboardInterrupt):
+        shown = set(events) or REMOTE - {REMOVAL}
+        remote = board.engine.reported_events >= shown
+        if not remote and EXTENDED in events:
+            # Each heartbeat extends a claim, too.
+            raise click.UsageError(
+                "EXTENDED does not show from one look to the next, and this backend does not report it"
+            )
+        if not remote:
+            warn(
+                "jobboard: this backend does not report all of these events; here are the changes of the first 500 "
+                "jobs, about once a second"
+            )
+        elif not settings.json and sys.stderr.isatty():
+            warn("jobboard: listening; Ctrl-C ends it")
+        if not settings.json and sys.stdout.isatty():
+            click.echo(stream_line(_EVENT, None, line_width()), nl=False)
+        for event in reported(board) if remote else compared(board, names):
+            if event.event not in shown or (names and event.name not in names):
+                continue
+            if settings.json:
+                say_json(as_dict(_EVENT, event))
+            else:
+                click.echo(stream_line(_EVENT, event, line_width()), nl=False)
+            sys.stdout.flush()
+
+
+class Event(NamedTuple):
+    """An act on a job. seconds: how long the claim lasted that it ended. reason: the error that it left. due: the time
+    from which the job may be claimed again."""
+
+    time: datetime.datetime
+    event: str
+    uuid: str
+    name: str
+    who: str | None
+    seconds: float | None
+    reason: str | None
+    due: datetime.datetime | None
+
+
+def _exact(time: datetime.datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _reason(event: Event) -> str:
+    again = "" if event.due is None else f"due in {span((event.due - event.time).total_seconds())}"
+    return ", ".join(filter(None, [again, last_line(event.reason)]))
+
+
+_EVENT: list[Column[Event]] = [
+    Column(
+        "time", lambda event: _exact(event.time), "time", lambda event: f"{event.time:%H:%M:%S}", whole=True, size=8
+    ),
+    Column("event", lambda event: event.event, "event", whole=True, size=9),
+    uuid_column(lambda event: event.uuid),
+    Column("name", lambda event: event.name, "name", share=2),
+    Column("who", lambda event: event.who, "who", share=2),
+    Column(
+        "seconds",
+        lambda event: event.seconds,
+        "took",
+        lambda event: None if event.seconds is None else span(event.seconds),
+        number=True,
+        size=6,
+    ),
+    Column("reason", lambda event: event.reason, "reason", _reason, share=3),
+    Column("due", lambda event: event.due),
+]
+
+
+class EventClock:
+    """The server's clock, asked for once."""
+
+    def __init__(self, board: JobBoard) -> None:
+        self._ahead = board.engine.now() / 1e6 - time.time()
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(time.time() + self._ahead, datetime.UTC)
+
+    def event(self, event: str, job: Job, claimed: Job | None) -> Event:
+        """Return an event.
+
+        :param claimed: the job as its claim was seen; None if the event ends no claim, or the claim was not seen.
+        """
+        from jobboard.notifier import POSTED
+        from jobboard.states import CLAIMED, COMPLETE
+
+        now, last = self.now(), job.errors[-1] if job.errors else None
+        left = job.seen_state not in (CLAIMED, COMPLETE)
+        seconds = None
+        if claimed is not None:
+            # The record of a consumed job does not say when it was consumed.
+            end = job.last_modified if left else now
+            seconds = round(max(0.0, (end - claimed.last_modified).total_seconds()), 3)
+        # An earlier error stays with a job that is given back without one.
+        reason = last.text if left and last is not None and last.when == job.last_modified else None
+        who = claimed.owner if claimed is not None else None if event == POSTED else job.who
+        return Event(now, event, job.uuid, job.name, who, seconds, reason, job.due)
+
+
+def reported(board: JobBoard) -> Iterator[Event]:
+    """Yield what the backend reports, without end."""
+    from jobboard.notifier import CLAIMED, CONSUMED, EXTENDED, TRASHED
+
+    clock = EventClock(board)
+    heard: queue.SimpleQueue[tuple[str, Job]] = queue.SimpleQueue()
+    board.notifier.register(board.notifier.ANY, lambda event, details: heard.put((event, details["job"])))
+    claims: dict[str, Job] = {}
+    while True:
+        event, job = heard.get()
+        if event in (CLAIMED, EXTENDED):
+            if event == CLAIMED:
+                claims[job.uuid] = job
+            yield clock.event(event, job, None)
+        else:
+            # REMOVAL follows CONSUMED and TRASHED.
+            ended = claims.get if event in (CONSUMED, TRASHED) else claims.pop
+            yield clock.event(event, job, ended(job.uuid, None))
+
+
+def compared(board: JobBoard, names: Sequence[str]) -> Iterator[Event]:
+    """Yield the changes from one look at the first jobs to the next, without end.
+
+    :param names: look only at jobs of these names; at all of them, if there are none.
+    """
+    from jobboard.exceptions import ConnectionFailure
+    from jobboard.retry import outage_pause
+
+    comparison = Comparison(board, names)
+    failures = 0
+    while True:
+        pause = 0.0
+        try:
+            yield from comparison.look()
+            failures = 0
+        except ConnectionFailure as error:
+            if board.closed:
+                raise
+            failures += 1
+            pause = outage_pause(failures)
+            LOG.warning("can't look at the board, trying again in %.1f s: %s", pause, error)
+        time.sleep(max(pause, comparison.pace.pause()))
+
+
+class Comparison:
+    """Looks at the first jobs of a board, each compared with the one before."""
+
+    def __init__(self, board: JobBoard, names: Sequence[str] = ()) -> None:
+        from jobboard.cli.sampler import Pace
+        from jobboard.primitives import PAGE
+
+        self.pace = Pace()
+        self._board = board
+        self._clock = EventClock(board)
+        self._names = names or None
+        self._most = PAGE
+        self._before: dict[str, Job] | None = None
+        self._end: Job | None = None
+
+    def look(self) -> list[Event]:
+        """Return what has happened since the last look; nothing at the first one."""
+        from jobboard.job import Job
+        from jobboard.notifier import CLAIMED, CONSUMED, POSTED, REMOVAL, TRASHED
+        from jobboard.states import State
+
+        seen = self.pace.ask(self._board.engine.page, None, self._most, self._names, None)
+        page = [Job(self._board, each.record, each.record.posting, each.state) for each in seen if each.record]
+        now = {job.uuid: job for job in page}
+        end = page[-1] if len(seen) == self._most else None
+        before, last_end = self._before, self._end
+        gone = [job for job in (before or {}).values() if job.uuid not in now and (end is None or job < end)]
+        left = self.pace.ask(self._board.engine.read, [job.uuid for job in gone]) if gone else []
+        # Only now: the next look asks again for jobs that could not be read.
+        self._before, self._end = now, end
+        if before is None:
+            return []
+        events: list[Event] = []
+        for job in page:
+            was = before.get(job.uuid)
+            if was is not None:
+                if event := _change(was, job):
+                    events.append(self._clock.event(event, job, _claimed(was)))
+            # A job that has moved up into the page is not new.
+            elif last_end is None or not last_end < job:
+                events.append(self._clock.event(POSTED, job, None))
+                if job.seen_state == State.CLAIMED:
+                    events.append(self._clock.event(CLAIMED, job, None))
+        for was, after in zip(gone, left, strict=True):
+            if event := {State.COMPLETE: CONSUMED, State.TRASHED: TRASHED}.get(after.state):
+                job = Job(self._board, after.record, after.record.posting, after.state) if after.record else was
+                events += [self._clock.event(each, job, _claimed(was)) for each in (event, REMOVAL)]
+        return events
+
+
+def _claimed(job: Job) -> Job | None:
+    return job if job.owner is not None else None
+
+
+def _change(was: Job, job: Job) -> str | None:
+    """Return the event that explains how a job on the board has changed."""
+    from jobboard.notifier import ABANDONED, CLAIMED, POSTED, RELEASED
+
+    again = job.token != was.token
+    if job.owner is not None:
+        return CLAIMED if again else None
+    tries, tried = (job.attempts, job.retries), (was.attempts, was.retries)
+    if was.owner is not None and again and tries == tried:
+        return RELEASED
+    # The holder of a claim that has lapsed stays in the record.
+    if job.who is not None or not (was.owner is not None or again):
+        return None
+    # A post that replaces raises the token as well, and lets the attempts begin anew.
+    return ABANDONED if was.owner is not None or sum(tries) > sum(tried) else POSTED
