@@ -7,7 +7,7 @@ import pytest
 
 from jobboard.backends import fetch, memory
 from jobboard.board import JobBoard
-from jobboard.moving import Mover, kept, survey
+from jobboard.moving import Mover, leftovers, survey
 from jobboard.states import TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.scheduling import put_back
@@ -41,9 +41,9 @@ def test_schedules(board: JobBoard, elsewhere: JobBoard) -> None:
         assert Mover(source, target).run().schedules == 2
         assert (source.schedules(), target.schedules()) == ([], before)
         assert Mover(source, target).run().schedules == 0
-        assert source._post_due() is None
+        assert source.post_due() is None
         assert list(source.iterjobs()) == []
-    board._post_due()
+    board.post_due()
     [job] = board.iterjobs()
     assert job.schedule == ("ping", due)
 
@@ -61,8 +61,8 @@ def told(board: JobBoard) -> list[tuple[Any, ...]]:
 
 def test_outcomes(keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     """There and back to another board; in their order, over many pages."""
-    monkeypatch.setattr(kept, "_PAGE", 3)
-    monkeypatch.setattr(kept, "_BATCH", 2)
+    monkeypatch.setattr(leftovers, "_PAGE", 3)
+    monkeypatch.setattr(leftovers, "_BATCH", 2)
     failed = keeping.post("failed", details={"a": [None, "ä"]}, priority=-7, group="g", context={"b": "c"}, key="k")
     keeping.claim(failed, "anna")
     keeping.abandon(failed, "anna", error="no")
@@ -130,7 +130,7 @@ def test_a_job_that_is_restored_behind_its_key(board: JobBoard, elsewhere: JobBo
     source, target = (elsewhere, board) if back else (board, elsewhere)
     job = source.post("job", key="k", key_for=600)
     source.cancel(job)
-    assert kept.carry_keys(source, target) == 1
+    assert leftovers.copy_keys(source, target) == 1
     assert target.post("job", key="k").uuid == job.uuid
     source.restore(job)
     assert Mover(source, target).run().left == []

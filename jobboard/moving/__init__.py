@@ -1,7 +1,7 @@
-"""Carrying the jobs of one board to another, on any two backends; ``jobboard move`` runs it."""
+"""The move of a board's jobs to another board, on any two backends; ``jobboard move`` runs it."""
 
-from jobboard.moving.listing import Left, Moved
+from jobboard.moving.dry_run import survey
 from jobboard.moving.mover import Mover
-from jobboard.moving.surveying import survey
+from jobboard.moving.origin import Left, Moved
 
 __all__ = ["Left", "Moved", "Mover", "survey"]

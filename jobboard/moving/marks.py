@@ -1,5 +1,15 @@
-"""How movers tell each other how far a job has come: by the holder's name of a copy, by the error of a job that has
-gone, and by signs. What each says is in :mod:`jobboard.moving.mover`."""
+"""Marks of moves: texts by which movers tell each other how far they have come.
+
+=========================  ==============================================================================
+mark                       text
+=========================  ==============================================================================
+the sign of a run          ``jobboard move <run>``, the holder of a job in the trash
+a copy at the target       ``jobboard move <run> <token>[+] [due <time>]``, the holder of the copy
+a departure                ``jobboard move <run> <token>: gone to <target>``, the error of a trashed job
+a schedule on its way      ``jobboard move <run>: coming from <source>``, or ``gone to <target>``
+=========================  ==============================================================================
+
+:mod:`jobboard.moving.mover` has the protocol that they serve."""
 
 from __future__ import annotations
 
@@ -9,79 +19,73 @@ from typing import NamedTuple
 from jobboard.states import CLAIMED, TRASHED, Record
 
 NAME = "jobboard move"
+COMING, GONE = "coming from", "gone to"
 
-_SIGN = re.compile(r"jobboard move (\S+)")
-_COPY = re.compile(r"jobboard move (\S+) (\d+)(\+?)(?: due (\d+))?")
-_MARK = re.compile(r"jobboard move (\S+) (\d+): gone to ")
-
-_HALF = re.compile(r"jobboard move (\S+): (coming from|gone to) ")
+_MARK = re.compile(rf"{NAME} ([^\s:]+)(?: (\d+)(\+?))?(?: due (\d+))?(?:: ({COMING}|{GONE}) .*)?", re.DOTALL)
 
 
 class Version(NamedTuple):
+    """The version of a job that nobody holds: its token, and whether its last holder may come back."""
+
     token: int
-    may_return: bool
+    may_return: bool = False
 
     @classmethod
     def of(cls, record: Record) -> Version:
         return cls(record.token, record.who is not None)
 
 
-class Copy(NamedTuple):
-    """What the holder's name of a copy says: which run has made it, of which version, and when the job is due."""
+class MoveMark(NamedTuple):
+    """One mark.
+
+    run: the uuid of the run that has left it. version: of a copy, the version of the copied job; of a departure, the
+    token of the copy. due: the due time of a copied job. way: :data:`COMING` or :data:`GONE`.
+    """
 
     run: str
-    version: Version
-    due: int | None
+    version: Version | None = None
+    due: int | None = None
+    way: str | None = None
 
     @classmethod
-    def of(cls, record: Record | None) -> Copy | None:
-        """None: it is not held by a mover."""
-        found = _COPY.fullmatch(record.who or "") if record is not None else None
-        if record is None or found is None or record.state not in (CLAIMED, TRASHED):
+    def parse(cls, text: str | None) -> MoveMark | None:
+        """Return None where the text is no mark."""
+        found = _MARK.fullmatch(text or "")
+        if found is None:
             return None
-        run, token, may_return, due = found.groups()
-        return cls(run, Version(int(token), bool(may_return)), int(due) if due else None)
+        run, token, plus, due, way = found.groups()
+        version = None if token is None else Version(int(token), bool(plus))
+        return cls(run, version, int(due) if due else None, way)
 
-    def is_of(self, job: Record, copy: Record) -> bool:
-        """Whether ``copy``, of which this was told, is that of the job as it is."""
-        return self.version == Version.of(job) and is_buried(job) == is_buried(copy)
-
-    def __str__(self) -> str:
+    def text(self, board: str = "") -> str:
+        """Return the text of the mark. ``board``: the place that a departure or a schedule names."""
+        token = "" if self.version is None else f" {self.version.token}{'+' if self.version.may_return else ''}"
         due = "" if self.due is None else f" due {self.due}"
-        return f"{NAME} {self.run} {self.version.token}{'+' if self.version.may_return else ''}{due}"
+        return f"{NAME} {self.run}{token}{due}{f': {self.way} {board}' if self.way else ''}"
 
 
-class Departure(NamedTuple):
-    """What the error of a job says that the source has let go of: which run has done it, and for which copy."""
-
-    run: str
-    token: int
-
-    @classmethod
-    def of(cls, record: Record) -> Departure | None:
-        found = _MARK.match(record.error or "") if is_buried(record) else None
-        return None if found is None else cls(found[1], int(found[2]))
+def copy_mark(record: Record | None) -> MoveMark | None:
+    """Return the mark of a copy. None: no mover holds the job."""
+    mark = MoveMark.parse(record.who) if record is not None and record.state in (CLAIMED, TRASHED) else None
+    return mark if mark is not None and mark.version is not None else None
 
 
-class Half(NamedTuple):
-    """Why a schedule is held: a run has begun to take it to the one board (``coming``) from the other (not so)."""
+def departure_mark(record: Record | None) -> MoveMark | None:
+    """Return the mark of a job that the source let go of. None: the job did not depart."""
+    mark = MoveMark.parse(record.error) if record is not None and is_trashed(record) else None
+    return mark if mark is not None and mark.version is not None and mark.way == GONE else None
 
-    run: str
-    coming: bool
 
-    @classmethod
-    def of(cls, held: str | None) -> Half | None:
-        """None: it is not held by a mover."""
-        found = _HALF.match(held or "")
-        return None if found is None else cls(found[1], found[2] == "coming from")
-
-    def told(self, board: str) -> str:
-        return f"{NAME} {self.run}: {'coming from' if self.coming else 'gone to'} {board}"
+def is_copy_of(copy: Record, job: Record) -> bool:
+    """Return whether a mover holds ``copy``, which is the job as it is now."""
+    mark = copy_mark(copy)
+    return mark is not None and mark.version == Version.of(job) and is_trashed(job) == is_trashed(copy)
 
 
 def is_sign(record: Record) -> bool:
-    return _SIGN.fullmatch(record.who or "") is not None
+    mark = MoveMark.parse(record.who)
+    return mark is not None and mark == MoveMark(mark.run)
 
 
-def is_buried(record: Record) -> bool:
+def is_trashed(record: Record) -> bool:
     return record.state == TRASHED

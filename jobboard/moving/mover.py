@@ -1,36 +1,36 @@
-"""The protocol of a move between any two boards.
+"""The move of jobs between any two boards.
 
-No two servers share a transaction, so each job goes in steps, and whoever comes next can tell from what the two boards
-hold how far it has come. A copy is *held* at the target (CLAIMED by a mover, or in its trash) before the source lets go
-of the job; what the source does then, in one atomic step and only if the job is as it was copied, decides about it:
+No two servers share a transaction, so each job moves in steps. Any mover can tell from the two boards which step a job
+has reached. The target *holds* a copy (CLAIMED by a mover, or in the trash) before the source lets go of the job. The
+source lets go in one atomic step, and only of the version that was copied. That step decides about the copy:
 
 ====  =======================================  =============================  =========================================
-step  source                                   target                         if it ends here, the next run
+step  source                                   target                         if the move ends here, the next run
 ====  =======================================  =============================  =========================================
-0     UNCLAIMED, SCHEDULED, TRASHED            absent                         copies it
-1     the same                                 held, of this version          takes that copy for its own, and goes on
-1     the same, but changed since              held, of an earlier version    drops the copy, and copies it again
+0     UNCLAIMED, SCHEDULED, TRASHED            absent                         copies the job
+1     the same                                 held, of this version          adopts the copy, and goes on
+1     the same, but changed since              held, of an earlier version    drops the copy, and copies the job again
 1     CLAIMED                                  held, of this version          leaves both: the claim has lapsed before,
                                                                               and come back
 1     CLAIMED, or TRASHED by others            held, of an earlier version    drops the copy
-1     gone                                     held, CLAIMED                  drops the copy: it was finished there
-2     TRASHED, with the mark of this copy       held                           gives the copy free, and purges the mark
-3     TRASHED, with a mark                     given free, or worked off      purges the mark
+1     gone                                     held, CLAIMED                  drops the copy: the job was finished
+2     TRASHED, with the mark of this copy      held                           releases the copy, and purges the mark
+3     TRASHED, with a mark                     released, or worked off        purges the mark
 3     TRASHED, with the mark of another copy   held                           drops the copy, and purges the mark
-4     gone                                     given free, or TRASHED         has nothing to do
+4     gone                                     released, or TRASHED           has nothing to do
 ====  =======================================  =============================  =========================================
 
-Step 2 is a cancel, whose reason is the mark: it names the copy by its token. A job in the trash has no such step: its
-copy harms nobody, as nobody works on it, and the purge of step 4 follows step 1.
+Step 2 is a cancel. Its reason is the mark, which names the copy by the token of the copy. A job in the trash skips
+steps 2 and 3: nobody works on its copy, so the purge of step 4 follows step 1.
 
-A *version* is a token, and whether the last holder may still come back: no job that nobody holds has the same twice
-with another content. Every act at the source compares it, so a mover that was held up can't commit what another has
-dropped; every act at the target compares the token of the copy, which no later copy has. So any number of movers may do
-this at once.
+A *version* is a token, and whether the last holder may come back. No two contents of an unheld job share a version.
+Every act at the source compares the version, so a mover that was held up can't commit a copy that another mover has
+dropped. Every act at the target compares the token of the copy, which no later copy has. So any number of movers may
+move the same board at once.
 
-"Gone" says nothing on the wrong board. Each run leaves a *sign* of itself in the trash of both, until it has come to
-its end: a copy, or a mark, of a run whose sign the other board has never seen is left alone. A board that shows the
-sign that was put on the other is that other one.
+An absent job says nothing on a wrong board. Each run leaves a *sign* in the trash of both boards until the run is
+complete. A mover leaves a copy or a mark alone if the other board has no sign of its run. Two boards are one if the
+sign for the source appears at the target.
 """
 
 from __future__ import annotations
@@ -38,45 +38,51 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from oslo_utils import uuidutils
 
 from jobboard import codec
-from jobboard.base import BATCH
-from jobboard.board import PAGE, JobBoard
-from jobboard.door import Origin
+from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.moving.kept import carry_keys, carry_outcomes
-from jobboard.moving.listing import BYTES, FREE, Left, Moved, claimed_by, claimed_jobs, pages, trash_of
-from jobboard.moving.marks import NAME, Copy, Departure, Version, is_buried, is_sign
-from jobboard.moving.scheduled import ScheduleMover
-from jobboard.primitives import Arrival, Draft, Finish, batches
-from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, Failure, Holder, Record, Status, Verb
+from jobboard.moving.leftovers import BYTES, copy_keys, copy_outcomes
+from jobboard.moving.marks import (
+    GONE,
+    NAME,
+    MoveMark,
+    Version,
+    copy_mark,
+    departure_mark,
+    is_copy_of,
+    is_sign,
+    is_trashed,
+)
+from jobboard.moving.origin import PAGE, Left, Moved, Origin, pages_of, place_of, posting_of, trash_of
+from jobboard.moving.schedules import ScheduleMover
+from jobboard.primitives import Arrival, Draft, End, Finish, batches
+from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
+
+BATCH = 100
+"""The most jobs that move by one request."""
 
 _SPREAD = 2**20
-"""Among how many tokens that of a copy is drawn. They are microseconds, and a second ahead is nothing to a failover."""
+"""The number of tokens from which the token of a copy is drawn. Tokens are microseconds: a second ahead is nothing to
+a failover."""
+
 _LAST_TOKEN = 2**53 - 2 * _SPREAD
-"""Redis counts no further, one by one."""
+"""The highest token that moves. Redis counts to 2**53 only."""
+
 _LOOK = 0.5
-"""How often to look for jobs whose claims have ended, in seconds."""
-
-
-class _Copied(NamedTuple):
-    """A job as it was read at the source, and its copy at the target."""
-
-    job: Record
-    copy: Record
+"""The seconds between two looks for jobs whose claims have ended."""
 
 
 class Mover:
-    """Moves jobs from ``source`` to ``target``, both connected. The source may be a board of another library: any
-    :class:`~jobboard.door.Origin`.
+    """A move of jobs from ``source`` to ``target``, both connected. The source may be a board of another library: any
+    :class:`~jobboard.moving.origin.Origin`.
 
-    :param moved: told of each number of jobs that have just been moved.
-    :param waiting: told of how many claimed jobs are waited for, whenever that changes.
-    :param copied: told of how many outcomes have been copied, or were there already, and of how many.
+    :param moved: called with each number of jobs that have just moved.
+    :param waiting: called with the number of claimed jobs that the move waits for, whenever the number changes.
+    :param copied: called with the number of outcomes that are at the target, and of how many.
     """
 
     def __init__(
@@ -87,313 +93,177 @@ class Mover:
         waiting: Callable[[int], object] = lambda count: None,
         copied: Callable[[int, int], object] = lambda count, total: None,
     ) -> None:
-        self._source = source
-        self._target = target
-        self._tell = moved
-        self._tell_waiting = waiting
-        self._tell_copied = copied
+        self._source, self._target = source, target
+        self._tell, self._tell_waiting, self._tell_copied = moved, waiting, copied
         self._run = uuidutils.generate_uuid()
         self._sign = (
-            f"a move from {_place(source)} to {_place(target)} has not come to its end: run it again to finish it"
+            f"a move from {place_of(source)} to {place_of(target)} has not come to its end: run it again to finish it"
         )
-        self._schedules = self._schedule_mover()
         self._runs: dict[tuple[str, Origin], bool] = {}
         self._moved = Moved()
         self._left: dict[str, Left] = {}
-        self._unfinished = False
-        self._again = False
+        # Whether a copy stays held whose job was claimed again, and whether another pass is due.
+        self._is_unfinished = self._again = False
 
     def run(
         self, wait: bool = False, *, timeout: float | None = None, trash: bool = True, outcomes: bool = True
     ) -> Moved:
-        """Move what nobody has claimed, until no such job is left but those that can't be moved.
+        """Move the jobs that nobody has claimed, until only jobs that can't be moved are left.
 
-        :param wait: and wait for the claimed ones to come back, or to be consumed.
-        :param timeout: for so many seconds at most, once it has begun to wait.
-        :param trash: and move what lies in the trash.
-        :param outcomes: and copy what consumed jobs have left.
+        :param wait: also wait until claimed jobs come back or are consumed.
+        :param timeout: the most seconds to wait.
+        :param trash: also move the jobs in the trash.
+        :param outcomes: also copy the outcomes of consumed jobs.
         :raises JobFailure: the boards are one and the same, or one of them refuses to store what the move needs.
         :raises ConnectionFailure: one of them can't be reached; a further run goes on from there.
         """
-        end: float | None = None
+        # A board of another library has neither rules, nor keys, schedules or outcomes.
+        source = self._source if isinstance(self._source, JobBoard) else None
+        until: float | None = None
         waited = 0
         self._put_signs()
-        self._carry_rules()
-        self._carry_keys()
+        if source is not None:
+            self._copy_rules(source)
+            self._moved.keys += copy_keys(source, self._target)
         while True:
-            self._left = {}
-            self._unfinished = self._again = False
-            self._finish_others()
-            for page in pages(self._source, FREE):
-                self._carry(page)
-            self._empty_trash(trash)
-            # Behind the jobs: one that has the key of a schedule is at the target before that.
-            if self._schedules is not None and (started := self._schedules.carry()):
-                self._moved.schedules += started
-                # What it has posted until then.
-                self._again = True
+            self._move_all(source, trash)
             if self._again:
                 continue
-            claimed = list(claimed_jobs(self._source))
-            if not (wait and claimed) or (end is not None and boottime() >= end):
+            claimed = [job for page in pages_of(self._source, CLAIMED) for job in page]
+            if not (wait and claimed) or (until is not None and boottime() >= until):
                 break
-            if end is None and timeout is not None:
-                end = boottime() + timeout
+            if until is None and timeout is not None:
+                until = boottime() + timeout
             if len(claimed) != waited:
                 waited = len(claimed)
                 self._tell_waiting(waited)
             time.sleep(_LOOK)
-        for record in claimed:
-            self._leave(record, claimed_by(record))
-        # Those of what has ended meanwhile, too.
-        self._carry_keys()
-        if outcomes and isinstance(self._source, JobBoard):
-            self._moved.outcomes += carry_outcomes(self._source, self._target, self._leave_this, self._tell_copied)
-        if not self._unfinished:
+        for job in claimed:
+            self._leave(job, f"claimed by {job.who}")
+        if source is not None:
+            # Also the keys of jobs that have ended since.
+            self._moved.keys += copy_keys(source, self._target)
+            if outcomes:
+                self._moved.outcomes += copy_outcomes(source, self._target, self._note, self._tell_copied)
+        if not self._is_unfinished:
             self._take_signs()
         self._moved.left = list(self._left.values())
         return self._moved
 
-    def _schedule_mover(self) -> ScheduleMover | None:
-        source, target = self._source, self._target
-        if not isinstance(source, JobBoard):
-            return None
-        return ScheduleMover(source, target, (_place(source), _place(target)), self._run, self._known, self._leave_this)
-
-    def _carry_rules(self) -> None:
-        """What is paused or limited here is so there before a job of it arrives, and stays so here: jobs may remain."""
-        if not isinstance(self._source, JobBoard):
-            return
-        paused = self._source.paused()
+    def _copy_rules(self, source: JobBoard) -> None:
+        """Pause and limit the target like the source, before the first job comes. A limit of the target stays."""
+        target, paused = self._target, source.paused()
         if paused.everything:
-            self._target.pause()
+            target.pause()
         if paused.names:
-            self._target.pause(paused.names)
-        # What has been set there is meant for there.
-        there = {(limit.name, limit.per) for limit in self._target.limits()}
-        for limit in self._source.limits():
+            target.pause(paused.names)
+        there = {(limit.name, limit.per) for limit in target.limits()}
+        for limit in source.limits():
             if (limit.name, limit.per) not in there:
-                self._target.set_limit(limit.name, concurrency=limit.concurrency, per=limit.per, rate=limit.rate)
+                target.set_limit(limit.name, concurrency=limit.concurrency, per=limit.per, rate=limit.rate)
 
-    def _carry_keys(self) -> None:
-        if isinstance(self._source, JobBoard):
-            self._moved.keys += carry_keys(self._source, self._target)
+    def _move_all(self, source: JobBoard | None, trash: bool) -> None:
+        """Move once what can be moved. ``self._again`` is true afterwards if there may be more."""
+        self._left = {}
+        self._is_unfinished = self._again = False
+        self._finish_copies()
+        for page in pages_of(self._source, UNCLAIMED, SCHEDULED):
+            self._carry(page)
+        self._empty_trash(trash)
+        if source is not None:
+            # After the jobs: a job that has the key of a schedule is at the target before the schedule posts there.
+            started = ScheduleMover(source, self._target, self._run, self._knows, self._note).move()
+            self._moved.schedules += started
+            # A schedule may have posted jobs until it moved.
+            self._again = self._again or bool(started)
 
     # Signs
 
     def _put_signs(self) -> None:
+        """:raises JobFailure: both boards are one."""
         for board in (self._source, self._target):
-            now = board.door.now()
-            sign = Draft(
-                uuid=self._run,
-                name=NAME,
-                priority=0,
-                key=None,
-                version=codec.VERSION,
-                posting=codec.encode(codec.Content({}, None), board.door.wire),
-                max_attempts=None,
-                delay=None,
-                due=None,
-                arrival=Arrival(f"{NAME} {self._run}", 0, (Failure(now, None, 0, self._sign),), now, now, 0),
-            )
-            [(status, _, _)] = board.door.insert([sign])
+            now = board.engine.now()
+            arrival = Arrival(MoveMark(self._run).text(), 0, (Failure(now, None, 0, self._sign),), now, now, 0)
+            posting = codec.encode(codec.Content({}, None), board.engine.wire)
+            sign = Draft(self._run, NAME, 0, None, codec.VERSION, posting, None, None, None, arrival=arrival)
+            [(status, _, _)] = board.engine.insert([sign])
             if status != OK:
-                self._purge(board, [board.door.read([self._run])[0].record])
-                raise JobFailure(f"{_place(self._source)} and {_place(self._target)} are the same board")
+                [seen] = board.engine.read([self._run])
+                self._purge(board, [seen.record] if seen.record else [])
+                raise JobFailure(f"{place_of(self._source)} and {place_of(self._target)} are the same board")
 
     def _take_signs(self) -> None:
-        """All that this move has put, be it in other runs: what those have begun has come to its end, too."""
+        """Purge the signs of this move, those of its earlier runs included: they are complete as well."""
         for board, other in ((self._source, self._target), (self._target, self._source)):
-            signs = filter(is_sign, trash_of(board))
-            # The other board knows nothing of a run that was killed before it had done anything else.
-            ours = [each for each in signs if each.error == self._sign or self._known(other, each.uuid)]
-            self._purge(board, ours)
+            # The other board knows nothing of a run that was killed after its first sign.
+            signs = [job for job in trash_of(board) if is_sign(job)]
+            self._purge(board, [job for job in signs if job.error == self._sign or self._knows(other, job.uuid)])
 
-    def _known(self, board: Origin, run: str) -> bool:
-        """Whether a run had to do with this board."""
+    def _knows(self, board: Origin, run: str) -> bool:
+        """Return whether a board has the sign of a run."""
         if (run, board) not in self._runs:
-            [seen] = board.door.read([run])
+            [seen] = board.engine.read([run])
             self._runs[run, board] = seen.state == TRASHED
         return self._runs[run, board]
 
-    # What other runs have left behind
+    # Copies that other runs have left behind
 
-    def _finish_others(self) -> None:
-        """Decide about the copies that are held at the target."""
-        after: Record | None = None
-        target = self._target
-        while page := target.door.page(after, PAGE, None, frozenset({CLAIMED}), fresh=after is None):
-            held = [seen.record for seen in page if Copy.of(seen.record) is not None and seen.record]
+    def _finish_copies(self) -> None:
+        """Decide about the copies that the target holds."""
+        for page in pages_of(self._target, CLAIMED):
+            held = [job for job in page if copy_mark(job) is not None]
             for start in range(0, len(held), BATCH):
                 self._judge(held[start : start + BATCH])
-            after = page[-1].record
 
     def _judge(self, copies: Sequence[Record], seen_before: bool = False) -> None:
-        """Do with these copies what the source says about their jobs now.
+        """Release or drop these copies, or leave them, as the source says now.
 
         :param seen_before: this run has read all of these jobs at the source.
         """
-        source = self._source
-        landing: list[Record] = []
+        releasing: list[Record] = []
         dropping: list[Record] = []
-        for copy, seen in zip(copies, source.door.read([each.uuid for each in copies]), strict=True):
-            about, job = Copy.of(copy), seen.record
-            assert about is not None
-            mark = None if job is None else Departure.of(job)
-            if job is None and not seen_before and not self._known(source, about.run):
-                why = f"held at {_place(self._target)} by a move from another board, which must be run again"
+        seen = self._source.engine.read([copy.uuid for copy in copies]) if copies else []
+        for copy, job in zip(copies, (each.record for each in seen), strict=True):
+            mark, departure = copy_mark(copy), departure_mark(job)
+            assert mark is not None
+            if job is None and not seen_before and not self._knows(self._source, mark.run):
+                why = f"held at {place_of(self._target)} by a move from another board, which must be run again"
                 self._leave(copy, why)
             elif job is None:
-                # A copy in the trash is where it belongs: another mover has purged the job.
-                dropping += [] if is_buried(copy) else [copy]
-            elif mark is not None and mark.token == copy.token:
-                landing.append(copy)
-            elif mark is not None:
-                # The mark stands for one that was given free before this one came.
+                # A copy in the trash stays there: another mover has purged the job.
+                dropping += [] if is_trashed(copy) else [copy]
+            elif departure is not None and departure.version == Version(copy.token):
+                releasing.append(copy)
+            elif departure is not None:
+                # The mark is that of a copy that was released before this one came.
                 dropping.append(copy)
                 self._again = True
-            elif not about.is_of(job, copy):
+            elif not is_copy_of(copy, job):
                 dropping.append(copy)
                 self._again = self._again or (seen_before and job.state != CLAIMED)
             elif job.state == CLAIMED:
-                # Whether its holder finishes it, or it lapses once more, the next run decides.
-                self._unfinished = True
+                # The next run decides, once the holder has finished the job or its claim has lapsed again.
+                self._is_unfinished = True
             else:
                 self._again = self._again or seen_before
-        self._drop(dropping)
-        self._land(landing)
+        held = [copy for copy in dropping if not is_trashed(copy)]
+        self._finish(self._target, [Finish(copy.uuid, _holder(copy), End(Verb.CONSUME)) for copy in held])
+        self._purge(self._target, [copy for copy in dropping if is_trashed(copy)])
+        self._release(releasing)
 
-    # Carrying
+    # Jobs of the source
 
     def _carry(self, jobs: Sequence[Record]) -> None:
-        now = self._source.door.now() if any(job.key_until is not None for job in jobs) else 0
-        drafts = [draft for job in jobs if (draft := self._draft(job, now)) is not None]
-        by_uuid = {job.uuid: job for job in jobs}
-        for batch in batches(drafts, _size, BATCH, BYTES):
-            self._carry_batch([by_uuid[draft.uuid] for draft in batch], batch)
-
-    def _carry_batch(self, jobs: Sequence[Record], drafts: Sequence[Draft]) -> None:
-        target = self._target
-        try:
-            answers = target.door.insert(drafts)
-        except ValueError as error:
-            # Too large for the target; together, or the one.
-            if len(jobs) == 1:
-                self._leave(jobs[0], str(error))
-                return
-            for job, draft in zip(jobs, drafts, strict=True):
-                self._carry_batch([job], [draft])
-            return
-        held: list[_Copied] = []
-        outdated: list[Record] = []
-        there: list[Record] = []
-        # Whether it has just been made does not matter: of a call that was repeated, it may have gone on since.
-        for job, (_, uuid, copy) in zip(jobs, answers, strict=True):
-            about = Copy.of(copy)
-            if uuid != job.uuid:
-                self._leave(job, f"{_place(target)} has another job with its key, {uuid}")
-            elif copy is None:
-                # Worked off already, or dropped by another mover.
-                self._again = True
-            elif about is not None and about.is_of(job, copy):
-                held.append(_Copied(job, copy))
-            elif about is not None:
-                outdated.append(copy)
-            else:
-                there.append(job)
-        self._commit(held)
-        if outdated:
-            # Whether by a copy that another mover has made, or by what was read here.
-            self._judge(outdated, seen_before=True)
-        self._check_there(there)
-
-    def _commit(self, held: Sequence[_Copied]) -> None:
-        """Have the source let go of these jobs, if they are as they were copied."""
-        gone = f"gone to {_place(self._target)}"
-        acts = [
-            Finish.parting(job, Verb.PURGE)
-            if is_buried(job)
-            else Finish.parting(job, Verb.CANCEL, f"{NAME} {self._run} {copy.token}: {gone}")
-            for job, copy in held
-        ]
-        statuses = self._finish(self._source, acts)
-        done = [pair for pair, status in zip(held, statuses, strict=True) if status == OK]
-        others = [copy for (_, copy), status in zip(held, statuses, strict=True) if status != OK]
-        self._land([copy for job, copy in done if not is_buried(job)])
-        buried = sum(is_buried(job) for job, _ in done)
-        self._moved.trashed += buried
-        self._tell(buried)
-        if others:
-            self._judge(others, seen_before=True)
-
-    def _land(self, copies: Sequence[Record]) -> None:
-        """Give free what the source has let go of, then remove the marks."""
-        acts = []
-        for copy in copies:
-            about = Copy.of(copy)
-            assert about is not None
-            acts.append(Finish(copy.uuid, Holder(copy.who or "", copy.token), Verb.ABANDON, due=about.due))
-        # What is refused has been given free by another mover: what the source has let go of is dropped by nobody.
-        self._moved.moved += len([status for status in self._finish(self._target, acts) if status == OK])
-        self._tell(len(copies))
-        self._unmark([copy.uuid for copy in copies])
-
-    def _unmark(self, uuids: Sequence[str]) -> None:
-        source = self._source
-        found = source.door.read(uuids) if uuids else []
-        self._purge(source, [seen.record for seen in found if seen.record is not None and Departure.of(seen.record)])
-
-    def _drop(self, copies: Sequence[Record]) -> None:
-        held = [copy for copy in copies if copy.state == CLAIMED]
-        acts = [Finish(copy.uuid, Holder(copy.who or "", copy.token), Verb.CONSUME) for copy in held]
-        self._finish(self._target, acts)
-        self._purge(self._target, [copy for copy in copies if copy.state == TRASHED])
-
-    def _check_there(self, jobs: Sequence[Record]) -> None:
-        """What the target has already is either no longer at the source, or must not be there."""
-        source = self._source
-        found = source.door.read([job.uuid for job in jobs]) if jobs else []
-        for job, seen in zip(jobs, found, strict=True):
-            if seen.record is not None and Version.of(seen.record) == Version.of(job):
-                self._leave(job, f"{_place(self._target)} has it already: was it restored after a move?")
-
-    def _empty_trash(self, all_of_it: bool) -> None:
-        """Do with the marks what their copies say; carry the jobs, if it is asked for."""
-        marked: list[Record] = []
-        jobs: list[Record] = []
-        for record in trash_of(self._source):
-            if Departure.of(record) is not None:
-                marked.append(record)
-            elif all_of_it and not is_sign(record):
-                jobs.append(record)
-            if len(jobs) == PAGE:
-                self._carry(jobs[::-1])
-                jobs = []
-        self._carry(jobs[::-1])
-        for start in range(0, len(marked), BATCH):
-            self._finish_marked(marked[start : start + BATCH])
-
-    def _finish_marked(self, marked: Sequence[Record]) -> None:
-        target = self._target
-        arrived: list[str] = []
-        copies: list[Record] = []
-        found = target.door.read([record.uuid for record in marked])
-        for record, seen in zip(marked, found, strict=True):
-            mark, copy = Departure.of(record), seen.record
-            assert mark is not None
-            if copy is None and not self._known(target, mark.run):
-                self._leave(record, record.error or "")
-                continue
-            if copy is not None and copy.state == CLAIMED and Copy.of(copy) is not None:
-                copies.append(copy)
-            else:
-                arrived.append(record.uuid)
-        self._judge(copies)
-        self._unmark(arrived)
+        """Move these jobs, as far as they are as they were read."""
+        now = self._source.engine.now() if any(job.key_until is not None for job in jobs) else 0
+        drafts = [(job, draft) for job in jobs if (draft := self._draft(job, now)) is not None]
+        for batch in batches(drafts, lambda each: _size(each[1]), BATCH, BYTES):
+            self._carry_batch(batch)
 
     def _draft(self, job: Record, now: int) -> Draft | None:
+        """Return the copy of a job. None: the job can't be moved."""
         try:
-            posting = self._source.door.posting(job, self._target.door.wire)
+            posting = posting_of(self._source, job, self._target.engine.wire)
         except JobFailure as error:
             self._leave(job, str(error))
             return None
@@ -401,7 +271,7 @@ class Mover:
             self._leave(job, f"its token is {job.token}, and not every board counts further")
             return None
         due = job.lock_until if job.state == SCHEDULED else None
-        buried, window = is_buried(job), job.key_until
+        window = job.key_until
         return Draft(
             uuid=job.uuid,
             name=job.name,
@@ -413,12 +283,12 @@ class Mover:
             delay=None,
             due=None,
             arrival=Arrival(
-                who=str(Copy(self._run, Version.of(job), due)),
+                who=MoveMark(self._run, Version.of(job), due).text(),
                 attempts=job.attempts,
                 errors=job.errors,
                 created_on=job.created_on,
-                trashed_on=job.modified_on if buried else None,
-                # At random, or two copies of one version would have the same where the target's clock is behind.
+                trashed_on=job.modified_on if is_trashed(job) else None,
+                # Random, or two copies of one version would have one token where the target's clock is behind.
                 token=job.token + 1 + secrets.randbelow(_SPREAD),
                 retries=job.retries,
             ),
@@ -426,26 +296,129 @@ class Mover:
             key_for=window - now if window is not None and window > now else None,
         )
 
-    def _leave(self, job: Record, why: str) -> None:
-        self._leave_this(Left(job.uuid, job.name, why))
+    def _carry_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:
+        target = place_of(self._target)
+        try:
+            answers = self._target.engine.insert([draft for _, draft in batch])
+        except ValueError as error:
+            # Too large for the target: all together, or a single job.
+            if len(batch) == 1:
+                self._leave(batch[0][0], str(error))
+                return
+            for each in batch:
+                self._carry_batch([each])
+            return
+        held: list[tuple[Record, Record]] = []
+        outdated: list[Record] = []
+        there: list[Record] = []
+        # The status says nothing here: after a repeated call, the copy may have gone on.
+        for (job, _), (_, uuid, copy) in zip(batch, answers, strict=True):
+            if uuid != job.uuid:
+                self._leave(job, f"{target} has another job with its key, {uuid}")
+            elif copy is None:
+                # Worked off already, or dropped by another mover.
+                self._again = True
+            elif copy_mark(copy) is None:
+                there.append(job)
+            elif is_copy_of(copy, job):
+                held.append((job, copy))
+            else:
+                outdated.append(copy)
+        self._depart(held)
+        # Outdated by the copy of another mover, or by what this one has read.
+        self._judge(outdated, seen_before=True)
+        # A job that the target has already must have left the source.
+        seen = self._source.engine.read([job.uuid for job in there]) if there else []
+        for job, now in zip(there, (each.record for each in seen), strict=True):
+            if now is not None and Version.of(now) == Version.of(job):
+                self._leave(job, f"{target} has it already: was it restored after a move?")
 
-    def _leave_this(self, left: Left) -> None:
-        self._left[f"{left.what} {left.uuid}"] = left
+    def _depart(self, held: Sequence[tuple[Record, Record]]) -> None:
+        """Have the source let go of these jobs, if they are as their copies are."""
+        target = place_of(self._target)
+        statuses = self._finish(
+            self._source,
+            [
+                Finish.parting(job, Verb.PURGE)
+                if is_trashed(job)
+                else Finish.parting(job, Verb.CANCEL, MoveMark(self._run, Version(copy.token), way=GONE).text(target))
+                for job, copy in held
+            ],
+        )
+        gone = [copy for (_, copy), status in zip(held, statuses, strict=True) if status == OK]
+        refused = [copy for (_, copy), status in zip(held, statuses, strict=True) if status != OK]
+        released = [copy for copy in gone if not is_trashed(copy)]
+        self._release(released)
+        self._moved.trashed += len(gone) - len(released)
+        self._tell(len(gone) - len(released))
+        self._judge(refused, seen_before=True)
 
-    def _purge(self, board: Origin, records: Sequence[Record | None]) -> None:
-        acts = [Finish.parting(record, Verb.PURGE) for record in records if record is not None]
-        self._finish(board, acts)
+    def _release(self, copies: Sequence[Record]) -> None:
+        """Release the copies of jobs that the source let go of, and purge the marks."""
+        acts = []
+        for copy in copies:
+            mark = copy_mark(copy)
+            assert mark is not None
+            acts.append(Finish(copy.uuid, _holder(copy), End(Verb.ABANDON), due=mark.due))
+        # Another mover has released the copy where this is refused: nobody drops the copy of a departed job.
+        self._moved.moved += self._finish(self._target, acts).count(OK)
+        self._tell(len(copies))
+        self._purge_marks([copy.uuid for copy in copies])
+
+    def _empty_trash(self, all_of_it: bool) -> None:
+        """Decide about the marks in the source's trash, and move the jobs in the trash if ``all_of_it``."""
+        marked: list[Record] = []
+        jobs: list[Record] = []
+        for job in trash_of(self._source):
+            if departure_mark(job) is not None:
+                marked.append(job)
+            elif all_of_it and not is_sign(job):
+                jobs.append(job)
+            if len(jobs) == PAGE:
+                self._carry(jobs[::-1])
+                jobs = []
+        self._carry(jobs[::-1])
+        for start in range(0, len(marked), BATCH):
+            self._finish_marked(marked[start : start + BATCH])
+
+    def _finish_marked(self, marked: Sequence[Record]) -> None:
+        arrived: list[str] = []
+        copies: list[Record] = []
+        found = self._target.engine.read([job.uuid for job in marked])
+        for job, copy in zip(marked, (seen.record for seen in found), strict=True):
+            departure = departure_mark(job)
+            assert departure is not None
+            if copy is None and not self._knows(self._target, departure.run):
+                self._leave(job, job.error or "")
+            elif copy is not None and copy.state == CLAIMED and copy_mark(copy) is not None:
+                copies.append(copy)
+            else:
+                arrived.append(job.uuid)
+        self._judge(copies)
+        self._purge_marks(arrived)
+
+    def _purge_marks(self, uuids: Sequence[str]) -> None:
+        found = self._source.engine.read(uuids) if uuids else []
+        self._purge(self._source, [seen.record for seen in found if seen.record and departure_mark(seen.record)])
+
+    # Acts and notes
+
+    def _purge(self, board: Origin, jobs: Sequence[Record]) -> None:
+        self._finish(board, [Finish.parting(job, Verb.PURGE) for job in jobs])
 
     @staticmethod
     def _finish(board: Origin, acts: Sequence[Finish]) -> list[Status]:
-        statuses: list[Status] = []
-        for start in range(0, len(acts), BATCH):
-            statuses += board.door.finish(acts[start : start + BATCH])
-        return statuses
+        return board.engine.finish(acts) if acts else []
+
+    def _leave(self, job: Record, why: str) -> None:
+        self._note(Left(job.uuid, job.name, why))
+
+    def _note(self, left: Left) -> None:
+        self._left[f"{left.what} {left.uuid}"] = left
 
 
-def _place(board: Origin) -> str:
-    return f"{board.name!r} at {board._shown}"
+def _holder(copy: Record) -> Holder:
+    return Holder(copy.who or "", copy.token)
 
 
 def _size(draft: Draft) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobboard.door import Door
+from jobboard.engine import RetryingEngine
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.job import Job
-from jobboard.moving import Mover, listing, survey
+from jobboard.moving import Mover, dry_run, origin, survey
 from jobboard.primitives import Draft, Nonce, Paused
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
@@ -47,7 +47,7 @@ def test_all_is_as_it_was(boards: Boards) -> None:
     assert shown(boards.source) == []
     assert sorted(uuids(jobs)) == sorted(seen[0] for seen in before)
     assert {job.seen_state for job in boards.target.iterjobs()} == {UNCLAIMED, SCHEDULED}
-    assert all(job._record.who is None for job in boards.target.iterjobs())
+    assert all(job.record.who is None for job in boards.target.iterjobs())
 
 
 def test_tokens_rise_though_the_targets_clock_is_behind(boards: Boards) -> None:
@@ -238,13 +238,13 @@ def test_a_lapsed_holder_that_comes_back_for_a_moment(boards: Boards) -> None:
     boards.source.claim(job, "worker", expiry=1)
     boards.clock.advance(2)
     mover = boards.mover({3: lambda: boards.source.extend(job, "worker", expiry=0.0001)})
-    read = mover._source.engine.read
+    read = mover._source.engine.raw.read
 
     def lapsed(asked: list[str]) -> Any:
         boards.clock.advance(1)
         return read(asked)
 
-    mover._source.engine.__dict__["read"] = lapsed
+    mover._source.engine.raw.__dict__["read"] = lapsed
     assert mover.run().left == []
     assert boards.target.get(job.uuid).seen_state == UNCLAIMED
     check(boards, [job], trashed=0)
@@ -255,15 +255,15 @@ def test_a_copy_that_comes_while_the_mark_of_another_is_looked_at(boards: Boards
     assert boards.kill_at(5)
     boards.work(boards.target)
     mover = boards.mover()
-    page = mover._source.engine.trash_page
-    late = [mover._draft(job._record, boards.source.engine.now())]
+    page = mover._source.engine.raw.trash_page
+    late = [mover._draft(job.record, boards.source.engine.raw.now())]
 
     def look(after: Record | None, limit: int) -> list[Record]:
         if late:
-            boards.target.engine.insert([late.pop()], Nonce("late", 1, 1))
+            boards.target.engine.raw.insert([late.pop()], Nonce("late", 1, 1))
         return page(after, limit)
 
-    mover._source.engine.__dict__["trash_page"] = look
+    mover._source.engine.raw.__dict__["trash_page"] = look
     mover.run()
     assert shown(boards.source) == shown(boards.target) == []
     check(boards, [job], trashed=0)
@@ -391,7 +391,7 @@ def test_a_board_is_not_moved_to_itself(boards: Boards) -> None:
 
 
 def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boards.target.engine, "wire", "json")
+    monkeypatch.setattr(boards.target.engine.raw, "wire", "json")
     newer, broken = plant(boards.source, b"?", version=99), plant(boards.source, b"?")
     fine = boards.source.post("fine", details={"a": 1})
     left = Mover(boards.source, boards.target).run().left
@@ -406,14 +406,14 @@ def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: p
 
 def test_a_posting_that_is_too_large_there_holds_nobody_up(boards: Boards) -> None:
     jobs = boards.source.post_many([{"name": name} for name in ("small", "large", "tiny")])
-    original = boards.target.engine.insert
+    original = boards.target.engine.raw.insert
 
     def insert(drafts: list[Draft], nonce: Nonce, **extra: Any) -> list[tuple[bool, Record | None]]:
         if any(draft.name == "large" for draft in drafts):
             raise ValueError("the posting takes too many bytes")
         return original(drafts, nonce, **extra)
 
-    boards.target.engine.__dict__["insert"] = insert
+    boards.target.engine.raw.__dict__["insert"] = insert
     [left] = Mover(boards.source, boards.target).run().left
     assert (left.uuid, left.why) == (jobs[1].uuid, "the posting takes too many bytes")
     assert uuids(boards.target.iterjobs()) == [jobs[0].uuid, jobs[2].uuid]
@@ -443,25 +443,25 @@ def test_what_is_paused_is_so_at_both(boards: Boards) -> None:
 
 @pytest.mark.parametrize("trashed", [False, True])
 def test_a_survey_holds_one_page_of_the_board(boards: Boards, monkeypatch: pytest.MonkeyPatch, trashed: bool) -> None:
-    monkeypatch.setattr(listing, "PAGE", 3)
+    monkeypatch.setattr(origin, "PAGE", 3)
     for _ in range(9):
         job = boards.source.post("resize")
         if trashed:
             boards.source.cancel(job)
     steps: list[str] = []
 
-    def tell(name: str) -> None:
-        original = getattr(Door, name)
+    def tell(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
 
         def told(*args: Any, **more: Any) -> Any:
             steps.append(name)
             return original(*args, **more)
 
-        monkeypatch.setattr(Door, name, told)
+        monkeypatch.setattr(owner, name, told)
 
     pages = "trash_page" if trashed else "page"
-    tell(pages)
-    tell("posting")
+    tell(RetryingEngine, pages)
+    tell(dry_run, "posting_of")
     found = survey(boards.source, boards.target.engine.wire)
     assert (found.moved, found.trashed) == ((0, 9) if trashed else (9, 0))
-    assert steps[:5] == [pages, *["posting"] * 3, pages]
+    assert steps[:5] == [pages, *["posting_of"] * 3, pages]

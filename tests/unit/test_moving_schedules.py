@@ -42,14 +42,14 @@ class Scheduled(Boards):
 
         for board in pair:
             for primitive in ("insert", "finish", "set_schedule"):
-                board.engine.__dict__[primitive] = functools.partial(watched, getattr(board.engine, primitive))
+                board.engine.raw.__dict__[primitive] = functools.partial(watched, getattr(board.engine.raw, primitive))
         return Mover(*pair)
 
     def post_due(self) -> None:
         """Conductors of both boards."""
         self.clock.advance(SPAN / 4)
         for board in (self.source, self.target):
-            board._post_due()
+            board.post_due()
 
 
 def active(board: JobBoard) -> list[Any]:
@@ -98,7 +98,7 @@ STEPS = steps()
 def test_all_is_as_it_was(made: Scheduled) -> None:
     made.source.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin", group="g", context={"a": "b"}, key="k")
     made.clock.advance(70)
-    made.source._post_due()
+    made.source.post_due()
     before = made.source.schedules()
     assert before[1].last_posted is not None
     wire = made.target.engine.wire

@@ -23,8 +23,8 @@ def test_live_limits_and_schedules(boards: Boards) -> None:
     # The slot of the one board is not that of the other.
     assert uuids(target.claim_many("bert", 5)) == [posted[1].uuid, posted[2].uuid]
     boards.clock.advance(3601)
-    assert source._post_due() is None or list(source.iterjobs()) == [held]
-    target._post_due()
+    assert source.post_due() is None or list(source.iterjobs()) == [held]
+    target.post_due()
     assert target.claim_next("bert") is None
     target.consume(posted[1], "bert")
     due = take(target, "bert")

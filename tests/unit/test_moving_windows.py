@@ -9,7 +9,7 @@ import pytest
 from jobboard.backends import fetch
 from jobboard.engine import Done
 from jobboard.exceptions import ConnectionFailure
-from jobboard.moving import Mover, kept
+from jobboard.moving import Mover, leftovers
 from jobboard.states import TRASHED
 from tests.unit.boards import Boards, Killed, boards
 
@@ -35,7 +35,7 @@ def test_what_is_left_of_a_window_comes_along(boards: Boards) -> None:
 
 def test_outcomes_that_others_leave_meanwhile(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stand before those that were seen, and none of these is passed over for them."""
-    monkeypatch.setattr(kept, "_PAGE", 3)
+    monkeypatch.setattr(leftovers, "_PAGE", 3)
     source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
     source.connect()
 
@@ -65,8 +65,8 @@ def test_outcomes_whose_copying_breaks_off(
     boards: Boards, monkeypatch: pytest.MonkeyPatch, step: int, lost: bool
 ) -> None:
     """Killed, or its reply lost, at each batch; the order is as it was."""
-    monkeypatch.setattr(kept, "_PAGE", 3)
-    monkeypatch.setattr(kept, "_BATCH", 2)
+    monkeypatch.setattr(leftovers, "_PAGE", 3)
+    monkeypatch.setattr(leftovers, "_BATCH", 2)
     source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
     source.connect()
     for number in range(7):
@@ -74,7 +74,7 @@ def test_outcomes_whose_copying_breaks_off(
         source.consume(source.claim_next("anna"), "anna", result=number)
         boards.clock.advance(1)
     mover = boards.mover()
-    engine = mover._target.engine
+    engine = mover._target.engine.raw
     keep, count = engine.keep, itertools.count()
 
     def breaks(dones: Sequence[Done]) -> int:

@@ -1,0 +1,104 @@
+"""Copies of outcomes and of keys, which jobs leave behind at the source.
+
+A copy is passed over where the target has it already, so to copy again does no harm. Outcomes and keys stay at the
+source until they end. A caller who waits there for a result finds it there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+from jobboard.board import JobBoard
+from jobboard.codec import Undecodable, Wire, transcode_result
+from jobboard.engine import Done, Remembered
+from jobboard.exceptions import JobFailure
+from jobboard.moving.origin import Left, posting_of
+from jobboard.primitives import batches
+
+BYTES = 256 * 1024
+"""The bytes of one batch, unless a single thing is larger."""
+
+_PAGE = 200
+_BATCH = 40
+_KEYS = 100
+
+
+def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
+    """Yield the keys that outlive their jobs, some at a time."""
+    place = None
+    while True:
+        keys, place = board.engine.remembered(place)
+        yield keys
+        if place is None:
+            return
+
+
+def copy_keys(source: JobBoard, target: JobBoard) -> int:
+    """Return the number of keys that the target did not have."""
+    return sum(
+        target.engine.remember(keys[start : start + _KEYS])
+        for keys in keys_of(source)
+        for start in range(0, len(keys), _KEYS)
+    )
+
+
+def outcomes_of(board: JobBoard) -> Iterator[list[Done]]:
+    """Yield the outcomes page by page, newest first."""
+    after = None
+    while page := board.engine.done_page(after, _PAGE):
+        yield page
+        after = page[-1]
+
+
+def copy_outcomes(
+    source: JobBoard, target: JobBoard, leave: Callable[[Left], object], told: Callable[[int, int], object]
+) -> int:
+    """Return the number of outcomes that the target did not have.
+
+    The oldest is copied first, as some stores list outcomes in the order in which they came.
+
+    :param told: called with the number of outcomes that are at the target, and of how many.
+    """
+    newest: list[Done] = []
+    ends: list[Done] = []
+    total = done = new = 0
+    for page in outcomes_of(source):
+        newest = newest or page
+        ends.append(page[-1])
+        total += len(page)
+    # The newest page is not read again: other outcomes may stand before it by now.
+    older = (source.engine.done_page(end, _PAGE) for end in reversed(ends[:-1]))
+    for page in itertools.chain(older, [newest] if newest else ()):
+        copies = [copy for each in reversed(page) if (copy := copy_of(each, source, target.engine.wire, leave))]
+        for batch in batches(copies, _size, _BATCH, BYTES):
+            try:
+                new += target.engine.keep(batch)
+            except ValueError as error:
+                # Too large for the target.
+                for each in batch:
+                    leave(_left(each, str(error)))
+        done += len(page)
+        told(min(done, total), total)
+    return new
+
+
+def copy_of(done: Done, source: JobBoard, wire: Wire, leave: Callable[[Left], object]) -> Done | None:
+    """Return an outcome of the source for a board of that wire.
+
+    :param leave: told of an outcome that such a board can't hold, for which None is returned.
+    """
+    try:
+        record = done.record._replace(posting=posting_of(source, done.record, wire))
+        result = None if done.result is None else transcode_result(done.result, source.engine.wire, wire)
+    except (JobFailure, Undecodable) as error:
+        leave(_left(done, str(error)))
+        return None
+    return done._replace(record=record, result=result)
+
+
+def _left(done: Done, why: str) -> Left:
+    return Left(done.record.uuid, done.record.name, why, "outcome")
+
+
+def _size(done: Done) -> int:
+    return len(done.record.posting) + len(done.result or "") + sum(len(each.text) for each in done.record.errors)
