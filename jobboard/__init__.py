@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from jobboard.backends import backend, fetch
     from jobboard.board import JobBoard
     from jobboard.conductor import Conductor
-    from jobboard.done import Outcome
     from jobboard.exceptions import (
         ClaimLost,
         ConnectionFailure,
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
     from jobboard.primitives import BoardStats, Characteristics, KeptStats, Limit, Paused
     from jobboard.priorities import JobPriority
-    from jobboard.scheduling import Schedule
+    from jobboard.results import Outcome
+    from jobboard.schedules import Schedule
     from jobboard.states import Failure, State, Verb
 
 # redis-py imports this, and Python refuses to load it in a thread once the main thread has ended.
@@ -43,7 +43,6 @@ _HOMES = {
     "backends": ("backend", "fetch"),
     "board": ("JobBoard",),
     "conductor": ("Conductor",),
-    "done": ("Outcome",),
     "exceptions": (
         "ClaimLost",
         "ConnectionFailure",
@@ -62,7 +61,8 @@ _HOMES = {
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "priorities": ("JobPriority",),
     "primitives": ("BoardStats", "Characteristics", "KeptStats", "Limit", "Paused"),
-    "scheduling": ("Schedule",),
+    "results": ("Outcome",),
+    "schedules": ("Schedule",),
     "states": ("Failure", "State", "Verb"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

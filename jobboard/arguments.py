@@ -1,4 +1,4 @@
-"""What the public verbs take, checked and turned into what the primitives take."""
+"""Arguments of verbs, checked and turned into arguments of the engine."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any
 
 from jobboard import codec
 from jobboard.conf import shortened
-from jobboard.job import LONGEST, Job, Posting
+from jobboard.job import LONGEST, Job, Posting, check_longest
 from jobboard.primitives import Draft, Limit
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
 
 _LAST = 2**53
-"""The end of the instants that every backend stores exactly, in µs since 1970: doubles count no further. In 2255."""
+"""The end of the instants that every backend stores exactly, in µs since 1970: in 2255, as doubles count no further."""
 
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
-"""The digit of a uuid that tells its variant and has two random bits, by one that has four."""
+"""The digit of a uuid that has its variant and two random bits, by a digit of four random bits."""
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
-    """A span of seconds, or a timedelta, in µs; None stays None.
+    """Return a span of seconds, or a timedelta, in µs; None stays None.
 
-    :param positive: 0 is refused too.
+    :param positive: refuse 0, too.
     """
     if value is None:
         return None
     span = value.total_seconds() if isinstance(value, datetime.timedelta) else value
     if isinstance(span, bool) or not isinstance(span, (int, float)):
         raise TypeError(f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}")
-    # Neither holds of NaN.
+    # NaN fails both comparisons.
     if not ((span > 0 if positive else span >= 0) and span <= LONGEST):
         least = "more than 0" if positive else "0 or more"
         raise ValueError(f"{what}={shortened(value)}: must be {least} seconds and at most {LONGEST}")
@@ -43,13 +43,13 @@ def micros(what: str, value: float | datetime.timedelta | None, *, positive: boo
 
 
 def seconds(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> float | None:
-    """The same, in seconds."""
+    """Return the same span in seconds."""
     span = micros(what, value, positive=positive)
     return None if span is None else span / 1e6
 
 
 def job(value: Any) -> Job:
-    """A verb's job, which is a handle of :class:`~jobboard.job.Job`, and no uuid."""
+    """Check that a verb's job is a :class:`~jobboard.job.Job`, and no uuid."""
     if not isinstance(value, Job):
         way = ": board.get(uuid) gives the job that has this uuid" if isinstance(value, str) else ""
         raise TypeError(f"a job must be a Job, not {type(value).__name__}{way}")
@@ -70,12 +70,21 @@ def limit(value: Any, what: str = "limit") -> int:
     return int(value)
 
 
+def timeout(value: float | None) -> float | None:
+    """Check the seconds of a wait; None waits for ever."""
+    if value is not None and not (isinstance(value, (int, float)) and value >= 0):
+        raise ValueError(f"timeout={shortened(value)}: must be 0 or more seconds, or None to wait for ever")
+    return check_longest(value)
+
+
 def new_uuids(count: int) -> list[str]:
-    """So many uuids, random but for their first three characters, which count sixteenths of a second: of jobs that are
-    posted together the entries in an index lie together, on a few pages, where random ones would each have a page
-    written. All of a batch come out of one draw: each would be a call of the system's."""
+    """Return ``count`` uuids. Their first three characters count sixteenths of a second, and the others are random.
+
+    Jobs that are posted together lie together in an index, on few pages. Random uuids would write a page for each job.
+    One draw serves the whole batch, as each draw is a system call.
+    """
     since, drawn = f"{int(time.time() * 16) & 0xFFF:03x}", os.urandom(16 * count).hex()
-    # The digits that are left out make room for the time, and for the version and the variant of RFC 9562.
+    # The time, and the version and the variant of RFC 9562, take the place of random digits.
     return [
         f"{since}{drawn[n : n + 5]}-{drawn[n + 5 : n + 9]}-4{drawn[n + 9 : n + 12]}-"
         f"{_VARIANT[drawn[n + 12]]}{drawn[n + 13 : n + 16]}-{drawn[n + 16 : n + 28]}"
@@ -84,11 +93,11 @@ def new_uuids(count: int) -> list[str]:
 
 
 MOST_CLAIMS = 10_000
-"""The highest limit; what it counts is stored as one value."""
+"""The highest limit: its starts are stored as one value."""
 
 
 def bound(name: str, per_what: str, concurrency: int | None, rate: Any) -> Limit:
-    """A limit of claims, checked."""
+    """Return a checked limit of claims."""
     codec.check_text("a job's name", name)
     per(per_what)
     if concurrency is None and rate is None:
@@ -111,7 +120,7 @@ def _claims(what: str, value: Any) -> int:
 
 
 def per(value: Any) -> str:
-    """What a limit counts by itself."""
+    """Check the scope of a limit."""
     if value not in ("name", "group"):
         raise ValueError(f"per={value!r}: must be 'name' or 'group'")
     return str(value)
@@ -131,9 +140,9 @@ def names(value: Iterable[str] | None) -> tuple[str, ...] | None:
 def extras(
     backend: str, verb: str, given: Mapping[str, Any], known: frozenset[str], callee: Callable[..., Any]
 ) -> dict[str, Any]:
-    """The arguments that a backend adds to a verb; None counts as not given.
+    """Return the arguments that a backend adds to a verb; None counts as not given.
 
-    :param callee: what was called, whose own arguments may be meant.
+    :param callee: the called verb, whose own arguments may be meant.
     """
     for name in given:
         if name not in known:
@@ -150,7 +159,7 @@ def _near(name: object, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def postings(values: Iterable[Posting | Mapping[str, Any]]) -> list[Posting]:
-    """The postings of a batch. An error tells the number of the bad one."""
+    """Return the postings of a batch. An error has the number of the bad posting."""
     made: list[Posting] = []
     for value in values:
         try:
@@ -180,9 +189,9 @@ def posting(value: Posting | Mapping[str, Any]) -> Posting:
 
 
 def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numbered: bool = False) -> list[Draft]:
-    """Check postings and make of them what is stored.
+    """Return checked postings in their stored form.
 
-    :param numbered: an error tells the number of the bad posting.
+    :param numbered: an error has the number of the bad posting.
     """
     made: list[Draft] = []
     try:
@@ -218,7 +227,7 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Dra
 
 
 def _window(given: Posting) -> tuple[int | None, bool]:
-    """For how long the key stays taken, and whether another job that has it gets what this one brings."""
+    """Return the µs for which the key stays taken, and whether a job that has the key gets this posting."""
     key_for = micros("key_for", given.key_for, positive=True)
     if given.on_key not in ("keep", "replace"):
         raise ValueError(f"on_key={given.on_key!r}: must be 'keep' or 'replace'")
@@ -229,7 +238,7 @@ def _window(given: Posting) -> tuple[int | None, bool]:
 
 
 def aware(what: str, value: datetime.datetime) -> int:
-    """A time of the caller's, as it is stored."""
+    """Return a time of the caller's in its stored form."""
     if not isinstance(value, datetime.datetime):
         raise TypeError(f"{what} must be a datetime, not {type(value).__name__}")
     if value.tzinfo is None:

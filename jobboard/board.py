@@ -1,40 +1,151 @@
-"""The jobboard: what every backend's users see, over the primitives that a backend gives.
+"""The jobboard: the class that users of every backend see.
 
-Every outcome of every verb is decided here, in the two classes underneath and in :mod:`jobboard.states`; a backend only
-stores and compares.
+Its verbs check arguments, call a part, turn the answer into a result or an error, and notify. The engine decides every
+transition, and a store only compares and stores. The parts of a board:
+
+- ``engine``: each call of the engine, repeated while the backend is unreachable (:mod:`jobboard.engine.retrying`);
+- ``claims``: the claims that the board keeps, and their heartbeat (:mod:`jobboard.claims`);
+- ``waiters``: the threads that wait for something to do (:mod:`jobboard.waiting`);
+- ``results``: results and outcomes of consumed jobs (:mod:`jobboard.results`);
+- ``notifier``: the listeners to events (:mod:`jobboard.notifier`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
+import itertools
 import json
 import logging
+import os
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, Self, cast
 
-from jobboard import arguments, codec, logs, notifier
-from jobboard.base import BATCH, POST_BYTES, about
-from jobboard.claiming import Claiming, nothing_claimed
-from jobboard.engine import weaknesses
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound, UnclaimableJob
+from jobboard import arguments, codec, logs, notifier, outcomes, work
+from jobboard import conf as configuration
+from jobboard.claims import Claims
+from jobboard.engine import DuePosts, Engine, Life, RetryingEngine, Seat, Store, StoredSchedule, weaknesses
+from jobboard.exceptions import (
+    ClaimLost,
+    ConnectionFailure,
+    JobBoardError,
+    JobFailure,
+    JobFailures,
+    NotFound,
+    UnclaimableJob,
+)
 from jobboard.iterator import JobBoardIterator
-from jobboard.job import Entity, Job, Posting
-from jobboard.primitives import MENTIONED, BoardStats, Draft, Finish, Oddity, Peeked, Posted, Seen
+from jobboard.job import Act, Board, Claim, Entity, Job, Posting, load_book
+from jobboard.primitives import (
+    BATCH,
+    GIVEN_BACK,
+    MENTIONED,
+    PAGE,
+    POST_BYTES,
+    RANKS,
+    BoardStats,
+    Characteristics,
+    Draft,
+    End,
+    Finish,
+    KeptStats,
+    Limit,
+    Oddity,
+    Paused,
+    Posted,
+    Seen,
+    Taken,
+    batches,
+)
 from jobboard.priorities import JobPriority
-from jobboard.ruling import Ruling
-from jobboard.scheduling import Scheduling
-from jobboard.session import Session
-from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Status, Verb
+from jobboard.results import Outcome, Results
+from jobboard.schedules import Schedule
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    CONSUME,
+    FINISHES,
+    LIVE,
+    OK,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Holder,
+    Record,
+    State,
+    Status,
+    Verb,
+    failed,
+    moment,
+)
+from jobboard.threads import started
+from jobboard.timetable import Missed, Timetable, zone
+from jobboard.tracing import NO_TRACING
+from jobboard.waiting import Waiters
+from jobboard.work import Working, claim_of, nothing_claimed
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 POST_BATCH = 500
-PAGE = 500
+"""The number of postings that one request stores at most."""
+
+METADATA_BYTES = 64 * 1024
+"""The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
+
+_TIDYING = 1 / 30
+"""The part of a lease that one tidying takes at most; heartbeats come after a third."""
+
+TIDY_EVERY = 600.0
+"""The seconds between two tidyings of a board that renews anything."""
+
+INTERNAL = frozenset(
+    {
+        *("borrowed", "end_claim", "end_claims", "give_back", "handle_of", "location", "look", "options", "post_due"),
+        *("refresh", "result_of", "scheme", "wanted"),
+    }
+)
+"""The members of a board for conductors, asyncio, the command and bridges. Users have no need of them."""
+
+UNREADABLE = codec.Content({}, None)
+"""The content of a posting that can't be decoded."""
+
+_REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
+    Status.LOST: (ClaimLost, "the claim is lost: it lapsed, or was taken away"),
+    Status.UNCLAIMED: (NotFound, "is not claimed"),
+    Status.ABSENT: (NotFound, "is not on the board"),
+    Status.TRASHED: (NotFound, "is in the trash"),
+    Status.OTHER: (JobFailure, "is claimed by somebody else"),
+    Status.CLAIMED: (UnclaimableJob, "is claimed already"),
+    Status.SCHEDULED: (UnclaimableJob, "is not due yet"),
+    Status.PAUSED: (UnclaimableJob, "is paused: resume() lets it be claimed again"),
+    Status.LIMITED: (UnclaimableJob, "has to wait: as many of its name or group as set_limit() allows are claimed"),
+    Status.KEY: (JobFailure, "can't come back: another job has taken its key"),
+    Status.LIVE: (JobFailure, "is not in the trash"),
+}
 
 
-class JobBoard(Claiming, Ruling, Scheduling):
+class WantedJobs(NamedTuple):
+    """The checked arguments of a claim; ``span`` is its lease in µs, None to have the board keep the claim."""
+
+    who: str
+    span: int | None
+    names: Sequence[str] | None
+    extra: dict[str, Any]
+
+
+class _ClaimEnd(NamedTuple):
+    """One claim to end, and how."""
+
+    job: Job
+    claim: Claim | None
+    end: End
+
+
+class JobBoard(Board):
     """A place to post jobs on, and to claim them from.
 
     :param name: the board's name; boards of different names never share jobs.
@@ -46,9 +157,267 @@ class JobBoard(Claiming, Ruling, Scheduling):
     Building one talks to nobody; :meth:`connect` does. All verbs may be called from any thread.
     """
 
+    def __init__(
+        self,
+        name: str,
+        conf: str | Mapping[str, Any],
+        client: Any = None,
+        persistence: Any = None,
+        *,
+        engine: type[Store] | type[Engine],
+    ) -> None:
+        self._name = codec.check_text("a board's name", name)
+        self._conf = configuration.parse(conf, {**configuration.COMMON, **engine.options}, engine.uri_parts)
+        self._location = configuration.redacted(conf, self._conf, engine.uri_parts)
+        self._persistence = persistence
+        self._ttl = int(self._conf["claim_ttl"] * 1e6)
+        self.tracing = NO_TRACING
+        seat, make = Seat(name, self._conf, client, self._location), cast(Any, engine)
+        raw: Engine = Engine(seat, make) if issubclass(engine, Store) else make(seat)
+        self.engine = RetryingEngine(raw, self._conf["retry_for"])
+        self.claims = Claims(name, self.engine, self._ttl, lost=self._claim_lost, chores=self._do_chores)
+        self.waiters = Waiters(self.engine)
+        self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"])
+        self.result_form = self.results.form
+        self._notifier = notifier.Notifier(name, self._listen)
+        self._lifecycle = threading.RLock()
+        # A token for each caller that uses a board connected only for such callers. The last one closes the board.
+        self._borrowers: set[object] = set()
+        self._entities: dict[tuple[str, str], Any] = {}
+        # Held while the backend learns of them.
+        self._roster = threading.Lock()
+        self._stats: tuple[float, BoardStats] | None = None
+        self._tidied = 0.0
+        _boards.add(self)
+
+    def __repr__(self) -> str:
+        return f"<JobBoard {self._name!r} at {self._location}{', closed' if self.closed else ''}>"
+
+    def __str__(self) -> str:
+        return f"board {self._name!r} at {self._location}"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a board does not travel to another process: fetch one there, from the same configuration")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def location(self) -> str:
+        """The URI of the board, without secrets."""
+        return self._location
+
+    @property
+    def scheme(self) -> str:
+        """The name of the backend, as in the URI."""
+        return self._conf.scheme
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options in force, without secrets."""
+        return self._conf.public()
+
+    @property
+    def notifier(self) -> notifier.Notifier:
+        """The notifier, which tells listeners about events on the board."""
+        return self._notifier
+
+    @property
+    def connected(self) -> bool:
+        """Whether the board is open; on ZooKeeper, whether it also has a connection at this moment."""
+        return not self.closed and self.engine.raw.connected
+
+    @property
+    def closed(self) -> bool:
+        """Whether the board needs a :meth:`connect` before use. An open board whose backend is away comes back by
+        itself."""
+        return not self.engine.is_open
+
+    @property
+    def characteristics(self) -> Characteristics:
+        """The promises of this board; known once it is connected."""
+        return self.engine.characteristics
+
+    @property
+    def table(self) -> Any:
+        """On SQL: the table of the jobs, for conditions as ``where=board.table.c.attempts < 2`` in a claim; there
+        before the board is connected.
+
+        :raises AttributeError: the board is not on SQL.
+        """
+        return self.engine.raw.table
+
+    # Life
+
+    def setup(self) -> None:
+        """Create what the board needs on its backend, or bring existing tables or keys up to date, keeping the jobs:
+        what ``jobboard setup`` does. Any number of times, in any number of processes at once, also on a board that is
+        not connected.
+
+        :raises ConnectionFailure: the backend can't be reached.
+        """
+        self.engine.raw.setup()
+
+    def connect(self) -> None:
+        """Open the board, creating what is missing (unless ``auto_setup=false``). Does nothing on an open board.
+
+        :raises ConnectionFailure: the backend can't be reached.
+        :raises JobFailure: the store has another layout, or is missing.
+        """
+        with self._lifecycle:
+            if self.closed:
+                raw = self.engine.raw
+                raw.open()
+                try:
+                    self._tidy_up()
+                    self._begin()
+                except BaseException:
+                    # close() does nothing for a board that is not connected.
+                    self.engine.end()
+                    raw.shut()
+                    raise
+                if self._notifier.listened_to:
+                    raw.watch("events")
+
+    def close(self) -> None:
+        """Give back the claims that the board keeps (that attempt does not count) and disconnect from the backend.
+
+        Claims of a fixed lease run on. A closed board can be connected again.
+        """
+        with self._lifecycle:
+            if self.closed:
+                return
+            raw = self.engine.raw
+            raw.life = None
+            self.engine.end()
+            self.waiters.end()
+            self._borrowers.clear()
+            raw.hurry()
+            kept = [claim for claim in self.claims.end() if not claim.inherited]
+            acts = (
+                [Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK) for c in claims]
+                for claims in batches(kept, lambda claim: len(claim.job.record.posting), BATCH, POST_BYTES)
+            )
+            try:
+                self.engine.give_back(acts, delist=bool(self._entities))
+            except JobBoardError as error:
+                LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
+            finally:
+                for claim in kept:
+                    claim.refuse()
+                raw.shut()
+                self._notifier.close()
+
+    def __enter__(self) -> Self:
+        """Connect the board for a block, and close it at the block's end, also where it was open before."""
+        try:
+            self.connect()
+        except BaseException:
+            # An interrupted call may have connected the board all the same.
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def borrowed(self, left: Callable[[], float | None]) -> Iterator[None]:
+        """Keep the board connected within this block. The last of concurrent blocks closes a board that the first one
+        has connected.
+
+        :param left: returns the seconds to wait for the close; None for any time.
+        :raises ConnectionFailure: the backend can't be reached.
+        """
+        token = object()
+        try:
+            with self._lifecycle:
+                was_closed = self.closed
+                try:
+                    self.connect()
+                    if was_closed or self._borrowers:
+                        self._borrowers.add(token)
+                except BaseException:
+                    # An interrupted call may have connected the board all the same.
+                    if was_closed:
+                        self.close()
+                    raise
+            yield
+        finally:
+            if token in self._borrowers:
+                self._return(token, left())
+
+    def _return(self, token: object, seconds: float | None) -> None:
+        def end() -> None:
+            with self._lifecycle:
+                if token in self._borrowers:
+                    self._borrowers.remove(token)
+                    if not self._borrowers:
+                        self.close()
+
+        closer: threading.Thread | None = None
+        if seconds is not None:
+            # A silent backend must not hold up a caller that has no more time.
+            with contextlib.suppress(RuntimeError):
+                closer = started(f"{self._name}-closer", end)
+        if closer is None:
+            # Where no thread can be started, close late rather than never: nobody else would.
+            end()
+        else:
+            closer.join(seconds)
+
+    def _begin(self) -> None:
+        """Begin a connected life. In a forked child, too: no lock is taken here."""
+        raw = self.engine.raw
+        self._roster, self._entities = threading.Lock(), {}
+        self._borrowers.clear()
+        self.claims.begin(raw.characteristics.claim_ttl / 3)
+        self.waiters.begin()
+        self.engine.begin()
+        raw.life = Life(
+            handle=self.engine.handle,
+            wake=self.waiters.wake,
+            alarm=self.waiters.alarm,
+            nap=self.waiters.nap,
+            rest=self.engine.rest,
+            beat_soon=self.claims.beat_soon,
+            happened=self._heard,
+        )
+
+    def _forked_child(self) -> None:
+        # Another thread may have been connecting or closing the board, which is then closed here.
+        self._lifecycle = threading.RLock()
+        self._notifier._after_fork()
+        self.engine.raw.forked()
+        if not self.closed:
+            self._begin()
+
+    def _do_chores(self) -> None:
+        """Do the work of a heartbeat beside the renewal of claims."""
+        with self._roster:
+            for (kind, name), metadata in self._shown_entities():
+                self.engine.raw.enlist(self.engine.handle, kind, name, metadata, self._ttl)
+        self.engine.raw.clear_up()
+        if time.monotonic() - self._tidied > TIDY_EVERY:
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        self._tidied = time.monotonic()
+        if self._conf["read_only"]:
+            return
+        try:
+            # A million outcomes take their time. Neither claims nor connecting callers wait for that.
+            more = self.engine.raw.tidy(min(1.0, self._ttl * _TIDYING / 1e6))
+        except ConnectionFailure as error:
+            LOG.warning("could not tidy up, trying again: %s", error)
+            more = True
+        if more:
+            # The rest goes with the next heartbeats.
+            self._tidied -= TIDY_EVERY
+
     # Posting
 
-    @final
     def post(
         self,
         /,
@@ -69,25 +438,25 @@ class JobBoard(Claiming, Ruling, Scheduling):
     ) -> Job:
         """Put a job on the board. ``job.created`` tells whether this post has made it, or another job had its key.
 
-        :param name: what kind of work it is; handlers and ``names=`` go by it. At most 255 characters.
+        :param name: the kind of work; handlers and ``names=`` go by it. At most 255 characters.
         :param book: a logbook of TaskFlow's, or anything with a ``name`` and a ``uuid``.
-        :param details: what the work needs, of JSON's shape, at most ``max_details`` bytes as JSON.
+        :param details: the input of the work, of JSON's shape, at most ``max_details`` bytes as JSON.
         :param priority: an integer from -100 to 100, or the name of one (:class:`~jobboard.job.JobPriority`); a higher
             one is served first.
-        :param key: at most one live job has it; posting it again answers that job, unchanged.
-        :param delay: seconds (or a timedelta) from now, on the server's clock, before which nobody can claim it.
-        :param due: the same as an aware datetime; one in the past is due at once.
-        :param max_attempts: with which claim the job goes to the trash unless that one consumes it. A claim that has
-            lapsed counts, as after the death of a worker; a :class:`~jobboard.outcomes.Retry` does not.
-        :param context: what programs around the work tell each other, as in the headers of a request: str to str, at
+        :param key: at most one live job has it; posting it again returns that job, unchanged.
+        :param delay: seconds (or a timedelta) from now, on the server's clock, before which nobody can claim the job.
+        :param due: the same as an aware datetime; a past one is due at once.
+        :param max_attempts: the number of the claim with which the job goes to the trash, unless that claim consumes
+            it. A lapsed claim counts, as after the death of a worker; a :class:`~jobboard.outcomes.Retry` does not.
+        :param context: messages between programs around the work, as in the headers of a request: str to str, at
             most 16 KiB of JSON. ``board.tracing`` may add to it.
-        :param group: whose work it is, a customer's for instance; at most 255 characters.
+        :param group: the owner of the work, a customer for instance; at most 255 characters.
         :param key_for: seconds (or a timedelta) from this post for which the key stays taken at least, whatever becomes
-            of the job. Posting it again answers that job, and does not make it longer. Where the job has left the board
-            the answer is a handle of it, COMPLETE, which has the details of this post, as its own are gone.
-        :param on_key: ``"replace"``: a job that has the key, and that nobody has claimed, gets the details (book and
-            context, too), the priority and the due time of this post, and its attempts begin anew (``job.replaced``).
-            One that is claimed, or has come to its end, stays as it is.
+            of the job. Posting it again returns that job, and does not extend the time. Once the job has left the
+            board, the handle is COMPLETE and has the details of this post, as its own are gone.
+        :param on_key: ``"replace"``: an unclaimed job that has the key gets the details (book and context, too), the
+            priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
+            finished job stays as it is.
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
         posting = Posting(
@@ -103,13 +472,12 @@ class JobBoard(Claiming, Ruling, Scheduling):
         )
         return self._post([posting], "post", extra)[0]
 
-    @final
     def post_many(self, /, postings: Iterable[Posting | Mapping[str, Any]], **extra: Any) -> list[Job]:
         """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
 
-        :raises TypeError, ValueError: a posting does not fit, whose number the error tells, counted from 0; nothing was
+        :raises TypeError, ValueError: a posting does not fit. The error tells its number, counted from 0; nothing was
             posted.
-        :raises JobFailure: it failed between two such batches; its ``posted`` holds the jobs that stand.
+        :raises JobFailure: it failed between two such batches; its ``posted`` holds the posted jobs.
         """
         return self._post(arguments.postings(postings), "post_many", extra)
 
@@ -118,7 +486,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
         return self.tracing.post(postings, lambda traced: self._insert_all(traced, verb, extra))
 
     def _insert_all(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
-        session = self._live()
+        self.engine.check_open()
         numbered = verb == "post_many"
         drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire, numbered=numbered)
         jobs: list[Job] = []
@@ -126,7 +494,7 @@ class JobBoard(Claiming, Ruling, Scheduling):
         while start < len(drafts):
             end = _batch_end(drafts, start)
             try:
-                answers = self._mutate(self.engine.insert, drafts[start:end], **extra)
+                answers = self.engine.insert(drafts[start:end], **extra)
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
@@ -135,22 +503,22 @@ class JobBoard(Claiming, Ruling, Scheduling):
             for answer, draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
                 if answer.status == OK:
                     made[draft.uuid] = draft, posting
-                batch.append(self._answered(session, answer, *made.get(answer.uuid, (draft, posting)), extra))
+                batch.append(self._posted_job(answer, *made.get(answer.uuid, (draft, posting)), extra))
             fresh = [job for job in batch if job.created or job.replaced]
-            self.engine.after_commit(extra, functools.partial(self._posted, session, fresh), _nothing)
+            self.engine.after_commit(extra, functools.partial(self._tell_posted, fresh), _nothing)
             jobs += batch
             start = end
         return jobs
 
-    def _answered(self, session: Session, answer: Posted, draft: Draft, posting: Posting, extra: dict[str, Any]) -> Job:
-        """The job that a post is answered by, which ``draft`` has made, or has found."""
+    def _posted_job(self, answer: Posted, draft: Draft, posting: Posting, extra: dict[str, Any]) -> Job:
+        """Return the job of a post, which ``draft`` has made or found."""
         status, uuid, record = answer
-        if record is None and uuid != draft.uuid and not self.engine.joins(extra):
-            # It has left the board, and its key stays taken.
-            [seen] = session.query(self.engine.read, [uuid])
+        if record is None and uuid != draft.uuid and not self.engine.raw.joins(extra):
+            # The job has left the board, and its key stays taken.
+            [seen] = self.engine.read([uuid])
             record, state = seen.record, seen.state
         else:
-            # Without a record: the answer came again after the job had already been consumed.
+            # Without a record, the answer was repeated after the job had already been consumed.
             state = COMPLETE if record is None else record.state
         if record is None:
             job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, posting.book)
@@ -161,9 +529,12 @@ class JobBoard(Claiming, Ruling, Scheduling):
         job.created, job.replaced = status == OK, status == Status.REPLACED
         return job
 
+    def _tell_posted(self, jobs: Sequence[Job]) -> None:
+        self.waiters.wake()
+        self._notify(notifier.POSTED, *jobs)
+
     # Looking
 
-    @final
     def iterjobs(
         self,
         only_unclaimed: bool = False,
@@ -173,136 +544,140 @@ class JobBoard(Claiming, Ruling, Scheduling):
         states: Iterable[State | str] | None = None,
         after: Job | None = None,
     ) -> JobBoardIterator:
-        """The jobs on the board, in the order in which they are served, whatever their state.
+        """Iterate over the jobs on the board, in any state, in the order in which they are served.
 
-        :param only_unclaimed: only what can be claimed now; not what is paused, or waits for a limit.
+        :param only_unclaimed: only jobs that can be claimed now; no paused jobs, and none that wait for a limit.
         :param ensure_fresh: see everything that was acknowledged before, also where reads are cached.
         :param names: only jobs of these names.
         :param states: only jobs in these states.
-        :param after: only jobs that are served after this one, which need not be on the board any more.
+        :param after: only jobs that are served after this one, which may have left the board.
         """
-        self._live()
-        wanted_names = arguments.names(names)
+        self.engine.check_open()
         wanted = None if states is None else frozenset(State(state) for state in states)
         if only_unclaimed:
             wanted = frozenset({UNCLAIMED}) if wanted is None else wanted & {UNCLAIMED}
         if wanted is not None and wanted - LIVE:
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
-        behind = ensure_fresh
-        may_go: set[str] | None = None
+        place = None if after is None else arguments.job(after).record
+        # The first page is read by the first step of the iteration.
+        jobs = self._walk(place, arguments.names(names), wanted, ensure_fresh, only_unclaimed)
+        return JobBoardIterator(self, jobs, only_unclaimed=only_unclaimed, ensure_fresh=ensure_fresh)
 
-        def read(after: Record | None) -> list[Seen]:
-            nonlocal behind, may_go
-            session = self._live()
-            page = session.query(self.engine.page, after, PAGE, wanted_names, wanted, behind)
-            behind = False
-            if only_unclaimed:
-                free = [seen.record for seen in page if seen.record is not None and seen.state == UNCLAIMED]
-                may_go = session.query(self.engine.open_to_claims, free) if free else set()
-            return page
-
-        # Nothing has been asked for yet: that is left to who iterates.
-        return JobBoardIterator(
-            self,
-            read,
-            # Without a wish, too: what a lapse has trashed may still lie among the live ones, unswept.
-            lambda seen: (
-                seen.state in (LIVE if wanted is None else wanted)
+    def _walk(
+        self,
+        after: Record | None,
+        names: Sequence[str] | None,
+        states: frozenset[State] | None,
+        fresh: bool,
+        only_claimable: bool,
+    ) -> Iterator[Job]:
+        while page := self.engine.page(after, PAGE, names, states, fresh):
+            fresh = False
+            # An unswept lapse may have trashed a job of the page, so that all states are compared.
+            fitting = [
+                seen
+                for seen in page
+                if seen.state in (LIVE if states is None else states)
                 and seen.record is not None
-                and (wanted_names is None or seen.record.name in wanted_names)
-                and (may_go is None or seen.record.uuid in may_go)
-            ),
-            self._readable,
-            PAGE,
-            after=None if after is None else arguments.job(after)._record,
-            only_unclaimed=only_unclaimed,
-            ensure_fresh=ensure_fresh,
-        )
+                and (names is None or seen.record.name in names)
+            ]
+            is_last = len(page) < PAGE and bool(fitting) and fitting[-1] is page[-1]
+            if only_claimable and fitting:
+                may_go = self.engine.open_to_claims([seen.record for seen in fitting if seen.record is not None])
+                fitting = [seen for seen in fitting if seen.record is not None and seen.record.uuid in may_go]
+            for seen in fitting:
+                if (job := self._readable(seen)) is not None:
+                    yield job
+            if is_last:
+                return
+            after = page[-1].record
 
-    @final
     def get(self, uuid: str) -> Job:
-        """The job with this uuid, be it on the board, in the trash, or consumed and kept: see :meth:`outcomes`.
+        """Return the job with this uuid, on the board, in the trash, or consumed and kept: see :meth:`outcomes`.
 
         :raises NotFound: there is none.
         """
         return self._found(uuid, self._job)
 
-    def _to_act_on(self, uuid: str) -> Job:
-        """The same; without its details where they can't be read."""
+    def handle_of(self, uuid: str) -> Job:
+        """Return the same job, for an act on it: without its details where they can't be read."""
         return self._found(uuid, self._job_or_shell)
 
-    def _found(self, uuid: str, made: Callable[[Record, State], Job]) -> Job:
+    def _found(self, uuid: str, make: Callable[[Record, State], Job]) -> Job:
         try:
             codec.check_text("a uuid", uuid)
         except ValueError as error:
-            # No job has it, and not every backend can even be asked.
+            # No job has such a uuid, and not every backend can be asked for it.
             raise NotFound(f"there is no job {uuid!r}: {error}") from None
-        [seen] = self._live().query(self.engine.read, [uuid])
-        if seen.record is None:
-            return self._done_job(uuid)
-        return made(seen.record, seen.state)
+        [seen] = self.engine.read([uuid])
+        if seen.record is not None:
+            return make(seen.record, seen.state)
+        done = self.results.of(uuid)
+        if done is None:
+            raise NotFound(f"there is no job {uuid}")
+        return self._job(done.record, COMPLETE)
 
-    @final
     def find_owner(self, job: Job) -> str | None:
-        """Who has claimed the job; None if nobody has, or it is gone."""
-        seen = self._refresh(arguments.job(job))
+        """Return the holder of the job's claim; None if nobody has claimed the job, or it is gone."""
+        [seen] = self.refresh([arguments.job(job)])
         return seen.record.who if seen.record is not None and seen.state == CLAIMED else None
+
+    def refresh(self, jobs: Sequence[Job]) -> list[Seen]:
+        """Read jobs of this board anew, into their handles."""
+        seen = self.engine.read([job.uuid for job in jobs])
+        for job, its in zip(jobs, seen, strict=True):
+            job.seen_state = its.state
+            if its.record is not None:
+                job.record = its.record
+        return seen
 
     @property
     def job_count(self) -> int:
-        """How many jobs are on the board, in any state but trashed."""
-        tally = self._live().query(self.engine.tally)
+        """The number of jobs on the board, in any state but trashed."""
+        tally = self.engine.tally()
         return sum(tally.get(state, 0) for state in LIVE)
 
-    @final
     def stats(self, max_age: float = 0) -> BoardStats:
-        """How many jobs are in each state; an answer up to ``max_age`` seconds old will do."""
-        session = self._live()
+        """Return the number of jobs in each state. An answer up to ``max_age`` seconds old is good enough."""
+        self.engine.check_open()
         if self._stats is None or time.monotonic() - self._stats[0] >= max_age:
-            tally = session.query(self.engine.tally)
+            tally = self.engine.tally()
             counts = {state.lower(): tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
             self._stats = (time.monotonic(), BoardStats(**counts))
         return self._stats[1]
 
-    @final
     def trashed(self) -> Iterator[Job]:
-        """The jobs in the trash, the last trashed first; ``job.error`` says why."""
-        session = self._live()
+        """Iterate over the jobs in the trash, the last trashed first; ``job.error`` has the reason."""
         after: Record | None = None
-        while page := session.query(self.engine.trash_page, after, PAGE):
+        while page := self.engine.trash_page(after, PAGE):
             for record in page:
                 yield self._job_or_shell(record, TRASHED)
             after = page[-1]
 
-    @final
     def wait(self, timeout: float | None = None) -> JobBoardIterator:
-        """Wait until a job can be claimed, and iterate over what can.
+        """Wait until a job can be claimed, and iterate over the claimable jobs.
 
         :param timeout: seconds; None waits for ever.
         :raises NotFound: no job in time.
         """
-        for turn in self._rounds(timeout):
-            peeked = self._peek(turn.session)
+        for turn in self.waiters.rounds(timeout):
+            peeked = self.engine.peek()
             if peeked.any:
                 return self.iterjobs(only_unclaimed=True)
             if turn.left() <= 0:
                 break
-            self._doze(turn, peeked.mark, None, peeked.next_event)
+            self.waiters.doze(turn, peeked.mark, None, peeked.next_event)
         raise nothing_claimed(timeout)
 
-    def _peek(self, session: Session, names: Sequence[str] | None = None) -> Peeked:
-        return session.query(self.engine.peek, names, codec.VERSION)
-
     def examine(self) -> Iterator[Oddity]:
-        """What is odd about the board: entries that are damaged or have no counterpart, postings and outcomes that
-        can't be read, characteristics by which the promise is weaker, and clocks that differ. Reads all of the board
-        page by page, and changes nothing. What others do meanwhile is not taken for damage, but look again before you
-        act on it."""
-        session = self._live()
+        """Yield defects of the board: entries that are damaged or have no counterpart, unreadable postings and
+        outcomes, characteristics that weaken the promise, and clocks that differ. Read all of the board page by page,
+        and change nothing. Acts of others meanwhile are not taken for damage, but look again before you act on a
+        defect."""
         asked = time.time()
-        now = session.query(self.engine.now) / 1e6
+        now = self.engine.now() / 1e6
         most = self.characteristics.claim_ttl / 10
-        # Whatever the request took is no skew.
+        # The duration of the request is no skew.
         skew = max(asked - now, now - time.time(), 0.0)
         if skew > most:
             yield Oddity(
@@ -310,180 +685,1011 @@ class JobBoard(Claiming, Ruling, Scheduling):
                 f"this machine's clock and the server's differ by {skew:.3g} s",
                 "leases go by the server's; set both by NTP, or what people are shown is wrong",
             )
-        yield from weaknesses(self.characteristics, self.engine.has_replicas)
+        yield from weaknesses(self.characteristics, self.engine.raw.has_replicas)
         try:
             yield from self.engine.examine()
-            yield from self._odd_postings(session)
-            yield from self._odd_outcomes(session)
+            yield from self._unreadable_postings()
+            yield from self._unreadable_outcomes()
         except ConnectionFailure:
             raise
         except JobFailure as error:
             yield Oddity("store", f"it can't be read any further: {error}", "see what refuses it, and why")
 
-    def _odd_postings(self, session: Session) -> Iterator[Oddity]:
+    def _unreadable_postings(self) -> Iterator[Oddity]:
         after: Record | None = None
-        while page := session.query(self.engine.page, after, PAGE, None, None):
-            for seen in page:
-                if seen.record is not None and seen.state in LIVE:
-                    yield from self._odd_posting(seen.record)
+        while page := self.engine.page(after, PAGE):
+            for record in (seen.record for seen in page if seen.state in LIVE):
+                if record is None or (why := self._why_unreadable(record, "it was posted")) is None:
+                    continue
+                advice = "the claim that meets it puts it into the trash"
+                if record.version > codec.VERSION:
+                    advice = "upgrade the library here; until then, this process passes the job over"
+                yield Oddity(f"job {record.uuid}", why, advice)
             after = page[-1].record
             if len(page) < PAGE and page[-1].state in LIVE:
                 break
 
-    def _odd_posting(self, record: Record) -> Iterator[Oddity]:
+    def _unreadable_outcomes(self) -> Iterator[Oddity]:
+        for done in self.results.walk():
+            why = self._why_unreadable(done.record, "its job was posted")
+            if why is None:
+                try:
+                    self.results.decoded(done)
+                    continue
+                except codec.Undecodable as error:
+                    why = str(error)
+            newer = "upgrade the library here; " if done.record.version > codec.VERSION else ""
+            advice = f"{newer}it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
+            yield Oddity(f"outcome {done.record.uuid}", why, advice)
+
+    def _why_unreadable(self, record: Record, posted: str) -> str | None:
+        """Return the reason why a posting can't be read; None: it can."""
         if record.version > codec.VERSION:
-            yield Oddity(
-                f"job {record.uuid}",
-                f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}",
-                "upgrade the library here; until then, this process passes the job over",
-            )
-            return
+            return f"{posted} in version {record.version}, and this library reads up to {codec.VERSION}"
         try:
             self._content(record)
         except codec.Undecodable as error:
-            yield Oddity(f"job {record.uuid}", str(error), "the claim that meets it puts it into the trash")
+            return str(error)
+        return None
+
+    # Claiming
+
+    def claim(self, job: Job, who: str, expiry: float | None = None) -> Claim:
+        """Claim this job for ``who``. The claim is attached to ``job``, as ``job.claim``.
+
+        :param expiry: seconds after which the claim lapses unless it is extended; None: the board keeps the claim alive
+            for as long as this process lives.
+        :raises UnclaimableJob: somebody has claimed the job, ``who`` included, or it is not due; nothing was changed.
+        :raises NotFound: the job is not on the board.
+        :raises ClaimLost: the claim was made, but its answer came so late that the claim has lapsed.
+        """
+        codec.check_text("who", who)
+        span = arguments.micros("expiry", expiry, positive=True)
+        answer, sent = self.engine.claim(arguments.job(job).uuid, who, span)
+        if answer.status != OK or answer.record is None:
+            self.tracing.refused(job, answer.status, sent)
+            raise self._refusal(answer.status, job)
+        job.record = answer.record
+        job.seen_state = CLAIMED
+        self._attach([job], who, span, sent, answer.margin)
+        return claim_of(job)
+
+    def claim_next(
+        self,
+        /,
+        who: str,
+        *,
+        expiry: float | None = None,
+        names: Iterable[str] | None = None,
+        timeout: float | None = 0,
+        unless: Callable[[], bool] | None = None,
+        **extra: Any,
+    ) -> Job | None:
+        """Claim the job that is next in order; it comes with its ``claim``. Return None at once if there is no job;
+        ``timeout`` makes this wait for one.
+
+        :param names: take only jobs of these names.
+        :param timeout: seconds to wait for a job; 0, the default, does not wait, None waits for ever.
+        :param unless: asked before each look; once it returns true the wait is over. After making it true, call
+            :meth:`wake`, so that it is asked at once.
+        """
+        jobs = self._claim_jobs(self.wanted("claim_next", who, expiry, names, extra), 1, timeout, unless)
+        return jobs[0] if jobs else None
+
+    def claim_many(
+        self,
+        /,
+        who: str,
+        limit: int,
+        *,
+        expiry: float | None = None,
+        names: Iterable[str] | None = None,
+        timeout: float | None = 0,
+        unless: Callable[[], bool] | None = None,
+        **extra: Any,
+    ) -> list[Job]:
+        """Claim up to ``limit`` jobs at once; wait only while there is none. Otherwise as :meth:`claim_next`."""
+        limit = arguments.limit(limit)
+        return self._claim_jobs(self.wanted("claim_many", who, expiry, names, extra), limit, timeout, unless)
+
+    def wake(self) -> None:
+        """Have every waiting thread of this board object look again, and ask its ``unless``."""
+        if not self.closed:
+            self.waiters.wake()
+            self.waiters.alarm()
+            self.engine.rouse()
+
+    def wanted(
+        self, verb: str, who: str, expiry: float | None, names: Iterable[str] | None, extra: dict[str, Any]
+    ) -> WantedJobs:
+        """Return the checked arguments of a claim by ``verb``, for :meth:`look`."""
+        extra = self._extras(verb, extra)
+        codec.check_text("who", who)
+        span = arguments.micros("expiry", expiry, positive=True)
+        return WantedJobs(who, span, arguments.names(names), extra)
+
+    def _claim_jobs(
+        self, wanted: WantedJobs, limit: int, timeout: float | None, unless: Callable[[], bool] | None
+    ) -> list[Job]:
+        try:
+            for turn in self.waiters.rounds(timeout):
+                if unless is not None and unless():
+                    self.engine.forgo()
+                    break
+                jobs, taken = self.look(wanted, limit)
+                if jobs:
+                    return jobs
+                # Asked again after the mark was read: a wake from here on shortens the nap.
+                if turn.left() <= 0 or (unless is not None and unless()):
+                    break
+                self.waiters.doze(turn, taken.mark, wanted.names, taken.next_event)
+        except BaseException:
+            # A wake that was meant for this wait is of no use to a later call.
+            self.engine.forgo()
+            raise
+        return []
+
+    def look(self, wanted: WantedJobs, limit: int) -> tuple[list[Job], Taken]:
+        """Claim jobs that can be claimed now. Return them, and the last answer of the engine."""
+        who, span, names, extra = wanted
+        jobs: list[Job] = []
+        while True:
+            want = min(BATCH, limit - len(jobs))
+            try:
+                taken, sent = self.engine.take(who, want, span, names, **extra)
+            except JobBoardError as error:
+                # Nobody else knows of the jobs that are claimed already.
+                if not jobs:
+                    raise
+                LOG.warning("claimed %d of %d jobs, then: %s", len(jobs), limit, error)
+                return jobs, taken
+            try:
+                for record in taken.trashed:
+                    self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
+                claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
+                self._attach(claimed, who, span, sent, taken.margin, jobs)
+                jobs += claimed
+                if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
+                    return jobs, taken
+            except BaseException:
+                self.give_back([job for job in jobs if not claim_of(job).ended])
+                self._give_back_unattached(taken.records, who)
+                raise
+
+    def _claimed_job(self, record: Record, who: str) -> Job | None:
+        """Return a claimed job; None: its posting can't be decoded, and goes to the trash."""
+        try:
+            return Job(self, record, self._content(record), CLAIMED)
+        except codec.Undecodable as error:
+            end = End(Verb.TRASH, error=str(error))
+            poison = Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)
+            shell = Job(self, record, UNREADABLE, TRASHED)
+            LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
+            try:
+                self.engine.finish([poison])
+            except JobBoardError as failure:
+                # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
+                LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
+                self.engine.forsake(record.uuid, record.token)
+            else:
+                self._gone(notifier.TRASHED, shell)
+            return None
+
+    def _attach(
+        self,
+        jobs: Sequence[Job],
+        who: str,
+        span: int | None,
+        sent: float,
+        margin: int | None,
+        earlier: Sequence[Job] = (),
+    ) -> None:
+        """Attach claims to jobs, and keep them.
+
+        :param sent: the time at which the request was sent; the lease counts from it.
+        :param earlier: jobs that the same call has claimed before. If this fails, its caller gets none of them.
+        """
+        deadline = None if margin is None else sent + margin / 1e6
+        claims = [Claim(job, job.record.token, who, span is None, deadline) for job in jobs]
+        for job, claim in zip(jobs, claims, strict=True):
+            job.claim = claim
+        try:
+            if span is None:
+                self.engine.check_open()
+                self.claims.hold(*claims)
+            for job in jobs:
+                self.tracing.claimed(job, sent)
+            self._notify(notifier.CLAIMED, *jobs)
+        except BaseException:
+            self.give_back([*earlier, *jobs])
+            raise
+
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """End the claims of jobs under which nobody here will work; that attempt does not count."""
+        for who, group in itertools.groupby(jobs, lambda job: claim_of(job).who):
+            mine = list(group)
+            try:
+                self._end_many([_ClaimEnd(job, job.claim, GIVEN_BACK) for job in mine], who, {})
+            except JobBoardError as error:
+                LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(mine), error)
+                for job in mine:
+                    self.claims.let_lapse(claim_of(job))
+
+    def _give_back_unattached(self, records: Sequence[Record], who: str) -> None:
+        """End claims that an interrupt has kept from any job; that attempt does not count."""
+        try:
+            self.engine.finish([Finish(each.uuid, Holder(who, each.token), GIVEN_BACK) for each in records])
+        except JobBoardError as error:
+            LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(records), error)
+
+    # Working
+
+    def working(
+        self, /, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
+    ) -> Working:
+        """``with board.working(who) as job:`` claims a job and ends its claim by the outcome of the body. It waits for
+        a job for ever, unless ``timeout`` says for how long; :meth:`claim_next` does not wait unless that says so.
+
+        A body that ends well consumes the job. :class:`~jobboard.outcomes.Retry` and :class:`~jobboard.outcomes.Reject`
+        steer and go no further; any other exception abandons the job, with a backoff and the traceback, and is raised
+        again. A job that the body has finished itself is left alone, also in a transaction of the caller's that is
+        still open: if that is rolled back after the block, the job comes back when its lease has lapsed.
+
+        ``@board.working(who)`` makes a function of a job into one that does so with each call: the job is its first
+        argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
+
+        A claim of a job without an attempt left puts the job into the trash, and the body does not run: every claim
+        counts as an attempt, those of dead workers included. A job has the ``max_attempts`` of its posting, else 25.
+
+        A child that the body forks ends where it would leave the body, as by ``os._exit``: the code behind the block is
+        the parent's. Its status is 0, or Python's own for an exception.
+
+        :param names: take only jobs of these names.
+        :param timeout: seconds to wait for a job; None, the default, waits for ever, 0 does not wait.
+        :param extra: further arguments of :meth:`claim_next`: ``expiry=`` and ``unless=``, and ``where=`` on SQL.
+        :raises NotFound: no job in time, or before ``unless`` was true.
+        :raises ClaimLost: the body ended well, but the claim was lost meanwhile.
+        :raises ConnectionFailure: the body ended well, but the job could not be consumed. Unless it was consumed all
+            the same, it comes back when its lease has lapsed, as nobody works on it any more.
+        """
+        wish = {"names": names, "timeout": timeout, **extra}
+        return Working(lambda: work.block(self, who, wish))
+
+    # Ending claims
+
+    def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
+        """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
+
+        :raises ClaimLost: the claim of this handle has gone to another, or was taken away.
+        :raises JobFailure: the claim is somebody else's.
+        :raises NotFound: the job is not claimed, or not on the board.
+        """
+        self._extend(arguments.job(job), job.claim, who, expiry)
+
+    def abandon(
+        self,
+        /,
+        job: Job,
+        who: str,
+        *,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        **extra: Any,
+    ) -> None:
+        """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
+
+        :param delay: seconds before which nobody can claim the job.
+        :param error: the reason; its last 16 KiB are kept as ``job.error``.
+        :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
+        """
+        self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, **self._extras("abandon", extra))
+
+    def consume(self, /, job: Job, who: str, *, result: Any = None, **extra: Any) -> None:
+        """Take a claimed job off the board, as its work is done. Errors as :meth:`extend`.
+
+        :param result: the result of the work, for :meth:`Job.result <jobboard.job.Job.result>` and :meth:`outcomes`:
+            of JSON's shape, at most ``max_details`` bytes as JSON.
+        :raises ValueError, TypeError: the result can't be stored, or the board's option ``keep_done`` is 0, so that it
+            keeps none; the job was not consumed.
+        """
+        self._end(arguments.job(job), job.claim, who, CONSUME, result=result, **self._extras("consume", extra))
+
+    def trash(self, /, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
+        """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
+        self._end(arguments.job(job), job.claim, who, Verb.TRASH, None, reason, **self._extras("trash", extra))
+
+    def consume_many(self, /, jobs: Iterable[Job], who: str, **extra: Any) -> None:
+        """Consume all of these jobs, in as few requests as can be.
+
+        :raises JobFailures: with one error for each job that could not be consumed; the others were consumed.
+        """
+        ends = [_ClaimEnd(arguments.job(job), job.claim, outcomes.CONSUMED) for job in jobs]
+        self._end_many(ends, who, self._extras("consume_many", extra))
+
+    def finish_many(self, /, acts: Iterable[Act], who: str, **extra: Any) -> None:
+        """End many claims, each by its own verb; errors as :meth:`consume_many`."""
+        ends = []
+        for act in acts:
+            if not isinstance(act, Act):
+                raise TypeError(f"finish_many() takes Acts, as Act(job, 'consume'), and not a {type(act).__name__}")
+            verb = act.verb if isinstance(act.verb, Verb) else Verb(act.verb)
+            if verb not in FINISHES:
+                raise ValueError(f"{verb} does not end a claim; {', '.join(sorted(FINISHES))} do")
+            error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
+            if act.result is not None and verb != CONSUME:
+                raise ValueError(f"a result goes with {CONSUME}, not with {verb}")
+            result = self.results.encoded(arguments.job(act.job), act.result)
+            end = End(verb, delay=delay, error=error, refund=act.refund, retry=act.retry, result=result)
+            ends.append(_ClaimEnd(act.job, act.job.claim, end))
+        self._end_many(ends, who, self._extras("finish_many", extra))
+
+    def end_claims(self, ends: Iterable[tuple[Job, End]], who: str) -> list[JobBoardError | None]:
+        """End many claims by checked records, as conductors do. Return an error or None for each."""
+        return self._end_all([_ClaimEnd(job, job.claim, self.results.storable(job, end)) for job, end in ends], who, {})
+
+    def end_claim(self, claim: Claim, end: End) -> None:
+        """End a claim by a checked record.
+
+        :raises JobBoardError: the claim was not ended; errors as :meth:`extend`.
+        """
+        self._end_many([_ClaimEnd(claim.job, claim, end)], claim.who, {}, is_single=True)
+
+    def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
+        holder = _holder(job, claim, codec.check_text("who", who))
+        span = arguments.micros("expiry", expiry, positive=True)
+        with contextlib.nullcontext() if claim is None else self.claims.extending(claim):
+            status, margin, sent = self.engine.extend(job.uuid, holder, span)
+            if status != OK:
+                raise self._refusal(status, job, claim)
+            if claim is not None:
+                self.claims.extended(claim, None if margin is None else sent + margin / 1e6, span is None)
+        self._notify(notifier.EXTENDED, job)
+
+    def _end(
+        self,
+        job: Job,
+        claim: Claim | None,
+        who: str,
+        verb: Verb,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        *,
+        result: Any = None,
+        **extra: Any,
+    ) -> None:
+        span, text = arguments.micros("delay", delay), codec.clip_error(error)
+        end = End(verb, delay=span, error=text, result=self.results.encoded(job, result))
+        self._end_many([_ClaimEnd(job, claim, end)], who, extra, is_single=True)
+
+    def _end_many(self, ends: list[_ClaimEnd], who: str, extra: dict[str, Any], is_single: bool = False) -> None:
+        failures = [failure for failure in self._end_all(ends, who, extra) if failure is not None]
+        if failures and is_single:
+            raise failures[0]
+        if failures:
+            raise JobFailures(f"{len(failures)} of {len(ends)} jobs could not be finished", failures)
+
+    def _end_all(self, ends: list[_ClaimEnd], who: str, extra: dict[str, Any]) -> list[JobBoardError | None]:
+        """End claims, in as few requests as can be. Return an error or None for each."""
+        self.engine.check_open()
+        errors: list[JobBoardError | None] = [None] * len(ends)
+        asked: list[tuple[int, Finish]] = []
+        first: dict[tuple[str, Holder], int] = {}
+        repeated: list[tuple[int, int]] = []
+        if ends:
+            codec.check_text("who", who)
+        for index, (job, claim, end) in enumerate(ends):
+            try:
+                holder = _holder(job, claim, who)
+            except JobFailure as failure:
+                errors[index] = failure
+                continue
+            # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
+            original = first.setdefault((job.uuid, holder), index)
+            if original == index:
+                keep = self.results.keep if end.verb == CONSUME else None
+                asked.append((index, Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)))
+            else:
+                repeated.append((index, original))
+        for chunk in batches(asked, lambda each: _size(ends[each[0]].job, each[1]), BATCH, POST_BYTES):
+            begun = self.claims.ending(_claims(ends[index] for index, _ in chunk))
+            try:
+                statuses = self.engine.finish([act for _, act in chunk], **extra)
+            except BaseException:
+                self.claims.over(begun)
+                raise
+            told = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
+            done = [ends[index] for index, status in told if status == OK]
+            refused = [(index, status) for index, status in told if status != OK]
+            refusals = self._refusals([(status, ends[index].job, ends[index].claim) for index, status in refused])
+            for (index, _), refusal in zip(refused, refusals, strict=True):
+                errors[index] = refusal
+            self.claims.let_go(*_claims(ends[index] for index, _ in refused))
+            self.engine.after_commit(
+                extra,
+                functools.partial(self._ended, begun, done, who),
+                functools.partial(self.claims.over, begun),
+            )
+        for index, original in repeated:
+            errors[index] = errors[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
+        return errors
+
+    def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str) -> None:
+        """Bring the handles up to date, and notify, once ends of claims stand."""
+        self.claims.over(begun, _claims(ends))
+        abandoned: list[Job] = []
+        consumed: list[Job] = []
+        trashed: list[Job] = []
+        for job, claim, (verb, delay, error, refund, retry, _) in ends:
+            if claim is None:
+                self.claims.finished(job.uuid)
+            if claim is None and verb == Verb.ABANDON:
+                # Only the claim's own handle knows how many attempts are left.
+                self.refresh([job])
+            elif error is not None:
+                # By this machine's clock, until the job is read again.
+                job.record = failed(job.record, int(time.time() * 1e6), who, error)
+            if verb == CONSUME:
+                job.seen_state = COMPLETE
+                consumed.append(job)
+            elif verb == Verb.ABANDON and (refund or retry or not job.record.exhausted):
+                job.seen_state = SCHEDULED if delay else UNCLAIMED
+                abandoned.append(job)
+            else:
+                job.seen_state = TRASHED
+                trashed.append(job)
+        self._gone(notifier.CONSUMED, *consumed)
+        self._gone(notifier.TRASHED, *trashed)
+        if abandoned:
+            self._notify(notifier.ABANDONED, *abandoned)
+            self.waiters.wake()
 
     # Operating
 
-    @final
     def release(self, job: Job, *, reason: str | None = None, token: int | None = None) -> None:
-        """Take a job away from whoever has claimed it: its holder gets ClaimLost.
+        """Take a claimed job away from its holder, who gets ClaimLost.
 
         :param reason: kept in ``job.error``.
-        :param token: release the claim that has this token, and never one that somebody has made since.
-        :raises NotFound: it is not claimed, or not on the board.
-        :raises ClaimLost: it is claimed with another token; nothing was changed.
+        :param token: release the claim that has this token, and never a later one.
+        :raises NotFound: the job is not claimed, or not on the board.
+        :raises ClaimLost: the job is claimed with another token; nothing was changed.
         """
         told = logs.fields(arguments.job(job))
         if token is not None:
             arguments.integer("token", token)
-        session = self._live()
-        mine = [claim for claim in session.held() if claim.uuid == job.uuid]
+        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid]
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
-        session.refused(mine)
+        self.claims.refuse(mine)
         LOG.info("%s was taken away from %r: %s", job, told["who"], reason or "no reason given", extra=told)
         self._notify(notifier.RELEASED, job)
-        if self._refresh(job).state == TRASHED:
+        [seen] = self.refresh([job])
+        if seen.state == TRASHED:
             self._gone(notifier.TRASHED, job)
         else:
-            self._live().wake()
+            self.waiters.wake()
 
-    @final
     def cancel(self, job: Job, *, reason: str | None = None) -> None:
-        """Put a job that nobody has claimed into the trash.
+        """Put an unclaimed job into the trash.
 
         :raises UnclaimableJob: somebody has claimed it: release it, then cancel it before another worker claims it.
-        :raises NotFound: it is not on the board.
+        :raises NotFound: the job is not on the board.
         """
         self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
         LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
         self._gone(notifier.TRASHED, job)
 
-    @final
     def restore(self, job: Job) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
 
-        :raises JobFailure: it is not in the trash, or another job has taken its key.
-        :raises NotFound: it is gone.
+        :raises JobFailure: the job is not in the trash, or another job has taken its key.
+        :raises NotFound: the job is gone.
         """
         self._operate_on(Verb.RESTORE, job)
         job.seen_state = UNCLAIMED
-        self._posted(self._live(), [job])
+        self._tell_posted([job])
 
-    @final
     def purge(self, job: Job) -> None:
         """Remove a job from the trash for good.
 
-        :raises JobFailure: it is not in the trash.
-        :raises NotFound: it is gone.
+        :raises JobFailure: the job is not in the trash.
+        :raises NotFound: the job is gone.
         """
         self._operate_on(Verb.PURGE, job)
 
-    @final
     def purge_trash(self, older_than: float | datetime.timedelta) -> int:
-        """Purge what has been in the trash for longer than this, in seconds or a timedelta; how many jobs that were.
+        """Purge jobs that have been in the trash for longer than this, in seconds or a timedelta. Return their number.
         A job that leaves the trash meanwhile stays, though it may come back at once.
 
-        ``last_modified`` of a trashed job, on the server's clock, is when it was trashed.
+        ``last_modified`` of a trashed job, on the server's clock, is the time at which it was trashed.
         """
         age = arguments.micros("older_than", older_than)
         assert age is not None
-        limit = self._live().query(self.engine.now) - age
-        session, after, purged = self._live(), None, 0
-        while page := session.query(self.engine.trash_page, after, PAGE):
+        limit = self.engine.now() - age
+        after, purged = None, 0
+        while page := self.engine.trash_page(after, PAGE):
             after = page[-1]
-            # Only what is still as it was listed: restored, worked on and trashed again, it is another failure.
+            # Only jobs that are as they were listed: one that was restored and trashed again is another failure.
             acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
             for start in range(0, len(acts), BATCH):
-                statuses, _ = session.mutate(self.engine.finish, acts[start : start + BATCH])
-                purged += statuses.count(OK)
+                purged += self.engine.finish(acts[start : start + BATCH]).count(OK)
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
-        status, _ = self._live().mutate(self.engine.operate, verb, arguments.job(job).uuid, error, token=token)
+        status = self.engine.operate(verb, arguments.job(job).uuid, error, token)
         if status == Status.LOST:
-            raise about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
+            raise _about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
         if verb == Verb.CANCEL and status == Status.CLAIMED:
             way = "release it, then cancel it before another worker claims it; or wait until its holder is done"
-            raise about(UnclaimableJob(f"{job} is claimed: {way}"), job)
+            raise _about(UnclaimableJob(f"{job} is claimed: {way}"), job)
         if status != OK:
             raise self._refusal(status, job)
 
-    # Other boards
-
-    @final
     def siblings(self, limit: int = MENTIONED) -> list[str]:
-        """The names of other boards in the same store, at most ``limit``: to tell a board that is empty from a name
-        that was mistyped. For people, not for programs: a store need not find them all. On SQL a board is there while a
-        job lies on it or in its trash; of a Redis Cluster, only this board's node is searched.
+        """Return the names of other boards in the same store, at most ``limit``: to tell an empty board from a mistyped
+        name. For people, not for programs: a store need not find all boards. On SQL a board exists while a job lies on
+        it or in its trash. In a Redis Cluster, only this board's node is searched.
         """
         arguments.limit(limit)
-        found = self._live().query(self.engine.boards, limit + 1)
+        found = self.engine.boards(limit + 1)
         return sorted(name for name in found if name != self._name)[:limit]
+
+    # Limits and pauses
+
+    def pause(self, names: Iterable[str] | None = None) -> None:
+        """Give no more claims of jobs of these names, or without names of any job, in any process, until
+        :meth:`resume`. Claims that already exist go on: they are kept, extended and ended as before. Jobs are posted as
+        before, too, and stay UNCLAIMED; to claim one is an UnclaimableJob.
+
+        ``pause()`` is a switch of its own, beside the names: ``resume(names)`` does not undo it.
+
+        :raises JobFailure: more than 1,000 names would be paused.
+        """
+        wanted = arguments.names(names)
+        self.engine.pause(wanted)
+        LOG.info("board %r: paused %s", self._name, _listed(wanted))
+
+    def resume(self, names: Iterable[str] | None = None) -> None:
+        """Give claims of jobs of these names again, or without names of all jobs. Waiting workers look again."""
+        wanted = arguments.names(names)
+        self.engine.resume(wanted)
+        LOG.info("board %r: no longer paused: %s", self._name, _listed(wanted))
+        self.waiters.wake()
+
+    def paused(self) -> Paused:
+        """Return the present pauses: ``everything``, and the ``names`` beside that. ``name in board.paused()`` tells
+        of one name."""
+        return self.engine.rules().paused
+
+    def set_limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        per: str = "name",
+        rate: tuple[int, float | datetime.timedelta] | None = None,
+    ) -> Limit:
+        """Bound the claims of jobs of this name, in all processes together, once this returns.
+
+        A job for which there is no room stays UNCLAIMED, and is passed over; claimable jobs keep their order. To claim
+        it by itself is an UnclaimableJob. Claims that already exist go on. On SQL they count; elsewhere claims from
+        before the first limit of their scope may stay uncounted. A claim gives its slot back when it ends, and when it
+        lapses: a late extension finds the claim lost if another claim has the slot.
+
+        To set a limit of the same name and ``per`` again replaces it.
+
+        :param concurrency: the number of claims at any instant, from 1 to 10,000.
+        :param per: "name": all jobs of the name together; "group": the jobs of each ``group`` by themselves, and
+            jobs without a group are not bound. There may be one limit of each; both then need room.
+        :param rate: the number of claims that may begin within a number of seconds, ``(100, 60)`` for instance; from 1
+            to 10,000, and by the server's clock. Every claim counts, whatever its end; an extension does not.
+        :raises ValueError: neither is given, or one is out of range.
+        :raises JobFailure: 1,000 limits are set already; or, on SQL, transactions of others that were open before
+            have not ended in time: the limit may not count their claims then, until it is set again.
+        """
+        limit = arguments.bound(name, per, concurrency, rate)
+        self.engine.set_limit(limit)
+        LOG.info("board %r: limit of %r set: %s", self._name, name, limit)
+        self.waiters.wake()
+        return limit
+
+    def limits(self) -> list[Limit]:
+        """Return the limits of this board, by name."""
+        return list(self.engine.rules().limits)
+
+    def remove_limit(self, name: str, per: str | None = None) -> None:
+        """Remove the limit of jobs of this name; without ``per``, both limits. Waiting workers look again.
+
+        :raises NotFound: there is none.
+        """
+        if per is not None:
+            arguments.per(per)
+        if self.engine.remove_limit(codec.check_text("a job's name", name), per) != OK:
+            told = "" if per is None else f" per {per}"
+            raise NotFound(f"there is no limit of {name!r}{told}; limits() lists them")
+        LOG.info("board %r: limit of %r removed", self._name, name)
+        self.waiters.wake()
+
+    # Schedules
+
+    def schedule(
+        self,
+        /,
+        id: str,  # noqa: A002 - as its users have it
+        cron: str | None = None,
+        name: str | None = None,
+        *,
+        every: float | datetime.timedelta | None = None,
+        details: Mapping[str, Any] | None = None,
+        priority: int | str = JobPriority.NORMAL,
+        key: str | None = None,
+        max_attempts: int | None = None,
+        group: str | None = None,
+        context: Mapping[str, str] | None = None,
+        tz: str = "UTC",
+        missed: Missed = "one",
+    ) -> Schedule:
+        """Have a job posted at certain times: by any conductor of this board, or by ``jobboard schedule run``.
+
+        Each due time gets one job, however many posters there are. A schedule that has this id already is replaced,
+        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs stay. A schedule that is
+        set again with the same arguments stays as it is, with its next due time: each start of a process may set it.
+
+        :param id: at most 255 characters.
+        :param cron: five fields, as in a crontab, or ``@daily`` and the like; at most 255 characters.
+        :param name: the name of the jobs; this and the next arguments are as in :meth:`post
+            <jobboard.board.JobBoard.post>`.
+        :param every: instead of ``cron``: seconds (or a timedelta) between two due times, at least 0.1, counted from
+            now on the server's clock.
+        :param key: with it no job is posted while an earlier one is on the board; that due time counts as done.
+        :param tz: the time zone of ``cron``, as in ``Europe/Berlin``. Where its clock is put forward, skipped times
+            are due right after; where it is put back, a time is due once. An hour of ``*`` takes each hour as it comes.
+        :param missed: of the times at which nobody posted, ``one``, the latest, ``all``, the latest 1,000, or ``none``,
+            once it is more than a minute late.
+        :raises TypeError, ValueError: an argument does not fit; nothing was changed.
+        """
+        codec.check_text("a schedule's id", id)
+        if name is None:
+            raise TypeError("schedule() needs the name of the jobs that it posts")
+        if cron is not None and not isinstance(cron, str):
+            raise TypeError(f"cron must be a str, not {type(cron).__name__}")
+        if not isinstance(tz, str):
+            raise TypeError(f"tz must be the name of a time zone, not {type(tz).__name__}")
+        timetable = Timetable(cron, arguments.micros("every", every, positive=True), tz, missed)
+        timetable.check()
+        # With every=, too, which needs no zone: a mistyped zone would show among the schedules.
+        zone(tz)
+        posting = Posting(
+            name, None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
+        )
+        [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
+
+        made: StoredSchedule
+
+        def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
+            nonlocal made
+            last = None if before is None else before.last
+            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
+            if before is not None and self._is_alike(before, timetable, draft):
+                made = before
+            return made
+
+        entry = self.engine.set_schedule(id, make)
+        self.waiters.alarm()
+        # Others may have removed it before a repetition has told that it was set.
+        entry = entry or made
+        return Schedule.of(entry, self._decoded(entry.draft.posting))
+
+    def _is_alike(self, before: StoredSchedule, timetable: Timetable, draft: Draft) -> bool:
+        """Return whether a setting equals the stored schedule."""
+        # Each setting has a uuid of its own, and equal details may have another order.
+        told = before.draft._replace(uuid=draft.uuid, posting=draft.posting)
+        if before.timetable != timetable or told != draft:
+            return False
+        try:
+            return self._decoded(before.draft.posting) == self._decoded(draft.posting)
+        except codec.Undecodable:
+            return False
+
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules of this board, by their ids. Unreadable ones are left out, with a warning."""
+        found = []
+        for entry in sorted(self.engine.schedules()):
+            try:
+                found.append(Schedule.of(entry, self._decoded(entry.draft.posting)))
+            except codec.Undecodable as error:
+                LOG.warning("the schedule %r is left out: %s", entry.id, error)
+        return found
+
+    def kept_stats(self) -> KeptStats:
+        """Return the numbers of schedules and outcomes, and the delay of the schedules."""
+        return self.engine.kept_stats()
+
+    def unschedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Remove a schedule; posted jobs stay.
+
+        :raises NotFound: there is none of this id.
+        """
+        if self.engine.remove_schedule(codec.check_text("a schedule's id", id)) != OK:
+            raise NotFound(f"there is no schedule {id!r}")
+        self.waiters.alarm()
+
+    def post_due(self) -> float | None:
+        """Post the due jobs of all schedules, as conductors do. Return the seconds until something is due again; None
+        if nothing is known of."""
+        posted: DuePosts = {}
+        try:
+            left = self.engine.post_due(posted)
+        finally:
+            # Also where a later schedule has failed.
+            records = [record for record in posted.values() if record is not None]
+            for record in records:
+                LOG.info("the schedule of %r has posted job %s", record.name, record.uuid)
+            if records:
+                self._tell_posted([self._job_or_shell(record, record.state) for record in records])
+        return None if left is None else left / 1e6
+
+    # Outcomes of consumed jobs
+
+    def outcomes(self, *, names: Iterable[str] | None = None, after: Outcome | None = None) -> Iterator[Outcome]:
+        """Iterate over the outcomes of consumed jobs, the last consumed first; see the option ``keep_done``.
+
+        :param names: only jobs of these names.
+        :param after: only outcomes behind this one, which may have expired.
+        """
+        self.engine.check_open()
+        wanted = arguments.names(names)
+        if after is not None and not isinstance(after, Outcome):
+            raise TypeError(f"after must be an Outcome, not {type(after).__name__}")
+        stored = self.results.walk(None if after is None else after.stored)
+        return (
+            self.results.outcome(done, self._job_or_shell(done.record, COMPLETE))
+            for done in stored
+            if wanted is None or done.record.name in wanted
+        )
+
+    def outcome(self, job: Job) -> Outcome:
+        """Return the outcome of a consumed job.
+
+        :raises NotFound: the job has no outcome.
+        """
+        done = self.results.of(arguments.job(job).uuid)
+        if done is None:
+            why = "the job was not consumed, keep_done was 0, or the outcome has expired"
+            raise _about(NotFound(f"{job} has no outcome: {why}"), job)
+        return self.results.outcome(done, self._job_or_shell(done.record, COMPLETE))
+
+    def result_of(self, job: Job) -> Any:
+        """Return the result of a consumed job, as :meth:`Job.result <jobboard.job.Job.result>` does.
+
+        :raises NotFound: the job has no outcome, or its result could not be stored.
+        """
+        outcome = self.outcome(job)
+        if outcome.refused is not None:
+            raise _about(NotFound(f"{job} has no result: {outcome.refused}"), job)
+        return outcome.result
 
     # Entities
 
-    @final
     def register_entity(self, entity: Any) -> None:
-        """Show an entity (a conductor, say) to all who look, for as long as this board is connected.
+        """Show an entity (a conductor, say) to all readers of the board, for as long as this board is connected.
 
         :param entity: anything with a ``kind``, a ``name`` and (of JSON's shape) ``metadata``, which is read anew with
             each heartbeat, every third of ``claim_ttl``: at most 64 KiB of JSON.
-        :raises TypeError, ValueError: what it tells of itself can't be shown.
+        :raises TypeError, ValueError: its metadata can't be shown.
         """
         kind = codec.check_text("an entity's kind", entity.kind)
         name = codec.check_text("an entity's name", entity.name)
         metadata = self._metadata_of(entity)
-        session = self._live()
-        with session.roster:
-            session.query(self.engine.enlist, session.handle, kind, name, metadata, self._ttl)
-            session.enlist(kind, name, entity)
+        self.engine.check_open()
+        with self._roster:
+            self.engine.enlist(kind, name, metadata, self._ttl)
+            self.claims.start_beating()
+            self._entities[kind, name] = entity
 
-    @final
     def deregister_entity(self, entity: Any) -> None:
-        """Show an entity no longer that was registered through this board object; nothing happens if it was not."""
-        session = self._live()
+        """Show an entity no longer that was registered through this board object. Do nothing if it was not."""
+        self.engine.check_open()
         # A heartbeat that is under way must not bring it back.
-        with session.roster:
-            if session.entities.pop((entity.kind, entity.name), None) is None:
+        with self._roster:
+            if self._entities.pop((entity.kind, entity.name), None) is None:
                 return
-            session.query(self.engine.delist, session.handle)
-            session.query(self._renew_entities, session)
+            self.engine.delist()
+            for (kind, name), metadata in self._shown_entities():
+                self.engine.enlist(kind, name, metadata, self._ttl)
 
-    @final
     def entities(self, kind: str | None = None) -> list[Entity]:
-        """The entities that are alive, by kind and name."""
-        found = sorted(self._live().query(self.engine.roster))
+        """Return the living entities, by kind and name."""
+        found = sorted(self.engine.roster())
         return [
             Entity(of, name, known)
             for of, name, metadata in found
-            if kind in (None, of) and (known := _known(of, name, metadata)) is not None
+            if kind in (None, of) and (known := _metadata_from(of, name, metadata)) is not None
         ]
 
+    def _shown_entities(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """Yield the registered entities, with their present metadata."""
+        for (kind, name), entity in self._entities.items():
+            try:
+                yield (kind, name), self._metadata_of(entity)
+            except Exception:
+                # The other entities are still shown.
+                LOG.exception("the %s %r tells of itself what can't be shown", kind, name)
 
-def _known(kind: str, name: str, metadata: str) -> dict[str, Any] | None:
-    """What an entity tells of itself; None where that is damaged."""
+    def _metadata_of(self, entity: Any) -> str:
+        metadata = getattr(entity, "metadata", None)
+        return json.dumps(codec.check_details(metadata, METADATA_BYTES, "metadata", "their limit"))
+
+    # Jobs from records
+
+    def _job(self, record: Record, state: State) -> Job:
+        """:raises JobFailure: the posting can't be read here."""
+        if record.version > codec.VERSION:
+            raise JobFailure(f"job {record.uuid} was posted by a newer version of this library; upgrade to read it")
+        try:
+            return Job(self, record, self._content(record), state)
+        except codec.Undecodable as error:
+            raise JobFailure(f"job {record.uuid}: {error}", error) from error
+
+    def _job_or_shell(self, record: Record, state: State) -> Job:
+        """Return the job; without its details where they can't be read."""
+        try:
+            return self._job(record, state)
+        except JobFailure:
+            return Job(self, record, UNREADABLE, state)
+
+    def _readable(self, seen: Seen) -> Job | None:
+        assert seen.record is not None
+        try:
+            return self._job(seen.record, seen.state)
+        except JobFailure as error:
+            shell = Job(self, seen.record, UNREADABLE, seen.state)
+            LOG.warning("skipped: %s", error, extra=logs.fields(shell))
+            return None
+
+    def _content(self, record: Record) -> codec.Content:
+        """:raises codec.Undecodable: the record is damaged."""
+        if record.priority not in RANKS:
+            raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
+        return self._decoded(record.posting)
+
+    def _decoded(self, posting: bytes | str) -> codec.Content:
+        return codec.decode(posting, self.engine.wire)
+
+    def _load_book(self, uuid: str) -> Any:
+        return load_book(self._persistence, uuid)
+
+    # Arguments and errors
+
+    def _extras(self, verb: str, extra: dict[str, Any]) -> dict[str, Any]:
+        if not extra:
+            return extra
+        known = self.engine.extras.get(verb, frozenset())
+        return arguments.extras(self._conf.scheme, verb, extra, known, getattr(type(self), verb))
+
+    def _refusal(self, status: Status, job: Job, claim: Claim | None = None) -> JobBoardError:
+        [error] = self._refusals([(status, job, claim)])
+        return error
+
+    def _refusals(self, refused: Sequence[tuple[Status, Job, Claim | None]]) -> list[JobBoardError]:
+        """Return the error of each refused act."""
+        elsewhere = self._elsewhere([job for status, job, _ in refused if status == Status.ABSENT])
+        return [_about(self._refused(*each, each[1] in elsewhere), each[1]) for each in refused]
+
+    def _refused(self, status: Status, job: Job, claim: Claim | None, elsewhere: bool) -> JobBoardError:
+        if elsewhere and status == Status.ABSENT:
+            # This says nothing of a claim on the job's own board.
+            return NotFound(f"{job} is not on {self}, but on {job.board}")
+        if claim is not None:
+            if status == Status.ABSENT and not claim.ended:
+                status = Status.LOST
+            if status == Status.LOST:
+                claim.refuse()
+        kind, text = _REFUSALS[status]
+        return kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}")
+
+    def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:
+        """Return the absent jobs that are another board's.
+
+        Other configurations may lead to this board, so that a board of the same name is asked for its jobs. Nothing is
+        known of the jobs of a board that does not answer.
+        """
+        found = {job for job in absent if job.board.name != self._name}
+        others = {job.board for job in absent if job not in found and job.board is not self}
+        for board in others:
+            if isinstance(board, JobBoard):
+                jobs = [job for job in absent if job.board is board]
+                with contextlib.suppress(JobBoardError):
+                    seen = board.engine.read([job.uuid for job in jobs])
+                    found.update(job for job, its in zip(jobs, seen, strict=True) if its.record is not None)
+        return found
+
+    # Events
+
+    def _listen(self, on: bool) -> None:
+        """Hear of the acts of other processes, as somebody listens now; or no longer."""
+        if not self.closed:
+            self.engine.raw.watch("events", on)
+
+    def _heard(self, event: str, record: Record) -> None:
+        """Notify of an act of another process, which the backend reports."""
+        job = self._job_or_shell(record, record.state)
+        if event in (notifier.CONSUMED, notifier.TRASHED):
+            self._gone(event, job)
+        else:
+            self._notify(event, job)
+
+    def _claim_lost(self, claim: Claim) -> None:
+        self._notify(notifier.LOST, claim.job)
+        self.engine.forsake(claim.uuid, claim.token)
+
+    def _gone(self, event: str, *jobs: Job) -> None:
+        for job in jobs if self._is_heard() else ():
+            self._notify(event, job)
+            self._notify(notifier.REMOVAL, job)
+
+    def _notify(self, event: str, *jobs: Job) -> None:
+        for job in jobs if self._is_heard() else ():
+            if LOG.isEnabledFor(logging.DEBUG):
+                LOG.debug("%s: %s", job, event, extra=logs.fields(job))
+            self._notifier.notify(event, {"job": job})
+
+    def _is_heard(self) -> bool:
+        """Return whether anybody hears of events: asked once for all the jobs of a request."""
+        return self._notifier.listened_to or LOG.isEnabledFor(logging.DEBUG)
+
+
+def _about(error: JobBoardError, job: Job) -> JobBoardError:
+    """Return the error, with the job that it is about."""
+    error.job = job
+    return error
+
+
+def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
+    """Return the holder that acts on a job, by its claim or by its name.
+
+    :raises JobFailure: the claim is not this holder's.
+    """
+    if claim is None:
+        return Holder(who, None)
+    if claim.who != who:
+        raise _about(JobFailure(f"{job} was claimed as {claim.who!r}, not as {who!r}"), job)
+    if claim.inherited:
+        raise _about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
+    return Holder(who, claim.token)
+
+
+def _claims(ends: Iterable[_ClaimEnd]) -> list[Claim]:
+    return [end.claim for end in ends if end.claim is not None]
+
+
+def _size(job: Job, act: Finish) -> int:
+    """Return the bytes that the end of a claim leaves, in an outcome or with the job."""
+    if act.end.verb == CONSUME and act.keep is None:
+        return 0
+    result = "" if act.end.result is None else act.end.result.result
+    return len(job.record.posting) + len(result or "")
+
+
+def _batch_end(drafts: Sequence[Draft], start: int) -> int:
+    """Return the end of the batch that begins at ``start``: after 500 postings, or 512 KiB of them."""
+    size = 0
+    for index in range(start, min(start + POST_BATCH, len(drafts))):
+        size += len(drafts[index].posting)
+        if size > POST_BYTES and index > start:
+            return index
+    return min(start + POST_BATCH, len(drafts))
+
+
+def _nothing() -> None:
+    """Do nothing: a posting that is rolled back leaves nothing to undo here."""
+
+
+def _listed(names: Iterable[str] | None) -> str:
+    return "everything" if names is None else ", ".join(map(repr, names))
+
+
+def _metadata_from(kind: str, name: str, metadata: str) -> dict[str, Any] | None:
+    """Return the metadata of an entity; None where they are damaged."""
     try:
         return dict(json.loads(metadata))
     except (ValueError, TypeError):
@@ -491,15 +1697,12 @@ def _known(kind: str, name: str, metadata: str) -> dict[str, Any] | None:
         return None
 
 
-def _nothing() -> None:
-    """A posting that is rolled back leaves nothing to undo here."""
+_boards: weakref.WeakSet[JobBoard] = weakref.WeakSet()
 
 
-def _batch_end(drafts: Sequence[Draft], start: int) -> int:
-    """Where the batch that begins at ``start`` ends: after 500 postings, or 512 KiB of them."""
-    size = 0
-    for index in range(start, min(start + POST_BATCH, len(drafts))):
-        size += len(drafts[index].posting)
-        if size > POST_BYTES and index > start:
-            return index
-    return min(start + POST_BATCH, len(drafts))
+def _after_fork_in_child() -> None:
+    for board in list(_boards):
+        board._forked_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgpack
 
 from jobboard.conf import shortened
+from jobboard.primitives import Returned
 from jobboard.states import FAILURE_BYTES, Failure
 
 VERSION = 1
@@ -37,7 +38,7 @@ _LOADS = json.JSONDecoder().decode
 _SCALARS = frozenset({str, bool, type(None)})
 _CONTAINERS = frozenset({dict, list, tuple})
 _JSON_GROWTH = 6
-"""How many bytes of JSON one of msgpack becomes at most: a control character, or False and its comma."""
+"""The most bytes of JSON for one of msgpack: a control character, or False and its comma."""
 
 Wire = Literal["msgpack", "json"]
 
@@ -62,21 +63,11 @@ _NO_MORE = (None,) * len(_OPTIONAL)
 
 
 class Undecodable(ValueError):
-    """A stored posting, or result, that is not one."""
-
-
-class Returned(NamedTuple):
-    """What work has returned, encoded; or why it could not be."""
-
-    result: bytes | str | None
-    refused: str | None
-
-
-NOTHING = Returned(None, None)
+    """A damaged posting or result."""
 
 
 def check_text(what: str, value: Any) -> str:
-    """A name, key or owner: a str of 1 to 255 characters, without control characters or lone surrogates."""
+    """Check a name, key or owner: a str of 1 to 255 characters, without control characters or lone surrogates."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     if not value:
@@ -90,7 +81,7 @@ def check_text(what: str, value: Any) -> str:
 
 
 def check_details(details: Any, limit: int, what: str = "details", bound: str = "max_details") -> dict[str, Any]:
-    """A copy of ``details`` in JSON's shape (None: empty; tuples become lists).
+    """Return a copy of ``details`` in JSON's shape (None: empty; tuples become lists).
 
     :param limit: the largest size, in bytes of compact UTF-8 JSON.
     :param what: what an error calls them, and ``bound`` the limit.
@@ -163,7 +154,7 @@ def _plain(value: Any, depth: int) -> bool:
 
 
 def check_context(context: Any) -> dict[str, str] | None:
-    """A copy of the ``context`` of a job, a mapping of str to str; None where it is empty."""
+    """Return a checked copy of a job's ``context``, a mapping of str to str; None where it is empty."""
     if context is None:
         return None
     if not isinstance(context, Mapping):
@@ -217,12 +208,12 @@ def _shaped_key(key: Any, path: str) -> str:
 
 
 def encode(content: Content, wire: Wire) -> bytes | str:
-    """A checked content as a posting of :data:`VERSION`."""
+    """Return a checked content as a posting of :data:`VERSION`."""
     return _pack(_body(*content), wire)
 
 
 def _body(details: dict[str, Any], *more: Any) -> dict[str, Any]:
-    """What a posting maps to what, of a :class:`Content`'s fields."""
+    """Return the map of a posting, from the fields of a :class:`Content`."""
     body = {"details": details}
     if more != _NO_MORE:
         body |= {name: value for name, value in zip(_OPTIONAL, more, strict=True) if value is not None}
@@ -230,7 +221,7 @@ def _body(details: dict[str, Any], *more: Any) -> dict[str, Any]:
 
 
 def decode(posting: bytes | str, wire: Wire) -> Content:
-    """The content of a stored posting.
+    """Return the content of a stored posting.
 
     :raises Undecodable: it is not a posting.
     """
@@ -254,7 +245,7 @@ def decode(posting: bytes | str, wire: Wire) -> Content:
 
 
 def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
-    """A stored posting with more fields of a :class:`Content`, and all that newer writers may have put into it.
+    """Return a stored posting with more fields of a :class:`Content`, and all that newer writers may have put into it.
 
     :raises Undecodable: it is not a posting.
     """
@@ -263,7 +254,7 @@ def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
 
 
 def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
-    """A result, which is of JSON's shape, for the wire; raises as :func:`check_details` does."""
+    """Return the encoded result, which is of JSON's shape; raise as :func:`check_details` does."""
     shaped = _shaped(result, "result", 0)
     size = len(_JSON(shaped).encode())
     if size > limit:
@@ -275,12 +266,12 @@ def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
 
 
 def returned(result: Any, limit: int, wire: Wire) -> Returned:
-    """The same of what a handler has returned, for which it is too late to raise anything."""
+    """Return the encoded result of a handler, or the reason why it is refused: it is too late to raise."""
     try:
-        return Returned(encode_result(result, limit, wire), None)
+        return Returned(encode_result(result, limit, wire))
     except Exception as error:  # noqa: BLE001 - objects of the user's own do what they like
         # Not str(error), which does what it likes, too.
-        return Returned(None, clip_error("".join(traceback.format_exception_only(error)).rstrip()))
+        return Returned(refused=clip_error("".join(traceback.format_exception_only(error)).rstrip()))
 
 
 def decode_result(result: bytes | str, wire: Wire) -> Any:
@@ -294,7 +285,7 @@ def decode_result(result: bytes | str, wire: Wire) -> Any:
 
 
 def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
-    """A stored posting for another wire, with all that newer writers may have put into it.
+    """Return a stored posting for another wire, with all that newer writers may have put into it.
 
     :raises Undecodable: it is not a posting.
     """
@@ -308,7 +299,7 @@ def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
 
 
 def transcode_result(result: bytes | str, wire: Wire, other: Wire) -> bytes | str:
-    """A stored result for another wire.
+    """Return a stored result for another wire.
 
     :raises Undecodable: it is damaged.
     """
@@ -324,13 +315,12 @@ def _unpack(posting: bytes | str, wire: Wire) -> Any:
 
 
 def failures_as_json(failures: Sequence[Failure]) -> str | None:
-    """A job's failures for a store that people query: a list of objects, as text; None where there are none."""
+    """Return a job's failures for a store that people query: a list of objects, as text; None without failures."""
     return _JSON([failure._asdict() for failure in failures]) if failures else None
 
 
 def failures_from_json(text: str | None) -> tuple[Failure, ...]:
-    """What :func:`failures_as_json` has made. Anything else is shown as the text of one failure: damage hides nothing,
-    and is in nobody's way."""
+    """Return the failures of :func:`failures_as_json`. Other text is shown as one failure: damage hides nothing."""
     if text is None:
         return ()
     try:
@@ -343,7 +333,7 @@ def failures_from_json(text: str | None) -> tuple[Failure, ...]:
 
 
 def clip_error(error: str | None) -> str | None:
-    """The last 16 KiB of an error, without the NULs and lone surrogates that no database takes."""
+    """Return the last 16 KiB of an error, without the NULs and lone surrogates that no database takes."""
     if error is None:
         return None
     if not isinstance(error, str):

@@ -56,8 +56,12 @@ class Settings(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def public(self) -> dict[str, Any]:
+        """Return the settings that are no secrets."""
+        return {name: value for name, value in self._values.items() if name not in self._secrets}
+
     def check_no_driver(self) -> None:
-        """:raises ValueError: the scheme names one, which only some boards take."""
+        """:raises ValueError: the scheme names a driver, which only some boards take."""
         if self.driver is not None:
             raise ValueError(f"a {self.scheme} board takes no driver, as in {self.scheme}+{self.driver}")
 
@@ -67,7 +71,7 @@ class Settings(Mapping[str, Any]):
 
 
 class Target(NamedTuple):
-    """Where a configuration points, before its options are checked."""
+    """The target of a configuration, before its options are checked."""
 
     scheme: str
     driver: str | None
@@ -76,11 +80,11 @@ class Target(NamedTuple):
     parts: dict[str, str]
     query: dict[str, str]
     twice: frozenset[str]
-    """What the query has more than once."""
+    """The options that the query has more than once."""
 
 
 def shortened(value: Any) -> str:
-    """The repr of a value for an error: cut where it is long, and in hexadecimal where Python writes no decimal."""
+    """Return the repr of a value for an error: cut if it is long, and hexadecimal where Python writes no decimal."""
     try:
         shown = repr(value)
     except ValueError:
@@ -130,7 +134,7 @@ def seconds(low: float = 0.0, high: float = 1e9) -> Callable[[Any], float]:
 
 
 def path(value: Any) -> str:
-    """What lies in a tree: without the slashes around it."""
+    """Return a path in a tree, without the slashes around it."""
     parts = text(value).strip("/").split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise ValueError("must be a path of plain names, as in 'services/jobs'")
@@ -197,14 +201,14 @@ def target(conf: str | Mapping[str, Any]) -> Target:
 
 
 def _complete(given: dict[str, Any], further: Mapping[str, Any]) -> None:
-    """What is given goes first; what is None is not given."""
+    """Add further options. Given options go first, and None is not given."""
     for name, value in further.items():
         if given.get(name) is None:
             given[name] = value
 
 
 def _uri_parts(uri: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """The parts of what stands behind ``://``, and the options of its query."""
+    """Return the parts of a URI behind ``://``, and the options of its query."""
     split = _URI.fullmatch(uri)
     assert split is not None
     authority, path, query = split.groups()
@@ -306,7 +310,7 @@ def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """The way out of an unknown name: the known ones that may be meant, three at most."""
+    """Return a hint at the known names that an unknown one may mean, three at most."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     # Of a short name a longer one has all, as claim_ttl has ttl.
@@ -318,19 +322,19 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def _shown(text: str, *values: Any) -> str:
-    """``text`` with what a user wrote; nothing where that may be, or hold, a URI with a password."""
+    """Return ``text`` with the words of a user; nothing if these may hold a URI with a password."""
     shown = [shortened(value) for value in values]
     return "" if any(set(":@/") & set(each) for each in shown) else text.format(*shown)
 
 
 def bracketed(host: str) -> str:
-    """A host as a URI has it: an IPv6 address in brackets."""
+    """Return a host as a URI has it: an IPv6 address in brackets."""
     return f"[{host}]" if host.count(":") > 1 and "[" not in host else host
 
 
 def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: Mapping[str, str]) -> str:
-    """A configuration as text that may be shown: without passwords and without options, which may hold secrets too,
-    but for those that stand for a part of a URI.
+    """Return a configuration as text without secrets: without passwords, and without options, which may hold secrets
+    too, except options that stand for a part of a URI.
 
     :param settings, parts: as :func:`parse` has made and was given them.
     """

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree::
+"""Errors, as one tree::
 
     JobBoardError                 everything of this library's own
     ├── NotFound                  not on the board, not claimed, or not in time; an unknown board type
@@ -37,7 +37,7 @@ class JobBoardError(Exception):
 
 
 class NotFound(JobBoardError):
-    """It is not on the board, not claimed, or did not come in time."""
+    """The job is not on the board, is not claimed, or did not come in time."""
 
 
 class MissingDriver(JobBoardError):
@@ -54,7 +54,7 @@ class JobFailure(JobBoardError):
 
 
 class UnclaimableJob(JobFailure):
-    """Somebody has claimed the job already, or it is not due yet; nothing was changed."""
+    """The job is claimed, SCHEDULED, paused or limited; nothing was changed."""
 
 
 class ClaimLost(JobFailure):
@@ -62,7 +62,7 @@ class ClaimLost(JobFailure):
 
 
 class JobTrashed(JobFailure):
-    """The job that was waited for will not complete: it lies in the trash."""
+    """The awaited job will not complete: it lies in the trash."""
 
 
 class ConnectionFailure(JobFailure):
@@ -88,7 +88,7 @@ class ConnectionFailure(JobFailure):
 
 
 class JobFailures(JobFailure, ExceptionGroup[Exception]):
-    """What could not be done of a batch, one exception each; the rest of the batch was done.
+    """The failed acts of a batch, with an exception for each; the other acts are done.
 
     ``except*`` reaches into it. ``exceptions`` holds the single failures, each with the ``job`` that it is about.
     """

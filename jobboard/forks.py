@@ -1,4 +1,4 @@
-"""Forked children: what they inherit of their parent's connections and work, and how they let go of it."""
+"""Forked children: their inherited connections and work, and the way to let go of them."""
 
 from __future__ import annotations
 

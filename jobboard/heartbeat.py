@@ -1,4 +1,4 @@
-"""Keeps things alive: one thread that calls a beat, and calls it sooner again after a failure."""
+"""Heartbeats: a daemon thread that calls ``beat`` at an interval, and sooner after a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG = logs.Log(__name__)
 
 
 class Beats:
-    """The beats of one heart: whether they fail, and when the next is due."""
+    """The rhythm of a heartbeat: the pause before the next beat, by the failures of the last ones."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -22,12 +22,12 @@ class Beats:
 
     @property
     def pause(self) -> float:
-        """How long to wait for the next one, in seconds."""
+        """The seconds until the next beat."""
         return backoff(self._failures, 0.1, self._interval / 3) if self._failures else self._interval
 
     @contextlib.contextmanager
     def next(self) -> Iterator[None]:
-        """Around a beat. What it raises is logged, with a traceback only if nobody has foreseen it."""
+        """Do a beat within this block. Log its error, with a traceback unless the error is a JobBoardError."""
         self._failures += 1
         try:
             yield
@@ -39,27 +39,33 @@ class Beats:
 
 
 class Heartbeat:
-    """Calls ``beat()`` every ``interval`` seconds from a daemon thread, until :meth:`stop`.
+    """A daemon thread that calls ``beat()`` every ``interval`` seconds, until :meth:`stop`.
 
-    A beat that fails is repeated after a backoff that stays well below the interval, as a lease runs out meanwhile.
+    A failed beat is repeated after a backoff well below the interval, as a lease runs out meanwhile.
     """
 
     def __init__(self, name: str, beat: Callable[[], None], interval: float) -> None:
         self._beat = beat
         self._beats = Beats(interval)
-        self._stopped = False
+        self._has_started = self._stopped = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Start the thread, unless it has been started.
+
+        :raises RuntimeError: the system starts no more threads.
+        """
+        if not self._has_started:
+            self._thread.start()
+            self._has_started = True
 
     def soon(self) -> None:
-        """Beat now: a connection has come back, say, and a lease is running out."""
+        """Beat now, as a connection has come back, say, while a lease runs out."""
         self._news.set()
 
     def stop(self, patience: float | None = None) -> None:
-        """Return once no beat runs any more, or after ``patience`` seconds: one may hang where nothing can end it."""
+        """Return once no beat runs, or after ``patience`` seconds: a beat may hang where nothing can end it."""
         self._stopped = True
         self._news.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

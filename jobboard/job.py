@@ -1,16 +1,17 @@
-"""What a service holds in its hands: jobs, claims, priorities, and what it posts."""
+"""Handles of jobs and claims, and the records that callers pass to a board."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import enum
 import functools
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol
 
 from jobboard import forks
 from jobboard.codec import Content, Wire
@@ -18,10 +19,7 @@ from jobboard.conf import shortened
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS, Seen
 from jobboard.priorities import JobPriority, rank_of
-from jobboard.standing import ENDED, STEPS, TOLD, Standing, Trigger
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
-
-T = TypeVar("T")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -31,14 +29,17 @@ LONGEST = 3_155_760_000
 
 
 def check_longest(timeout: float | None) -> float | None:
-    """:raises ValueError: a wait that would be longer than any, but for one without an end."""
+    """Return a checked timeout.
+
+    :raises ValueError: the timeout is longer than :data:`LONGEST`.
+    """
     if timeout is not None and LONGEST < timeout < math.inf:
         raise ValueError(f"timeout={shortened(timeout)}: must be at most {LONGEST} seconds, or None to wait for ever")
     return timeout
 
 
 def boottime() -> float:
-    """Seconds on a clock of this machine that goes on while the process is stopped or the machine suspended."""
+    """Return the seconds of a clock that goes on while the process is stopped or the machine suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -77,9 +78,18 @@ class Act(NamedTuple):
     result: Any = None
 
 
+INTERNAL = frozenset(
+    {
+        *("confirm", "give_up", "is_found_lost", "is_lapsed", "mark_ended", "refuse"),
+        *("content", "looks", "not_done", "record"),
+    }
+)
+"""The members of claims and jobs for boards and conductors. Users have no need of them."""
+
+
 @dataclass(frozen=True)
 class Entity:
-    """Somebody who shows on the board while alive, a conductor for instance."""
+    """A member of the board's roster while it is alive, a conductor for instance."""
 
     kind: str
     name: str
@@ -87,10 +97,12 @@ class Entity:
 
 
 class Board(Protocol):
-    """What a job asks of its board. ``_keeps``: how large a result may be, and how it is encoded; None where none is
-    kept."""
+    """The board of a job, as the job uses it.
 
-    _keeps: tuple[int, Wire] | None
+    result_form: the size limit and the encoding of results; None where no result is kept.
+    """
+
+    result_form: tuple[int, Wire] | None
 
     @property
     def name(self) -> str: ...
@@ -106,11 +118,71 @@ class Board(Protocol):
         *,
         result: Any = None,
     ) -> None: ...
-    def _result(self, job: Job) -> Any: ...
-    def _refresh(self, job: Job) -> Seen: ...
-    def _refresh_all(self, jobs: Sequence[Job]) -> list[Seen]: ...
+    def result_of(self, job: Job) -> Any: ...
+    def refresh(self, jobs: Sequence[Job]) -> list[Seen]: ...
     def _load_book(self, uuid: str) -> Any: ...
     def _decoded(self, posting: bytes | str) -> Content: ...
+
+
+class Standing(enum.StrEnum):
+    """The standing of a claim, as far as its own process knows.
+
+    The server decides about the job, by the fencing token. The end of a lease is no standing, as nothing reports it:
+    :attr:`Claim.lost` reads the clock each time.
+    """
+
+    HELD = enum.auto()
+    """No loss is known."""
+
+    LOST = enum.auto()
+    """The server has refused the claim, or its holder has read that it is lost and may have dropped the job. The
+    heartbeat no longer renews the claim. Only an extension by the holder shows that the claim still stands."""
+
+    GIVEN_UP = enum.auto()
+    """The conductor no longer waits for the work. The claim stands until it is ended."""
+
+    ENDED = enum.auto()
+    """Ended through this object."""
+
+    ENDED_LOST = enum.auto()
+    """Ended, while work that goes on under the claim is to see that it was given up or overtaken."""
+
+
+class Trigger(enum.StrEnum):
+    """An event that may change the standing of a claim."""
+
+    EXTENDED = enum.auto()
+    """The holder has extended the claim."""
+
+    LOST = enum.auto()
+    """The server, the end of the board, or a read by the holder says that the claim is lost."""
+
+    GIVEN_UP = enum.auto()
+    """The conductor no longer waits for the work."""
+
+    ENDED = enum.auto()
+    """An act has ended the claim."""
+
+
+STEPS: dict[Standing, dict[Trigger, Standing]] = {
+    Standing.HELD: {
+        Trigger.LOST: Standing.LOST,
+        Trigger.GIVEN_UP: Standing.GIVEN_UP,
+        Trigger.ENDED: Standing.ENDED,
+    },
+    Standing.LOST: {
+        Trigger.EXTENDED: Standing.HELD,
+        Trigger.GIVEN_UP: Standing.GIVEN_UP,
+        Trigger.ENDED: Standing.ENDED,
+    },
+    Standing.GIVEN_UP: {Trigger.ENDED: Standing.ENDED_LOST},
+    Standing.ENDED: {Trigger.LOST: Standing.ENDED_LOST, Trigger.GIVEN_UP: Standing.ENDED_LOST},
+    Standing.ENDED_LOST: {},
+}
+"""The standing that each trigger leads to. A trigger that is missing changes nothing."""
+
+_ENDED = frozenset({Standing.ENDED, Standing.ENDED_LOST})
+_READS_LOST = frozenset({Standing.LOST, Standing.GIVEN_UP, Standing.ENDED_LOST})
 
 
 class Claim:
@@ -134,7 +206,7 @@ class Claim:
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self._is_lost() else ''}>"
+        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self.is_lapsed() else ''}>"
 
     @property
     def uuid(self) -> str:
@@ -158,19 +230,20 @@ class Claim:
             # The holder may have extended it a moment ago.
             lost = self._reads_lost()
             if lost:
-                self._step(Trigger.READ_LOST)
+                self._step(Trigger.LOST)
             return lost
 
     def _reads_lost(self) -> bool:
-        return self._standing in TOLD or self._is_lost()
+        return self._standing in _READS_LOST or self.is_lapsed()
 
-    def _is_lost(self) -> bool:
-        """Return whether the server, the clock or the holder says so. A claim that was given up is still renewed."""
-        if self._is_found_lost():
+    def is_lapsed(self) -> bool:
+        """Return whether the server, the clock or the holder says that the claim is lost. Unlike :attr:`lost`, this
+        changes nothing. A claim that was given up has not lapsed."""
+        if self.is_found_lost():
             return True
         return not self.ended and self.deadline is not None and boottime() >= self.deadline
 
-    def _is_found_lost(self) -> bool:
+    def is_found_lost(self) -> bool:
         """Return whether the heartbeat leaves the claim out, as its holder may have dropped the job."""
         return self._standing == Standing.LOST or self.inherited
 
@@ -178,12 +251,12 @@ class Claim:
     def seen_lost(self) -> bool:
         """True if :attr:`lost` has been true before now: it was read so, or the board was told of the loss, and no
         :meth:`extend` has succeeded since. This reads no clock, so it may be False while :attr:`lost` is true."""
-        return self._standing in TOLD
+        return self._standing in _READS_LOST
 
     @property
     def ended(self) -> bool:
         """Whether it was ended through this object."""
-        return self._standing in ENDED
+        return self._standing in _ENDED
 
     @property
     def inherited(self) -> bool:
@@ -191,9 +264,9 @@ class Claim:
         return self._generation != forks.generation
 
     def expires_in(self) -> float | None:
-        """Seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the claim; 0 once
-        :attr:`lost` was read as true."""
-        if self._is_found_lost():
+        """Return the seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the
+        claim; 0 once :attr:`lost` was read as true."""
+        if self.is_found_lost():
             return 0.0
         if self.kept or self.deadline is None:
             return None
@@ -208,7 +281,7 @@ class Claim:
         self._job.board._end(self._job, self, self.who, Verb.ABANDON, delay, error)
 
     def consume(self, *, result: Any = None) -> None:
-        """The work is done: take the job off the board. ``result``: see :meth:`JobBoard.consume
+        """Take the job off the board, as its work is done. ``result``: see :meth:`JobBoard.consume
         <jobboard.board.JobBoard.consume>`."""
         self._job.board._end(self._job, self, self.who, Verb.CONSUME, result=result)
 
@@ -216,13 +289,30 @@ class Claim:
         """Put the job into the trash."""
         self._job.board._end(self._job, self, self.who, Verb.TRASH, None, reason)
 
-    def _stands_until(self, deadline: float | None, kept: bool, trigger: Trigger | None = None) -> None:
-        """The server has confirmed the claim: by an act of its holder, or, without a trigger, by a heartbeat."""
+    # For boards and conductors
+
+    def confirm(self, deadline: float | None, *, kept: bool, extended: bool = False) -> None:
+        """Apply a confirmation of the claim by the server, until ``deadline``.
+
+        :param extended: by an act of the holder, not by a heartbeat.
+        """
         with self._lock:
             self.deadline = deadline
             self.kept = kept
-            if trigger is not None:
-                self._step(trigger)
+            if extended:
+                self._step(Trigger.EXTENDED)
+
+    def refuse(self) -> None:
+        """Mark the claim lost: the server, or the end of the board, says so."""
+        self._step(Trigger.LOST)
+
+    def give_up(self) -> None:
+        """Mark the claim lost for its work, which the conductor awaits no longer."""
+        self._step(Trigger.GIVEN_UP)
+
+    def mark_ended(self) -> None:
+        """Mark the claim ended: an act of its holder has ended it."""
+        self._step(Trigger.ENDED)
 
     def _step(self, trigger: Trigger) -> None:
         # Inherited, it is lost for good, and its lock may be held by a thread that is not there.
@@ -244,7 +334,7 @@ class Job:
     """
 
     __slots__ = (
-        *("__weakref__", "_book", "_context", "_posted", "_record", "board", "claim", "created", "replaced"),
+        *("__weakref__", "_book", "_context", "_posted", "board", "claim", "created", "record", "replaced"),
         "seen_state",
     )
 
@@ -255,34 +345,34 @@ class Job:
         self.claim: Claim | None = None
         self.seen_state = seen_state
         self.created = self.replaced = False
-        self._record = record
+        self.record = record
         self._posted = posted
         self._book = book
         self._context: dict[str, str] | None = None
 
     @property
     def uuid(self) -> str:
-        return self._record.uuid
+        return self.record.uuid
 
     @property
     def name(self) -> str:
-        return self._record.name
+        return self.record.name
 
     @property
-    def _content(self) -> Content:
-        """What was posted. Whoever has just posted it seldom asks, so that it is decoded only then."""
+    def content(self) -> Content:
+        """The content of the posting. It is decoded when it is first asked for, as posters seldom ask."""
         if not isinstance(self._posted, Content):
             self._posted = self.board._decoded(self._posted)
         return self._posted
 
     @property
     def details(self) -> dict[str, Any]:
-        return self._content.details
+        return self.content.details
 
     @property
     def context(self) -> dict[str, str]:
         if self._context is None:
-            self._context = self._content.context or {}
+            self._context = self.content.context or {}
         return self._context
 
     @context.setter
@@ -291,91 +381,100 @@ class Job:
 
     @property
     def priority(self) -> int:
-        """From -100 to 100, a higher one is served first; :class:`JobPriority` names some."""
+        """The priority, from -100 to 100; a higher one is served first. :class:`JobPriority` names some."""
         # A damaged record is shown in the trash, where it has one that is none.
-        rank = self._record.priority
+        rank = self.record.priority
         return rank_of(rank if rank in RANKS else RANKS[-1])
 
     @property
     def sequence(self) -> int:
         """The place in the order of posts; comparable within one board."""
-        return self._record.sequence
+        return self.record.sequence
 
     @property
     def key(self) -> str | None:
-        return self._record.key
+        return self.record.key
 
     @property
     def group(self) -> str | None:
-        """The group that it was posted in."""
-        return self._record.group
+        """The group of the posting."""
+        return self.record.group
 
     @property
     def attempts(self) -> int:
-        """How often the job was claimed, as last seen: without the claims that :attr:`retries` counts, and those that
-        a board or a conductor gave back at its end."""
-        return self._record.attempts
+        """The number of claims, as last seen: without those that :attr:`retries` counts, and those that a board or a
+        conductor gave back at its end."""
+        return self.record.attempts
 
     @property
     def retries(self) -> int:
-        """How often the work has asked for the job to be done later (:class:`~jobboard.outcomes.Retry`), which uses up
-        no attempt, as last seen."""
-        return self._record.retries
+        """The number of free retries (:class:`~jobboard.outcomes.Retry`), which use up no attempt, as last seen."""
+        return self.record.retries
 
     @property
     def max_attempts(self) -> int | None:
-        return self._record.max_attempts
+        return self.record.max_attempts
 
     @property
     def owner(self) -> str | None:
-        """Who has claimed the job, as last seen; None if nobody has. ``board.find_owner(job)`` asks the server."""
-        return self._record.who if self.seen_state == CLAIMED else None
+        """The holder of the job's claim, as last seen; None without one. ``board.find_owner(job)`` asks the server."""
+        return self.record.who if self.seen_state == CLAIMED else None
+
+    @property
+    def who(self) -> str | None:
+        """The holder of the last claim, as last seen: also after a lapse, and None once the claim was given back."""
+        return self.record.who
+
+    @property
+    def token(self) -> int:
+        """The fencing token of the last claim, as last seen."""
+        return self.record.token
 
     @property
     def error(self) -> str | None:
-        """What the last failure or the trash left, as last seen: at most the last 16 KiB."""
-        return self._record.error
+        """The text of the last failure, or the reason of the trash, as last seen: at most the last 16 KiB."""
+        return self.record.error
 
     @property
     def errors(self) -> tuple[Failure, ...]:
         """The last ten failures, the latest at the end, as last seen; 16 KiB of text in all, the oldest go first. Each
         has ``when``, ``who`` (None: an operator's act), ``attempt`` and ``text``."""
-        return self._record.errors
+        return self.record.errors
 
     @property
     def created_on(self) -> datetime.datetime:
-        return moment(self._record.created_on)
+        return moment(self.record.created_on)
 
     @property
     def last_modified(self) -> datetime.datetime:
-        return moment(self._record.modified_on)
+        return moment(self.record.modified_on)
 
     @property
     def due(self) -> datetime.datetime | None:
-        """When a scheduled job becomes claimable, as last seen; None for any other."""
-        record = self._record
+        """The time at which a scheduled job becomes claimable, as last seen; None for any other job."""
+        record = self.record
         return moment(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
 
     @property
     def ready_on(self) -> datetime.datetime:
-        """From when on it could be claimed for the first time: its due time, or the end of its delay, or its post."""
-        content = self._content
-        return moment(max(self._record.created_on, content.due or 0) + (content.delay or 0))
+        """The first time at which the job could be claimed: its due time, the end of its delay, or its post."""
+        content = self.content
+        return moment(max(self.record.created_on, content.due or 0) + (content.delay or 0))
 
     @property
     def schedule(self) -> tuple[str, datetime.datetime] | None:
-        """Which schedule has posted it, by its id, and for which due time; None of any other job."""
-        known = self._content.schedule
+        """The id of the schedule that has posted the job, and the due time; None for any other job."""
+        known = self.content.schedule
         return (known[0], moment(known[1])) if known else None
 
     @property
     def book_name(self) -> str | None:
-        book = self._content.book
+        book = self.content.book
         return book.get("name") if book else None
 
     @property
     def book_uuid(self) -> str | None:
-        book = self._content.book
+        book = self.content.book
         return book.get("uuid") if book else None
 
     @property
@@ -389,24 +488,24 @@ class Job:
     @property
     def state(self) -> State:
         """The state as the server has it now (one round trip, which refreshes the rest); COMPLETE once consumed."""
-        self.board._refresh(self)
+        self.board.refresh([self])
         return self.seen_state
 
     def expires_in(self) -> float | None:
-        """Seconds left of the claim's lease, whoever holds it, by the server's clock; None if a board keeps it.
+        """Return the seconds left of any holder's lease, by the server's clock; None if a board keeps the claim.
 
         :raises NotFound: the job is not claimed.
         """
-        seen = self.board._refresh(self)
+        [seen] = self.board.refresh([self])
         if seen.state != CLAIMED:
             raise NotFound(f"{self} is not claimed")
         return None if seen.left is None else seen.left / 1e6
 
     def extend_expiry(self, expiry: float) -> bool:
-        """Fix the lease of this handle's own claim to ``expiry`` seconds from now; True, or raises as
+        """Fix the lease of this handle's own claim to ``expiry`` seconds from now. Return True, or raise as
         :meth:`Claim.extend`.
 
-        :raises JobFailure: this handle holds no claim: whose claim would it extend?
+        :raises JobFailure: this handle holds no claim.
         """
         if self.claim is None:
             raise JobFailure(f"{self} was not claimed through this object; use board.extend(job, who, expiry)")
@@ -421,39 +520,40 @@ class Job:
         max_delay: float = 60.0,
         sleep_func: Callable[[float], object] = time.sleep,
     ) -> bool:
-        """Wait until the job is complete: True then, False when ``timeout`` seconds have passed.
+        """Wait until the job is complete. Return True then, False after ``timeout`` seconds.
 
-        It looks every ``delay`` seconds, which grow by ``delay_multiplier`` up to ``max_delay``.
+        The job is read every ``delay`` seconds, which grow by ``delay_multiplier`` up to ``max_delay``.
 
         :raises JobTrashed: the job lies in the trash and will not complete by itself.
         """
-        looks = self._looks(timeout, delay, delay_multiplier, max_delay)
-        self.board._refresh(self)
+        looks = self.looks(timeout, delay, delay_multiplier, max_delay)
+        self.board.refresh([self])
         while isinstance(pause := next(looks), float):
             sleep_func(pause)
-            self.board._refresh(self)
+            self.board.refresh([self])
         return pause
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the work on the job has returned, once it is done; None if it has returned nothing. For as long as the
-        ``keep_done`` of the board through which it was consumed says; this board needs no such option.
+        """Return the result of the work, once the job is consumed; None if the work has returned nothing. The result
+        is kept for the ``keep_done`` of the consumer's board; this board needs no such option.
 
         :param timeout: seconds to wait for its end, as :meth:`wait` does; None waits for ever.
-        :raises TimeoutError: it was not consumed in time.
+        :raises TimeoutError: the job was not consumed in time.
         :raises JobTrashed: the job lies in the trash and will not complete by itself.
-        :raises NotFound: nothing is kept of it, or what its work has returned could not be stored.
+        :raises NotFound: the job has no outcome, or its result could not be stored.
         """
         if not self.wait(timeout):
-            raise self._not_done(timeout)
-        return self.board._result(self)
+            raise self.not_done(timeout)
+        return self.board.result_of(self)
 
-    def _not_done(self, timeout: float | None) -> TimeoutError:
+    def not_done(self, timeout: float | None) -> TimeoutError:
+        """Return the error of :meth:`result` after ``timeout`` seconds."""
         return TimeoutError(f"{self} was not consumed within {timeout:g} s")
 
-    def _looks(
+    def looks(
         self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float
     ) -> Iterator[float | bool]:
-        """To be asked after each look: for how long to sleep until the next one, or what :meth:`wait` answers."""
+        """Yield, after each look at the state, the seconds until the next look, or the answer of :meth:`wait`."""
         check_longest(timeout)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         return self._pauses(deadline, delay, delay_multiplier, max_delay)
@@ -472,26 +572,26 @@ class Job:
         yield True
 
     def __eq__(self, other: object) -> bool:
-        return self._record.uuid == other._record.uuid if isinstance(other, Job) else NotImplemented
+        return self.record.uuid == other.record.uuid if isinstance(other, Job) else NotImplemented
 
     def __lt__(self, other: Job) -> bool:
         if not isinstance(other, Job):
             return NotImplemented
-        mine, others = self._record, other._record
+        mine, others = self.record, other.record
         return (mine.priority, mine.sequence) < (others.priority, others.sequence)
 
     def __hash__(self) -> int:
-        return hash(self._record.uuid)
+        return hash(self.record.uuid)
 
     def __str__(self) -> str:
-        return f"Job {self._record.name!r} ({self._record.uuid})"
+        return f"Job {self.record.name!r} ({self.record.uuid})"
 
     def __repr__(self) -> str:
-        return f"<Job {self._record.name!r} {self._record.uuid} {JobPriority.convert(self.priority)} {self.seen_state}>"
+        return f"<Job {self.record.name!r} {self.record.uuid} {JobPriority.convert(self.priority)} {self.seen_state}>"
 
 
 def load_book(persistence: Any, uuid: str) -> Any:
-    """A logbook from a duck-typed TaskFlow persistence backend; None without one."""
+    """Return a logbook from a duck-typed TaskFlow persistence backend; None without one."""
     if persistence is None:
         return None
     with contextlib.closing(persistence.get_connection()) as connection:

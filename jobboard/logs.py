@@ -1,4 +1,4 @@
-"""What a log record about a job tells to machines, beside its text to people; and logs that do no harm."""
+"""Logs: the fields of records about jobs, and a logger whose handlers do no harm."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from jobboard.states import TRASHED, Record
 Fields = dict[str, str | int | None]
 
 NAMES = ("job", "job_name", "who", "token")
-"""What :func:`fields` gives."""
+"""The names of :func:`fields`."""
 
 
 def fields(job: Job) -> Fields:
-    """``extra=`` of a log record about ``job``, as last seen. Never its details, which hold private data."""
-    holder = job._record if job.claim is None else job.claim
+    """Return ``extra=`` of a log record about ``job``, as last seen. Its details are left out, as they are private."""
+    holder = job.record if job.claim is None else job.claim
     return of_claim(job.uuid, holder.token, job.name, holder.who)
 
 
 def of_claim(uuid: str, token: int, job_name: str | None = None, who: str | None = None) -> Fields:
-    """The same of a job of which no more is known than this.
+    """Return the same fields of a job that is known by these only.
 
     ``job_name``, since a :class:`logging.LogRecord` has a ``name`` already, the logger's.
     """
@@ -43,8 +43,8 @@ def tell_of_lapse(settled: Record) -> None:
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
-    """The logger of a module whose threads must not end of what a filter or a handler of the program's raises: that is
-    shown on standard error, as :mod:`logging` shows what a handler could not write, and goes no further."""
+    """A logger whose threads survive the errors of filters and handlers of the program. Such an error is shown on
+    standard error, as :mod:`logging` shows the errors of handlers."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.getLogger(name))

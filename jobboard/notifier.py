@@ -1,4 +1,4 @@
-"""Events of a board or a conductor, and who listens to them.
+"""Notifiers: events of a board or a conductor, and their listeners.
 
 Callbacks run one after the other on a single thread of their own, so that a slow or broken listener can't hold up
 or break a claim. Where nobody listens, an event costs a dictionary look-up.
@@ -6,6 +6,7 @@ or break a claim. Where nobody listens, an event costs a dictionary look-up.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import queue
@@ -39,6 +40,9 @@ DELIVERY = 5.0
 
 Callback = Callable[..., Any]
 
+_telling: contextvars.ContextVar[Notifier | None] = contextvars.ContextVar("telling", default=None)
+"""The notifier whose callback runs in this context."""
+
 
 class _Registration(NamedTuple):
     callback: Callback
@@ -69,7 +73,7 @@ class Notifier:
         self._after_fork()
 
     def _after_fork(self) -> None:
-        """A forked child has neither the thread nor a lock in a known state; it keeps the listeners."""
+        """Begin anew in a forked child, which has neither the thread nor a lock in a known state. Keep listeners."""
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -101,7 +105,7 @@ class Notifier:
             self._on_listening(True)
 
     def deregister(self, event: str, callback: Callback) -> bool:
-        """Stop calling ``callback`` on ``event``; whether it was registered."""
+        """Stop calling ``callback`` on ``event``. Return whether it was registered."""
         with self._lock:
             before = self._listeners.get(event, [])
             after = [listener for listener in before if listener.callback != callback]
@@ -142,15 +146,17 @@ class Notifier:
             self._queue.put((event, details))
 
     def close(self, seconds: float | None = None) -> None:
-        """Deliver what is queued, for at most 5 seconds or as said, then end the thread. A later event starts one."""
+        """Deliver queued events, for at most 5 seconds or as given, then end the thread. A later event starts one."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
                 self._queue.put(None)
-        if thread is not None and thread is not threading.current_thread():
+        # A callback that closes its board, on whatever thread, is not waited for.
+        if thread is not None and _telling.get() is not self:
             thread.join(DELIVERY if seconds is None else min(seconds, DELIVERY))
 
     def _run(self) -> None:
+        _telling.set(self)
         while (item := self._queue.get()) is not None:
             event, details = item
             for listener in [*self._listeners.get(event, ()), *self._listeners.get(ANY, ())]:
@@ -175,7 +181,7 @@ def check_callback(what: str, callback: Any) -> None:
 
 
 def is_coroutine(function: Any) -> bool:
-    """Whether what a call of it answers is to be awaited; also of an instance whose ``__call__`` is a coroutine
+    """Return whether the answer of a call is to be awaited; also of an instance whose ``__call__`` is a coroutine
     function."""
     while isinstance(function, functools.partial):
         function = function.func

@@ -1,11 +1,13 @@
-"""What becomes of a job when the work on it ends.
+"""Ends of claims, by the outcome of the work.
 
-A piece of work that returns is consumed; one that raises is abandoned, later each time it fails; :class:`Retry` and
-:class:`Reject` steer. The conductor and :meth:`JobBoard.working <jobboard.board.JobBoard.working>` share these rules.
+A job whose work returns is consumed. A job whose work raises is abandoned, with a delay that grows with each failure.
+:class:`Retry` and :class:`Reject` steer. Conductors and :meth:`JobBoard.working <jobboard.board.JobBoard.working>`
+share these rules.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import datetime
 import functools
@@ -13,13 +15,14 @@ import inspect
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobboard import logs
 from jobboard.arguments import limit, micros, seconds
-from jobboard.codec import Returned, clip_error
+from jobboard.codec import clip_error
 from jobboard.job import Job
 from jobboard.notifier import is_coroutine
+from jobboard.primitives import End
 from jobboard.retry import backoff
 from jobboard.states import Verb
 
@@ -29,8 +32,7 @@ _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_
 
 
 SOONEST = 0.1
-"""Seconds after which a job comes back at the earliest whose work has raised :class:`Retry` without a delay: nothing
-else may slow it down, as it uses up no attempts."""
+"""The shortest delay after a :class:`Retry` without one, in seconds. Nothing else slows such a job down."""
 
 
 class Retry(Exception):
@@ -40,7 +42,7 @@ class Retry(Exception):
     failure uses up an attempt, and so does the lapse of a claim, as after the death of a worker.
 
     :param count: the retry uses up an attempt, too.
-    :raises ValueError, TypeError: a delay that is none.
+    :raises ValueError, TypeError: the delay is not valid.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Retry(Exception):
 class Reject(Exception):
     """Raise it to put the job into the trash, with the reason: trying again would not help.
 
-    :raises TypeError: a reason that is not a str.
+    :raises TypeError: the reason is not a str.
     """
 
     def __init__(self, reason: str) -> None:
@@ -74,18 +76,18 @@ ATTEMPTS = _Default(25)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """When a job comes back whose work has failed, or raised :class:`Retry` without a delay.
+    """The delay of a job whose work has failed, or raised :class:`Retry` without a delay; and its number of attempts.
 
-    :param base: about how many seconds after the first time; twice that after the second, and so on: failures and
-        retries (``job.attempts`` and ``job.retries``) count alike.
-    :param cap: never more seconds than this. The second half of each delay is at random.
+    :param base: the seconds after the first time, about; twice that after the second, and so on. Failures and retries
+        (``job.attempts`` and ``job.retries``) count alike.
+    :param cap: the longest delay, in seconds. The second half of each delay is at random.
     :param max_attempts: the number of attempts that a job has. With the last failed attempt the job goes to the trash.
         Every claim counts as an attempt, those of dead workers included: a claim beyond the last attempt puts the job
         into the trash, and its work does not run. Of this number and the ``max_attempts`` of the posting the lower one
         counts. The default of 25 binds only jobs that were posted without ``max_attempts``. None sets no limit.
     :param max_retries: how often :class:`Retry` may give a job back without using up an attempt; the next time it goes
         to the trash. None: for ever.
-    :raises ValueError, TypeError: a value that does not fit.
+    :raises ValueError, TypeError: a value is not valid.
     """
 
     base: float = 1.0
@@ -101,7 +103,7 @@ class RetryPolicy:
                 limit(getattr(self, bound), bound)
 
     def delay(self, times: int) -> float:
-        """Seconds to wait when the work on a job was ended for the ``times``-th time without being done."""
+        """Return the seconds to wait after the ``times``-th failure or retry."""
         return backoff(times, self.base, self.cap)
 
     def attempts_of(self, job: Job) -> int | None:
@@ -112,7 +114,7 @@ class RetryPolicy:
         return own if isinstance(mine, _Default) else min(own, mine)
 
     def exhausted(self, job: Job, retry: bool) -> bool:
-        """Whether this end of the work on ``job``, a free retry or a failed attempt, is one too many."""
+        """Return whether this free retry, or this failed attempt, is one too many."""
         if retry:
             return self.max_retries is not None and job.retries >= self.max_retries
         most = self.attempts_of(job)
@@ -129,38 +131,28 @@ class OneFailure(RetryPolicy):
 USUAL = RetryPolicy()
 
 
-class Verdict(NamedTuple):
-    """How to end the claim: arguments of an :class:`~jobboard.job.Act`."""
-
-    verb: Verb
-    delay: float | datetime.timedelta | None = None
-    error: str | None = None
-    refund: bool = False
-    retry: bool = False
-    result: Returned | None = None
-
-
-CONSUMED = Verdict(Verb.CONSUME)
-GIVEN_BACK = Verdict(Verb.ABANDON, refund=True)
+CONSUMED = End(Verb.CONSUME)
 
 IN_VAIN = "the claim was lost during the work, which does not count"
 """The error of work that has returned all the same."""
 
 
-def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> Verdict:
-    """What the end of the work on ``job`` asks for: ``error`` is what it raised, None if it returned.
+def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> End:
+    """Return how to end the claim of ``job``. ``error`` is what its work raised; None: the work returned.
 
     Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
+
+    :raises Exception: a policy failed, or its delay is not valid.
     """
     if error is None and not (job.claim is not None and job.claim.lost):
         return CONSUMED
     if isinstance(error, Reject):
-        return Verdict(Verb.TRASH, error=error.reason)
+        return End(Verb.TRASH, error=clip_error(error.reason))
     policy = policy or USUAL
     delay: float | datetime.timedelta = policy.delay(job.attempts + job.retries)
     if error is None:
         # Later, as after any failure: if the claim stands after all, it may be lost again.
-        return Verdict(Verb.ABANDON, delay, IN_VAIN)
+        return End(Verb.ABANDON, micros("delay", delay), IN_VAIN)
     retry = isinstance(error, Retry) and not error.count
     if isinstance(error, Retry):
         text = str(error) or None
@@ -168,11 +160,11 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     else:
         text = "".join(traceback.format_exception(error))
     if policy.exhausted(job, retry):
-        return Verdict(Verb.TRASH, error=text)
-    return Verdict(Verb.ABANDON, delay, text, retry=retry)
+        return End(Verb.TRASH, error=clip_error(text))
+    return End(Verb.ABANDON, micros("delay", delay), clip_error(text), retry=retry)
 
 
-def refused_work(job: Job, policy: RetryPolicy | None = None) -> Verdict | None:
+def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:
     """Return how to end the claim of a job that has no attempt left; None: its work may run.
 
     The attempts before this claim have failed, or their claims have lapsed as if the work had killed its workers.
@@ -181,40 +173,38 @@ def refused_work(job: Job, policy: RetryPolicy | None = None) -> Verdict | None:
     if most is None or job.attempts <= most:
         return None
     what = "its only attempt is" if most == 1 else f"its {most} attempts are"
-    return Verdict(Verb.TRASH, error=f"not run again: {what} used up, and claims of dead workers count as attempts")
+    return End(Verb.TRASH, error=f"not run again: {what} used up, and claims of dead workers count as attempts")
 
 
 def last_line(error: str | None) -> str:
-    """What says most of an error in one line; empty where there is none. Of a group, that of the last in it, and not of
-    the frame around it."""
+    """Return the last line of an error that says something; empty without an error. Skip the frame around a group."""
     lines = (line.strip().removeprefix("| ") for line in reversed((error or "").split("\n")))
     return next((line for line in lines if line and not line.startswith("+---")), "")
 
 
 def judged(
     error: BaseException | None, job: Job, policy: RetryPolicy | None = None
-) -> tuple[Verdict, BaseException | None]:
-    """The outcome, and the error that it is of: one that asks for what can't be done is a failure like any other, and
-    so is what a policy raises, which is not asked again."""
+) -> tuple[End, BaseException | None]:
+    """Return how to end the claim, and the error that counts. An error that asks for the impossible is a failure like
+    any other. So is an error of the policy: the usual policy then decides."""
     if error is None:
         return outcome_of(None, job), None
-    answers: RetryPolicy | None = None
     try:
-        outcome, answers = outcome_of(error, job, policy), policy
-        micros("delay", outcome.delay)
-        clip_error(outcome.error)
-    except Exception as mistake:
+        return outcome_of(error, job, policy), error
+    except Exception as failure:
         LOG.exception("the work on %s asked for what can't be done", job, extra=logs.fields(job))
-        mistake.__cause__ = error
-        return outcome_of(mistake, job, answers), mistake
-    return outcome, error
+        failure.__cause__ = error
+        mistake = failure
+    with contextlib.suppress(Exception):
+        return outcome_of(mistake, job, policy), mistake
+    return outcome_of(mistake, job), mistake
 
 
 def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object]:
-    """A handler as it is.
+    """Return a checked handler.
 
-    :param coroutine: it may be a coroutine function.
-    :raises TypeError: to call it is not to do its work.
+    :param coroutine: allow a coroutine function.
+    :raises TypeError: a call of the handler would not do its work.
     """
     if not callable(handler):
         raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
@@ -233,7 +223,7 @@ def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object
 
 
 def check_result(result: object) -> object:
-    """What a handler has returned. One that answers a promise of work has done none: its job must not be consumed."""
+    """Return the result of a handler. A promise of work is refused, as its job must not be consumed."""
     if result is None:
         return None
     if inspect.iscoroutine(result):
@@ -244,7 +234,7 @@ def check_result(result: object) -> object:
 
 
 class working_on:  # noqa: N801 - used as a function
-    """Make ``job`` the one that :func:`cancelled` asks about, in this thread or task."""
+    """A block in which ``job`` is the job of :func:`cancelled`, in this thread or task."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -254,12 +244,12 @@ class working_on:  # noqa: N801 - used as a function
         _current.set(self._job)
 
     def __exit__(self, *error: object) -> None:
-        # It may be left in another context, as by a framework that enters and leaves a block on threads of a pool.
+        # A framework may leave the block in another context, on another thread of a pool.
         if _current.get() is self._job:
             _current.set(self._around)
 
 
 def cancelled() -> bool:
-    """Whether the work that is being done here should stop: its claim is lost. False outside of any work."""
+    """Return whether the work of this thread or task should stop, as its claim is lost. False outside of any work."""
     job = _current.get()
     return job is not None and job.claim is not None and job.claim.lost

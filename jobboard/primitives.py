@@ -1,4 +1,4 @@
-"""Arguments and answers of the engine's calls; see :class:`jobboard.engine.Engine`.
+"""Arguments and answers of the engine's calls, and what users read of them; see :class:`jobboard.engine.Engine`.
 
 The board checks arguments, decodes, translates, notifies, keeps claims and repeats after a lost connection. An
 engine stores opaque postings and makes each of these calls atomic on its server; :mod:`jobboard.states` says what
@@ -29,27 +29,49 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, State, Status, Verb, settle
+from jobboard.states import (
+    CLAIMED,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Failure,
+    Holder,
+    Record,
+    State,
+    Status,
+    Verb,
+    finish,
+    settle,
+)
 
 T = TypeVar("T")
 
+BATCH = 100
+"""The number of jobs that one request claims or finishes at most."""
+
+PAGE = 500
+"""The number of jobs, or outcomes, that one request lists at most."""
+
+POST_BYTES = 512 * 1024
+"""The bytes that postings, or the remains of jobs, have together in one request at most."""
+
 POLL_CAP = 1.0
-"""The longest sleep between two looks of a board that has to poll: with the jitter, it looks every 0.5 to 1 s."""
+"""The longest sleep between two looks of a polling board: with the jitter, it looks every 0.5 to 1 s."""
 
 
 MENTIONED = 20
-"""How many boards of a store are named to who has perhaps mistyped one."""
+"""The number of boards that an error names to a user who may have mistyped one."""
 
 
 def mentioned(boards: Sequence[str]) -> str:
-    """How a message about a board that is not there, or is empty, goes on."""
+    """Return the end of a message about an absent or empty board."""
     return f"; boards there: {', '.join(map(repr, boards))}" if boards else ""
 
 
 class Nonce(NamedTuple):
-    """Names one call of one board handle, so that a repetition is recognised."""
+    """The name of one call of one board handle, by which a repetition is recognised."""
 
     handle: str
     slot: int
@@ -58,16 +80,16 @@ class Nonce(NamedTuple):
 
 
 HELD_UNTIL = 7_258_118_400_000_000
-"""The end of the lease of a job that is held, in the year 2200: one instant for all, and within what a double counts
-exactly."""
+"""The end of the lease of a held job, in the year 2200: one instant for all, which a double counts exactly."""
 
 
 class Arrival(NamedTuple):
-    """What a job brings along from another board. It is stored as CLAIMED by ``who`` until :data:`HELD_UNTIL`, so that
-    nobody takes it before ``who`` gives it free; or as TRASHED since ``trashed_on``, where its key is nobody's.
+    """The past of a job that arrives from another board.
 
-    ``token``: the least that it may get. It is above those that the job has had, as this server's clock may be behind
-    the other's; and of two arrivals of one job, which may follow each other, a token must not fit both."""
+    The job is stored as CLAIMED by ``who`` until :data:`HELD_UNTIL`, so that nobody takes it before ``who`` gives it
+    free; or as TRASHED since ``trashed_on``, without its key. token: the least token of the job here. It exceeds the
+    earlier tokens of the job, as this server's clock may be behind the other's, and differs between two arrivals.
+    """
 
     who: str
     attempts: int
@@ -79,9 +101,12 @@ class Arrival(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A job to be stored. ``priority`` is a rank, as in its record. At most one of ``delay`` (from now, on the server's
-    clock) and ``due`` is given. ``key_for``: for how long from now on its key stays taken at least; ``replace``: what
-    it brings goes to the job that has its key, if nobody has claimed that."""
+    """A job to be stored.
+
+    priority: a rank, as in its record. delay, due: at most one is given; the delay counts from now on the server's
+    clock. key_for: the µs from now for which its key stays taken at least. replace: the unclaimed job that has its key
+    gets the posting.
+    """
 
     uuid: str
     name: str
@@ -98,8 +123,8 @@ class Draft(NamedTuple):
     replace: bool = False
 
     def record(self, sequence: int, now: int) -> Record:
-        """The job as it is stored at ``now``."""
-        # Each post makes one, and by keywords it would take three times as long.
+        """Return the job as it is stored at ``now``."""
+        # Each post makes a record. By keywords this would take three times as long.
         uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _ = self
         until = due if delay is None else now + delay
         state = SCHEDULED
@@ -125,54 +150,77 @@ class Draft(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """What became of a draft. ``status`` OK: it is stored; KEY: another job has its key; REPLACED: that job has got
-    what the draft brings; LIVE: an arrival that is there already. ``uuid`` and ``record``: the job that answers the
-    draft, None where that has left the board."""
+    """The answer to a draft.
+
+    status: OK (the draft is stored), KEY (another job has its key), REPLACED (that job has got its posting) or LIVE (an
+    arrival is there already). uuid, record: the job of the answer; without a record, the job has left the board.
+    """
 
     status: Status
     uuid: str
     record: Record | None
 
 
-class Finish(NamedTuple):
-    """One claim to end; ``refund`` gives the attempt back, and so does ``retry``, which is counted; ``due`` is the
-    instant before which nobody may claim it.
+class Returned(NamedTuple):
+    """The encoded result of work, or the reason why the result could not be stored."""
 
-    A CONSUME with ``keep`` leaves an outcome for so many µs, with its ``result``, encoded as postings are, or why that
-    is ``refused``.
+    result: bytes | str | None = None
+    refused: str | None = None
 
-    ``name`` and ``group`` of the job tell which limits have counted its claim, as far as these are known.
 
-    With CANCEL or PURGE it is no claim but a job that nobody holds, which goes if ``holder`` is still the last one that
-    it had: see :func:`~jobboard.states.part`."""
+class End(NamedTuple):
+    """The checked end of a claim: one record from the handler of a conductor to the store.
 
-    uuid: str
-    holder: Holder
+    verb: abandon, consume or trash. delay: µs before which nobody can claim the abandoned job. error: the failure to
+    remember, at most 16 KiB. refund: the attempt does not count. retry: the attempt does not count, and ``retries``
+    rises. result: the result of consumed work.
+    """
+
     verb: Verb
     delay: int | None = None
     error: str | None = None
     refund: bool = False
-    due: int | None = None
     retry: bool = False
+    result: Returned | None = None
+
+
+GIVEN_BACK = End(Verb.ABANDON, refund=True)
+"""The end of a claim under which nobody has worked."""
+
+
+class Finish(NamedTuple):
+    """The end of one claim, as a store gets it.
+
+    due: the instant before which nobody may claim the abandoned job. keep: the µs for which a consumed job leaves an
+    outcome; None leaves none. name, group: the job's own; they select the limits that counted the claim.
+
+    An end by CANCEL or PURGE removes a job that nobody holds, if ``holder`` is still its last one: see
+    :func:`~jobboard.states.part`.
+    """
+
+    uuid: str
+    holder: Holder
+    end: End
+    due: int | None = None
     keep: int | None = None
-    result: bytes | str | None = None
-    refused: str | None = None
     name: str = ""
     group: str | None = None
 
-    @property
-    def terms(self) -> tuple[Any, ...]:
-        """What :func:`~jobboard.states.finish` takes behind holder and time."""
-        return self[2:8]
+    def applied_to(self, record: Record | None, now: int) -> tuple[Status, Record | None]:
+        """Return what :func:`~jobboard.states.finish` makes of the job at ``now``."""
+        verb, delay, error, refund, retry, _ = self.end
+        return finish(
+            record, self.holder, now, verb, delay=delay, error=error, refund=refund, retry=retry, due=self.due
+        )
 
     @classmethod
     def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
-        """Cancel or purge a job, unless it has changed since it was read."""
-        return cls(seen.uuid, Holder(seen.who or "", seen.token), verb, error=error)
+        """Return the act that cancels or purges a job, unless the job has changed since it was read."""
+        return cls(seen.uuid, Holder(seen.who or "", seen.token), End(verb, error=error))
 
 
 class Claimed(NamedTuple):
-    """The answer to a claim: for how long it surely stands, and its record where ``status`` is OK."""
+    """The answer to a claim: the µs for which it surely stands, and its record where ``status`` is OK."""
 
     status: Status
     record: Record | None
@@ -180,10 +228,12 @@ class Claimed(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The answer to a take. ``margin``: the smallest of its claims. ``trashed``: what this call moved to the trash
-    because a lapse used up the last attempt, as far as is known. ``next_event``: µs until the next lapse or due time,
-    None if none is known. ``mark``: see ``wait``. ``replayed``: this is a stored answer, so that fewer than asked
-    for does not mean that there are no more."""
+    """The answer to a take.
+
+    margin: the smallest margin of its claims. trashed: known jobs that this call moved to the trash, as a lapse used up
+    their last attempt. next_event: the µs until the next lapse or due time, None if none is known. mark: see ``wait``.
+    replayed: the answer was stored, so that fewer jobs than asked for do not mean that there are no more.
+    """
 
     records: list[Record]
     margin: int | None
@@ -194,10 +244,13 @@ class Taken(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """The answer to a renewal: the (uuid, token) of claims that are lost, and for how long the others stand; of those
-    that were ``missed``, as others hold their jobs, it is not known to be any longer than before. ``unkept``: those
-    that the handle keeps no longer, as somebody has acted by their owner's name, and for how long each stands: 0 or
-    less where it has lapsed or was given back, None where another handle keeps it."""
+    """The answer to a renewal.
+
+    lost: the (uuid, token) of lost claims. margin: the µs for which the other claims stand. missed: claims whose jobs
+    others hold in transactions; they stand as long as before. unkept: claims that the handle keeps no longer, as
+    somebody has acted by their owner's name, each with the µs for which it stands: 0 or less after a lapse or an end,
+    None where another handle keeps it.
+    """
 
     lost: list[tuple[str, int]]
     margin: int | None
@@ -206,7 +259,7 @@ class Renewed(NamedTuple):
 
 
 class Peeked(NamedTuple):
-    """Whether anything can be claimed now; the rest as in :class:`Taken`."""
+    """The answer to a peek: whether anything can be claimed now. The other fields are as in :class:`Taken`."""
 
     any: bool
     next_event: int | None
@@ -214,7 +267,7 @@ class Peeked(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A job as it stands: ``state`` is the logical one, ``left`` the µs left of a fixed lease (None: kept, or none)."""
+    """A job as it stands: its logical state, and the µs left of a fixed lease (None: kept, or no lease)."""
 
     state: State
     record: Record | None
@@ -222,22 +275,22 @@ class Seen(NamedTuple):
 
     @classmethod
     def at(cls, now: int, record: Record) -> Seen:
-        """A stored job as it stands at ``now``, though nobody has swept."""
+        """Return a stored job as it stands at ``now``, before any sweep."""
         record = settle(record, now)
         fixed = record.state == CLAIMED and record.keeper is None
         return cls(record.state, record, record.lock_until - now if fixed and record.lock_until is not None else None)
 
     @property
     def stands(self) -> int | None:
-        """For how many µs its claim stands by itself: 0 where it has none; None where a board keeps it."""
+        """The µs for which its claim stands by itself: 0 without a claim; None where a board keeps it."""
         return self.left if self.state == CLAIMED else 0
 
 
 @dataclass(frozen=True)
 class Characteristics:
-    """What a connected board can promise, so that code can ask instead of knowing the backend.
+    """The promises of a connected board, for code that does not know the backend.
 
-    durable: what was acknowledged survives a crash of the server's machine. survives_failover: and a switch to a
+    durable: acknowledged data survive a crash of the server's machine. survives_failover: and a switch to a
     replica. exact_order: jobs are served exactly by priority and post. blocking_wait: the server wakes waiters; else
     they poll. remote_events: the notifier also reports acts of other processes, all of them or some.
     transactional: verbs take ``connection=``. claim_ttl: the lease of a kept claim that is in force, in seconds.
@@ -258,7 +311,7 @@ class Characteristics:
 
 @dataclass(frozen=True)
 class BoardStats:
-    """How many jobs are in each state."""
+    """The number of jobs in each state."""
 
     unclaimed: int
     scheduled: int
@@ -267,17 +320,17 @@ class BoardStats:
 
     @property
     def on_board(self) -> int:
-        """All but the trashed ones."""
+        """The number of jobs in any state but trashed."""
         return self.unclaimed + self.scheduled + self.claimed
 
 
 @dataclass(frozen=True)
 class KeptStats:
-    """How much a board keeps beside its jobs.
+    """The numbers of a board's schedules and outcomes.
 
-    schedules: how many. next_due: when the next of them is due, or has been since; None where there is none. late: for
-    how many seconds nobody has posted what is due, 0.0 if nothing is. outcomes: how many there are, those included that
-    have just ended; None where counting them costs what there are of them, on SQL and ZooKeeper.
+    schedules: their number. next_due: the next due time, which may have passed; None without a schedule. late: the
+    seconds for which nobody has posted a due job, 0.0 if nothing is due. outcomes: their number, with those that have
+    just expired; None on SQL and ZooKeeper, where a count would read each.
     """
 
     schedules: int
@@ -288,8 +341,8 @@ class KeptStats:
 
 @dataclass(frozen=True)
 class Paused:
-    """What a board gives no claims of: ``everything``, and the jobs of these names beside that. ``name in paused``
-    tells of one name, and ``if paused`` whether there is anything."""
+    """The pauses of a board: ``everything``, and the jobs of these names beside that. ``name in paused`` tells of one
+    name, and ``if paused`` whether anything is paused."""
 
     everything: bool = False
     names: tuple[str, ...] = ()
@@ -303,9 +356,12 @@ class Paused:
 
 @dataclass(frozen=True)
 class Limit:
-    """How many claims of jobs of this name a board allows: ``concurrency`` at any instant, and as many as ``rate`` says
-    to begin within its seconds, ``(100, 60)`` for instance (None: any number). ``per`` "name": of all of them together;
-    "group": of those of each group by itself, and of any number of jobs without a group."""
+    """A limit of the claims of jobs of this name.
+
+    concurrency: the number of claims at any instant. rate: the number of claims that may begin within its seconds,
+    ``(100, 60)`` for instance. None allows any number. per: "name" counts all jobs of the name together; "group" counts
+    the jobs of each group by themselves, and does not bind jobs without a group.
+    """
 
     name: str
     per: str = "name"
@@ -314,8 +370,7 @@ class Limit:
 
 
 class Oddity(NamedTuple):
-    """Something that no board leaves behind, or a setting that weakens its promise: where it is, what it is, and what
-    to do about it."""
+    """A defect of a stored board, or a setting that weakens its promise: its place, reason and advice."""
 
     place: str
     reason: str
@@ -323,11 +378,11 @@ class Oddity(NamedTuple):
 
 
 RANKS = range(201)
-"""The priorities, as records have them: 0, which is served first, stands for 100, and 200 for -100."""
+"""The priorities in records: 0, which is served first, stands for 100, and 200 for -100."""
 
 
 def batches(things: Iterable[T], size: Callable[[T], int], most: int, bytes_: int) -> Iterator[list[T]]:
-    """As many at once as a request may have: ``most``, and no more than fit, unless a single one is larger."""
+    """Yield batches of at most ``most`` things and ``bytes_`` bytes. A larger thing makes a batch by itself."""
     batch: list[T] = []
     together = 0
     for each in things:

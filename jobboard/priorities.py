@@ -1,4 +1,4 @@
-"""Priorities: as people give them, and as records have them."""
+"""Priorities of users, and their ranks in records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JobPriority(int, enum.Enum):
 
     @classmethod
     def convert(cls, value: int | str | bytes) -> int:
-        """A priority from its integer or from its name, in any case: a member, if one has that integer.
+        """Return a priority from its integer, or from its name in any case: a member, if one has that integer.
 
         :raises TypeError: neither an int (a bool is none) nor a name.
         :raises ValueError: there is no such priority.
@@ -51,7 +51,7 @@ class JobPriority(int, enum.Enum):
 
     @classmethod
     def reorder(cls, *values: tuple[int | str, T]) -> Any:
-        """The values of (priority, value) pairs, highest priority first, otherwise as they came.
+        """Return the values of (priority, value) pairs, highest priority first, otherwise as they came.
 
         As in TaskFlow a single pair answers its value, several a tuple.
 
@@ -77,5 +77,5 @@ _HIGHEST = int(JobPriority.VERY_HIGH)
 
 
 def rank_of(priority: int) -> int:
-    """A priority as records have it; and the other way round."""
+    """Return the rank of a priority, or the priority of a rank."""
     return _HIGHEST - priority

@@ -20,14 +20,14 @@ class _Attempt:
 
 
 def backoff(attempt: int, base: float, cap: float) -> float:
-    """How long to wait before trying again after failure number ``attempt`` (from 1), in seconds: ``base`` doubled with
-    each failure, never over ``cap``, and the second half of that at random."""
+    """Return the seconds to wait after failure number ``attempt`` (from 1): ``base``, doubled with each failure, never
+    over ``cap``, and the second half of that at random."""
     return _strategy(base, cap)(cast(tenacity.RetryCallState, _Attempt(attempt)))
 
 
 def outage_pause(failures: int) -> float:
-    """For how many seconds to leave a backend alone that could not be reached so many times in a row, for whoever goes
-    on for ever: conductors, task loops, top."""
+    """Return the seconds to leave a backend alone after so many failures in a row, for conductors, task loops and top,
+    which go on for ever."""
     return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
 
 
@@ -44,8 +44,8 @@ def retrying(
     cap: float = 1.0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tenacity.Retrying:
-    """A tenacity controller: call it with a function to repeat it on the given errors for ``seconds``, after which the
-    last error is raised as it is.
+    """Return a tenacity controller. It repeats a function on the given errors for ``seconds``, and then raises the last
+    error as it is.
 
     :param on: the types of error to repeat on, or a predicate over the error.
     """

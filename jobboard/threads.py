@@ -1,4 +1,4 @@
-"""How a thread of the library's own begins."""
+"""Threads of the library's own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 def started(name: str, target: Callable[..., object], *args: object) -> threading.Thread:
-    """A daemon that runs ``target(*args)``. Keep it by this answer alone: one that could not be started is none.
+    """Start a daemon that runs ``target(*args)``, and return it.
 
-    :raises RuntimeError: the system lets no more be started.
+    :raises RuntimeError: the system starts no more threads.
     """
     thread = threading.Thread(target=target, args=args, name=name, daemon=True)
     thread.start()

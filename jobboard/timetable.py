@@ -1,4 +1,4 @@
-"""When a schedule is due: the due times of a cron expression in its time zone, or of a span, as instants in µs.
+"""Timetables: the due times of a cron expression in its time zone, or of a span, as instants in µs.
 
 **Daylight saving** is as in Debian's cron: what falls into an hour that is skipped is due at its end, and what falls
 into one that comes twice is due in the first. Where minute or hour begin with ``*`` it is due whenever the clock on the
@@ -20,10 +20,10 @@ from cronsim import CronSim, CronSimError
 Missed = Literal["one", "all", "none"]
 
 MOST = 1000
-"""How many missed times are made up for at most."""
+"""The number of missed times that are made up for at most."""
 
 LATE = 60 * 1_000_000
-"""A time that is gone for longer than this, in µs, has been missed, where nothing makes up for it."""
+"""The µs after which a due time is missed, where nothing makes up for it."""
 
 SHORTEST = 100_000
 """The shortest span between two due times, in µs."""
@@ -49,8 +49,10 @@ _NICKNAMES = {
 
 
 class Timetable(NamedTuple):
-    """Either ``cron`` or ``every``, in µs; ``tz``: the time zone of a cron expression; ``missed``: what becomes of
-    times at which nobody posted."""
+    """The due times of a schedule: either ``cron`` or ``every``, in µs.
+
+    tz: the time zone of the cron expression. missed: the rule for due times at which nobody posted.
+    """
 
     cron: str | None
     every: int | None
@@ -63,20 +65,20 @@ class Timetable(NamedTuple):
         return right and isinstance(self.tz, str) and isinstance(self.missed, str)
 
     def check(self) -> None:
-        """:raises ValueError: it is none; the message names what is wrong."""
+        """:raises ValueError: the timetable is not valid; the message names the fault."""
         if self.missed not in get_args(Missed):
             raise ValueError(f"missed={self.missed!r}: must be one of {', '.join(get_args(Missed))}")
         _check(self)
 
     def first(self, now: int, last: int | None) -> int:
-        """The first due time of a schedule that is set at ``now``.
+        """Return the first due time of a schedule that is set at ``now``.
 
         :param last: the last one that the schedule of this id was posted for before, which does not come again.
         """
         return now + self.every if self.every is not None else self.after(max(now, last or 0))
 
     def after(self, instant: int, due: int = 0) -> int:
-        """The next due time after an instant, where ``due`` was one."""
+        """Return the next due time after an instant. ``due`` is an earlier due time."""
         if self.every is not None:
             return due + ((instant - due) // self.every + 1) * self.every if instant >= due else due
         assert self.cron is not None
@@ -85,7 +87,7 @@ class Timetable(NamedTuple):
         raise ValueError(f"cron={self.cron!r} names no time within the next 50 years")
 
     def met(self, due: int, now: int) -> list[int]:
-        """For which due times to post, of those from ``due``, which is one, up to ``now``; in their order."""
+        """Return the due times to post for, from ``due`` up to ``now``, in their order."""
         if due > now:
             return []
         times = self._last(due, now, MOST if self.missed == "all" else 1)
@@ -129,7 +131,7 @@ def _check(timetable: Timetable) -> None:
 
 
 def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
-    """The times that an expression names, after an instant."""
+    """Yield the times of an expression after an instant."""
     try:
         fields = _NICKNAMES.get(cron.lower(), cron)
         if len(fields.split()) != 5:

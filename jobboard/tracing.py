@@ -1,4 +1,4 @@
-"""Where a board lets somebody follow its jobs from who posts them to who works on them."""
+"""Tracing: the hook by which a program follows jobs from their posts to their work."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from jobboard.job import Job, Posting
 
 
 class Tracing:
-    """Set another one as ``board.tracing`` to be told, in the thread that acts; what it raises goes to the caller. Jobs
-    that were claimed by then are given back first; that attempt does not count.
+    """The hook ``board.tracing``. A program sets a subclass, whose methods are called in the acting thread.
 
-    What one process has to tell another about a job travels with it as its ``context``.
+    Their errors go to the caller; jobs that were claimed by then are given back first, and that attempt does not count.
+    Messages from one process to another about a job travel as its ``context``.
     """
 
     def post(self, postings: Sequence[Posting], insert: Callable[[Sequence[Posting]], list[Job]]) -> list[Job]:
-        """Have ``insert`` post these, or the same with something in their ``context``."""
+        """Have ``insert`` post these postings, or the same postings with more ``context``."""
         return insert(postings)
 
     def claimed(self, job: Job, since: float) -> None:
-        """``job`` was claimed by a request that was sent at ``since``, on :func:`~jobboard.job.boottime`. May set
-        ``job.context`` for those who work on it in this process."""
+        """Record a claim by a request that was sent at ``since``, on :func:`~jobboard.job.boottime`. This may set
+        ``job.context`` for the work in this process."""
 
     def refused(self, job: Job, why: str, since: float) -> None:
-        """``claim(job)`` was refused, by a request that was sent at ``since``; ``why``: ``limited``, ``paused``,
+        """Record a refused ``claim(job)`` by a request that was sent at ``since``. ``why`` is ``limited``, ``paused``,
         ``claimed``, ``scheduled``, ``trashed`` or ``absent``."""
 
     def run(self, job: Job) -> AbstractContextManager[object]:
-        """What the work in a ``with board.working(…)`` is done within."""
+        """Return the block around the work of ``with board.working(…)``."""
         return nullcontext()
 
 

@@ -23,19 +23,18 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("states", "exceptions", "forks", "threads", "conf"),
     ("primitives",),
-    ("codec", "notifier", "retry", "standing", "priorities", "job", "logs", "tracing", "timetable"),
+    ("codec", "notifier", "retry", "priorities", "job", "logs", "tracing", "timetable"),
     ("arguments", "outcomes", "heartbeat"),
     ("engine",),
     ("kv",),
-    ("session",),
-    ("door", "base", "done", "finishing", "claiming", "ruling", "scheduling", "iterator", "board"),
+    ("claims", "waiting", "results", "schedules", "iterator", "work", "board"),
     ("backends",),
     ("conductor", "moving", "taskloop", "orm"),
     ("aio",),
     ("cli", "contrib"),
 )
 # A backend may import what lies below the board.
-BACKENDS_LAYER = "session"
+BACKENDS_LAYER = "kv"
 # These import nothing else: of jobboard, and of what is not in the standard library.
 ONLY = {
     "sql": ({"exceptions", "forks", "retry", "threads"}, {"sqlalchemy"}),
@@ -292,6 +291,67 @@ def test_the_checker_catches_two_classes_of_one_name() -> None:
     assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
 
 
+PARTS_OF_THE_BOARD = ("board", "claims", "waiting", "results", "work", "iterator", "job", "heartbeat", "engine", "kv")
+"""The parts whose underscores nobody else reads, beside those of ``backends``."""
+
+
+def is_inside(module: str) -> bool:
+    return part_of(module) in PARTS_OF_THE_BOARD or module.startswith("backends")
+
+
+def hidden(source: str) -> set[str]:
+    """The names with one underscore that classes have: their methods, and what methods set."""
+    names: set[str] = set()
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.ClassDef):
+            names |= {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+            names |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute) and is_own(each)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")} - set(dir(Import))
+
+
+def is_own(node: ast.Attribute) -> bool:
+    """Return whether an attribute is one of the object itself."""
+    value = node.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        return value.func.id == "super"
+    return isinstance(value, ast.Name) and value.id in ("self", "cls")
+
+
+def border_faults(source: str, secrets: set[str], own: set[str] = frozenset()) -> list[str]:
+    """The reads of underscores of the board.
+
+    :param own: names that the reader's own package has, too.
+    """
+    return sorted(
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Attribute) and node.attr in secrets - own and not is_own(node)
+    )
+
+
+def test_nobody_reads_an_underscore_of_the_board() -> None:
+    secrets = set().union(*(hidden(path.read_text()) for module, path in SOURCES.items() if is_inside(module)))
+    own: dict[str, set[str]] = {}
+    for module, path in SOURCES.items():
+        own.setdefault(part_of(module), set()).update(hidden(path.read_text()))
+    faults = {
+        module: found
+        for module, path in SOURCES.items()
+        if not is_inside(module) and part_of(module) != "testing"
+        if (found := border_faults(path.read_text(), secrets, own[part_of(module)]))
+    }
+    assert faults == {}
+
+
+def test_the_checker_catches_a_read_across_the_border() -> None:
+    secrets = hidden("class JobBoard:\n    def _end(self): self._ttl = 1\n    def close(self): ...\n")
+    assert secrets == {"_end", "_ttl"}
+    assert border_faults("board._end(); self.board._ttl; self._ttl; board.close()", secrets) == [
+        "line 1: board._end",
+        "line 1: self.board._ttl",
+    ]
+
+
 def test_contributors_are_told_the_layers_as_they_are() -> None:
     told = (ROOT / "CONTRIBUTING.rst").read_text().partition("what lies to its left::\n")[2].partition("\n\nHere")[0]
     assert [set(layer.split()) for layer in told.split("<-")] == [set(layer) for layer in LAYERS]
@@ -338,7 +398,7 @@ ALLOWED = [
     ("job", "from jobboard import codec"),
     ("job", "from . import exceptions"),
     ("board", "import os, msgpack\nimport jobboard.outcomes"),
-    ("backends.memory", "from jobboard.session import time_left"),
+    ("backends.memory", "from jobboard.engine import time_left"),
     ("backends.memory", "from jobboard.backends.memory import forget"),
     ("backends.sql.store", "from jobboard.backends.sql import tables\nimport sqlalchemy"),
     ("backends.sql.store", "from . import tables\nfrom ...sql import dialects"),

@@ -1,4 +1,4 @@
-"""The board in memory: the reference for the others, and what to test one's own code with.
+"""The board in memory: the reference for the other boards, and the board for tests of one's own code.
 
 Boards of one name in one process share their jobs, which stay when a board is closed. Time is the stored board's: give
 it a :class:`ManualClock` to make leases lapse and delays end at will::
@@ -30,7 +30,7 @@ from jobboard.primitives import Characteristics
 
 
 class ManualClock:
-    """A clock that goes only when told to. ``start`` in seconds since 1970 UTC."""
+    """A clock that :meth:`advance` alone moves. ``start`` in seconds since 1970 UTC."""
 
     def __init__(self, start: float = 1_000_000_000.0) -> None:
         self._now = start
@@ -40,7 +40,7 @@ class ManualClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake who waits for it."""
+        """Let time pass, and wake waiters."""
         self._now += seconds
         for shelf in list(self.shelves):
             shelf.tell(MISSED)
@@ -133,7 +133,8 @@ def _clock(value: Any) -> Callable[[], float]:
 
 
 class MemoryDriver(Driver):
-    """One board's way to its shelf. ``clock`` (in a dict) sets the clock of a board that is not stored yet."""
+    """The driver of one handle, over the shelf of its board. ``clock`` (in a dict) belongs to a board that is not
+    stored yet."""
 
     options: ClassVar[Mapping[str, Option]] = {
         "clock": Option(_clock, None, "a callable that answers seconds since 1970 UTC"),
@@ -156,7 +157,7 @@ class MemoryDriver(Driver):
                 raise JobFailure(f"the board {self._name!r} is stored with another clock; forget({self._name!r}) first")
         self._shelf = shelf
         with contextlib.suppress(Refused):
-            # There is nothing to set up in memory, so that a board is made whatever ``create`` says.
+            # There is nothing to set up in memory, so a board is made whatever ``create`` says.
             self.commit(first)
         return Characteristics(
             durable=False,
@@ -180,11 +181,11 @@ class MemoryDriver(Driver):
             shelf.tell(MISSED)
 
     def forked(self) -> None:
-        # The child has a copy of everything, perhaps with the lock held by a thread that it has not.
+        # The child has a copy of everything. A thread of the parent may hold the copied lock.
         self._shelf.lock = threading.Lock()
         self._session = None
 
-    def now(self) -> int:
+    def now(self, exact: bool = False) -> int:
         return self._shelf.now()
 
     def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:

@@ -8,6 +8,7 @@ from jobboard.engine.engine import Engine, Life
 from jobboard.engine.keys import Remembered
 from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.outcomes import Done
+from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.engine.store import (
@@ -23,6 +24,7 @@ from jobboard.engine.store import (
     Look,
     Mark,
     Occupied,
+    ScopeLock,
     ScopePlace,
     Seat,
     Side,
@@ -63,7 +65,9 @@ __all__ = [
     "Recent",
     "Remembered",
     "Result",
+    "RetryingEngine",
     "Rules",
+    "ScopeLock",
     "ScopePlace",
     "Seat",
     "Side",
@@ -79,6 +83,7 @@ __all__ = [
     "reschedules",
     "revive",
     "slot_of",
+    "time_left",
     "turns",
     "weaknesses",
 ]

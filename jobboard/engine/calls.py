@@ -106,8 +106,8 @@ class Committer:
         self.before_call: Callable[[Nonce], None] = _nothing
         """Called before a call of a slot is begun."""
         self._rest = rest
-        # What each slot held when it was last seen. The commit compares it.
-        self._slots: dict[tuple[str, str], Side] = {}
+        # The last call of each slot, and what the slot held after that call. The commit compares it.
+        self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
 
     @property
     def store(self) -> Store:
@@ -183,7 +183,7 @@ class Committer:
                     if not (made.changes or made.marks) and nonce.attempt == 1:
                         # A repetition stores its answer whatever that is, or a first try that was held up would act
                         # after it.
-                        self._slots[slot_of(nonce)] = slot
+                        self._slots[slot_of(nonce)] = nonce.call, slot
                         self.commit([])
                         return Result(made.done, [], False)
                     answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), KEPT)
@@ -198,7 +198,7 @@ class Committer:
                 if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
-            self._slots[slot_of(nonce)] = committed.sides[0]
+            self._slots[slot_of(nonce)] = nonce.call, committed.sides[0]
             return Result(made.done, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
 
@@ -218,13 +218,15 @@ class Committer:
         raise AssertionError("unreachable")
 
     def _remembered(self, nonce: Nonce) -> Side | None:
-        """Return what this slot holds if nothing has gone wrong since its last call; None: it is to be read."""
+        """Return what this slot holds if nothing has gone wrong since an earlier call of it; None: it is to be read, as
+        it may hold the answer of this very call, or of a later one."""
         if nonce.attempt > 1:
             return None
         if nonce.call == 1:
             return Side(*slot_of(nonce), None, None, None)
         # Gone until this call has been answered: one that breaks off reads it again.
-        return self._slots.pop(slot_of(nonce), None)
+        call, slot = self._slots.pop(slot_of(nonce), (nonce.call, None))
+        return slot if call < nonce.call else None
 
     def forget(self, nonce: Nonce) -> None:
         """A fast path of the store has written this slot's answer."""

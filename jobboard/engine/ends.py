@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from jobboard import states
 from jobboard.engine.answers import Deed
 from jobboard.engine.calls import Plan, change_by, standing
 from jobboard.engine.outcomes import KIND, kept
@@ -46,7 +45,7 @@ class Recent:
         with self._lock:
             claims = [self._claims.pop(act.uuid, None) for act in acts]
         known = [stored for stored in claims if stored is not None and not stored.record.exhausted]
-        return known if len(known) == len(acts) and all(act.verb in FINISHES for act in acts) else None
+        return known if len(known) == len(acts) and all(act.end.verb in FINISHES for act in acts) else None
 
 
 def ending(acts: Sequence[Finish], found: Found) -> Plan:
@@ -61,12 +60,12 @@ def ending(acts: Sequence[Finish], found: Found) -> Plan:
     marks = []
     for act in acts:
         stood = after[act.uuid]
-        status, record = states.finish(stood, act.holder, found.now, *act.terms)
+        status, record = act.applied_to(stood, found.now)
         if status == OK:
-            if act.keep and act.verb == CONSUME and stood is not None:
+            if act.keep and act.end.verb == CONSUME and stood is not None:
                 marks.append(kept(act, stood, found.now, left.get(act.uuid)))
             after[act.uuid] = record
-            touched[act.uuid] = act.verb
+            touched[act.uuid] = act.end.verb
         done.append(Deed(status, act.uuid))
     changes: list[Change] = [
         change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeGuard, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeGuard
 
-from jobboard import codec, states
+from jobboard import codec, forks, states
 from jobboard import notifier as events
 from jobboard.conf import Option
 from jobboard.engine import doctor
@@ -44,11 +45,22 @@ from jobboard.primitives import (
     Seen,
     Taken,
 )
-from jobboard.states import CLAIMED, COMPLETE, FINISHES, LIVE, OK, TRASHED, Holder, Record, State, Status, Verb
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    FINISHES,
+    LIVE,
+    OK,
+    TRASHED,
+    Holder,
+    Record,
+    State,
+    Status,
+    Verb,
+    serving_order,
+)
 
 LOG = Log(__name__)
-
-T = TypeVar("T")
 
 WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
@@ -60,19 +72,27 @@ CLOSING = 2.0
 """For how many seconds a request may take once its board is about to be closed."""
 
 
-class Life(Protocol):
-    """The connected life of a board, as far as its engine asks it; see :class:`~jobboard.session.Session`."""
+class BeatSoon(Protocol):
+    """Renews kept claims now; see :meth:`~jobboard.claims.Claims.beat_soon`."""
+
+    def __call__(self, start: bool = False) -> None: ...
+
+
+@dataclass
+class Life:
+    """The connected life of a board, as its engine calls it.
+
+    wake: have waiting threads look again. alarm: wake the posters of schedules. nap: sleep until a wake, and return
+    whether it came. rest: sleep between two tries. happened: notify of an act of another process.
+    """
 
     handle: str
-    closed: bool
-
-    def query(self, call: Callable[..., T], *args: Any) -> T: ...
-    def wake(self) -> None: ...
-    def alarm(self) -> None: ...
-    def nap(self, seconds: float) -> bool: ...
-    def pause(self, seconds: float) -> None: ...
-    def beat_soon(self, start: bool = False) -> None: ...
-    def happened(self, event: str, record: Record) -> None: ...
+    wake: Callable[[], None]
+    alarm: Callable[[], None]
+    nap: Callable[[float], bool]
+    rest: Callable[[float], None]
+    beat_soon: BeatSoon
+    happened: Callable[[str, Record], None]
 
 
 class Engine(Hears):
@@ -208,6 +228,9 @@ class Engine(Hears):
         if self._is_open:
             self._store.forked()
             self._begin()
+        else:
+            # Another thread may have been opening or closing the store.
+            forks.keep(self._store)
 
     def tidy(self, seconds: float = 1.0) -> bool:
         """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
@@ -257,7 +280,7 @@ class Engine(Hears):
 
     def rest(self, seconds: float) -> None:
         if (life := self.life) is not None:
-            life.pause(seconds)
+            life.rest(seconds)
 
     # Posting
 
@@ -437,6 +460,8 @@ class Engine(Hears):
 
         result = self._committer.do(nonce, plan, beaten=choice.beaten)
         records, margin = self._claims(result, expiry)
+        # A fast path stores its answer in any order.
+        records.sort(key=serving_order)
         # A try that is made anew meets what it has met before.
         trashed = list({record.uuid: record for record in trashed}.values())
         return Taken(records, margin, trashed, look and look.next_event, True, result.replayed)
@@ -561,7 +586,7 @@ class Engine(Hears):
                 made = ending(acts, Found(store.now(), list(known), [self._finder.ruled.gate]))
                 if all(deed.status == OK for deed in made.done):
                     return made
-            purged = [("purged", act.uuid) for act in acts if act.verb == Verb.PURGE]
+            purged = [("purged", act.uuid) for act in acts if act.end.verb == Verb.PURGE]
             # The gate, so that it is known whose slots come free. A transaction of the caller's would lock it for long.
             relied_on = [] if nonce is None else [GATE]
             sides = [*purged, *outcomes_of(acts), *relied_on]
@@ -885,7 +910,7 @@ class Engine(Hears):
 
 
 def _is_plain_end(act: Finish) -> bool:
-    return act.verb in FINISHES and act.holder.token is not None
+    return act.end.verb in FINISHES and act.holder.token is not None
 
 
 def _seen(stored: Stored, now: int) -> Seen:

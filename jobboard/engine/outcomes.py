@@ -69,7 +69,8 @@ def kept(act: Finish, claimed: Record, now: int, side: Side | None) -> Mark:
 
     :param side: the outcome that is stored already; if that was not read, the commit compares that there is none."""
     record = claimed._replace(state=COMPLETE, keeper=None, lock_until=None, modified_on=now)
-    done = Done(record, claimed.modified_on, 0, act.result, act.refused)
+    result, refused = act.end.result or (None, None)
+    done = Done(record, claimed.modified_on, 0, result, refused)
     assert act.keep is not None
     return Mark(side or Side(KIND, act.uuid, None, None, None), done.packed(), until=now + act.keep)
 

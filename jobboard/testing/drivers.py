@@ -358,7 +358,7 @@ def test_an_index_is_read_in_the_order_of_its_names(driver: Driver, make_driver:
         for _ in range(5):
             after = shape(draw.randrange(1, 1_000))
             assert names(driver, index, 10, after) == [name for name in inorder if name > after][:10]
-        driver.tidy(1.0)
+        list(driver.tidying())
         assert names(driver, index) == inorder
     driver.commit([Op("remove", f"{index}/{name}") for name in model])
     assert names(driver, index) == []

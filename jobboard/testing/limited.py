@@ -30,7 +30,7 @@ class Limiting(NamedTuple):
         return post is not None and post.name == self.name and (self.per == "name" or post.group is not None)
 
 
-class Claims:
+class RecordedClaims:
     """The claims of a history, for how long each has lived for sure, and perhaps."""
 
     def __init__(self, entries: Sequence[HistoryEntry]) -> None:
@@ -79,7 +79,7 @@ class Claims:
 
 def over_the_limit(entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> list[str]:
     """Claims that began although as many as a limit allows surely lived all the time, or had begun in its window."""
-    claims = Claims(entries)
+    claims = RecordedClaims(entries)
     faults: list[str] = []
     for limit in limits:
         others = [other for other in limits if (other.name, other.per) == (limit.name, limit.per)]
@@ -111,7 +111,7 @@ def _bound_since(limit: Limiting, others: Sequence[Limiting]) -> float:
 
 
 def _too_many_at_once(
-    claims: Claims, counted: Sequence[HistoryEntry], bound: Sequence[HistoryEntry], most: int, told: str
+    claims: RecordedClaims, counted: Sequence[HistoryEntry], bound: Sequence[HistoryEntry], most: int, told: str
 ) -> Iterator[str]:
     lived = [(claim.ended, claims.surely_until(claim), claim) for claim in counted]
     for claim in bound:
@@ -137,7 +137,7 @@ class Crowds:
 
     def __init__(self, entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> None:
         self._limits = limits
-        self._claims = Claims(entries) if limits else None
+        self._claims = RecordedClaims(entries) if limits else None
         # Many jobs of a scope wait during one claim, and all find it as full.
         self._known: dict[tuple[Limiting, str, float, float], bool] = {}
         self._inside: dict[tuple[Limiting, str], list[tuple[HistoryEntry, float]]] = {}
@@ -155,7 +155,7 @@ class Crowds:
             self._known[asked] = self._found_full(claims, *asked)
         return self._known[asked]
 
-    def _found_full(self, claims: Claims, limit: Limiting, scope: str, began: float, ended: float) -> bool:
+    def _found_full(self, claims: RecordedClaims, limit: Limiting, scope: str, began: float, ended: float) -> bool:
         if (limit, scope) not in self._inside:
             told = (claim for claim in claims.told if claims.scope(limit, claim.uuid) == scope)
             self._inside[limit, scope] = [(claim, claims.perhaps_until(claim)) for claim in told]

@@ -98,7 +98,7 @@ class _Doer:
         return self.board.schedule(schedule, name=name, every=every).next_due.isoformat()
 
     def post_due(self) -> float | None:
-        return self.board._post_due()
+        return self.board.post_due()
 
     def close(self) -> None:
         self.board.close()

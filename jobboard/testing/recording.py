@@ -127,7 +127,7 @@ class Recorder:
         entries = []
         for job in jobs:
             token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
-            keeps = verb == Verb.CONSUME and self.board._keep is not None
+            keeps = verb == Verb.CONSUME and self.board.options["keep_done"] > 0
             entry = HistoryEntry(began, math.inf, self.process, verb, job.uuid, "unknown", token, keeps=keeps)
             entries.append((self._put(entry), job, entry))
         # By the handle: of two claims of one job, one may have ended.
@@ -193,7 +193,7 @@ def left_on(board: JobBoard) -> Mapping[str, LeftJob]:
     """All that is on a board and in its trash, and what consumed jobs have left. What is still there comes last."""
     left = (outcome.job for outcome in board.outcomes())
     return {
-        job.uuid: LeftJob(job.seen_state, job._record.token)
+        job.uuid: LeftJob(job.seen_state, job.record.token)
         for jobs in (left, board.iterjobs(ensure_fresh=True), board.trashed())
         for job in jobs
     }

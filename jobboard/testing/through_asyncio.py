@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from jobboard import forks
 from jobboard.aio import AsyncJobBoard
 from jobboard.board import JobBoard
-from jobboard.claiming import Working
 from jobboard.iterator import JobBoardIterator
 from jobboard.job import Job
+from jobboard.work import Working, around
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class ThroughAsyncio(JobBoard):
         of each waiter."""
         task = asyncio.ensure_future(call)
         await asyncio.sleep(0)
-        if any(line.asleep for line in self.twin._lines.values()):
+        if any(line.is_asleep for line, _ in self.twin._loops.values()):
             JobBoard.wake(self)
         return await task
 
@@ -124,7 +124,7 @@ def _block(twin: AsyncJobBoard, *args: Any, **kwargs: Any) -> Iterator[Job]:
     error: BaseException | None = None
     try:
         # In the context of this thread, too.
-        with twin.sync._work_on(job):
+        with around(twin.sync, job):
             yield job
     except BaseException as raised:  # noqa: BLE001 - raised again by what the task makes of it
         error = raised

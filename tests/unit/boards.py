@@ -84,7 +84,7 @@ class Boards:
 
         for board in boards:
             for primitive in ("insert", "finish"):
-                board.engine.__dict__[primitive] = functools.partial(watched, getattr(board.engine, primitive))
+                board.engine.raw.__dict__[primitive] = functools.partial(watched, getattr(board.engine.raw, primitive))
         return Mover(*boards)
 
     def work(self, board: JobBoard, limit: int = 100) -> None:

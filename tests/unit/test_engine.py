@@ -15,7 +15,7 @@ from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.engine import Committed, Recent, Stale, calls
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
-from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
 from jobboard.testing.conformance.support import Background, take, uuids
 
@@ -105,14 +105,14 @@ def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard])
     content = codec.encode(codec.Content({}, None), "msgpack")
     draft = Draft("00000000-0000-4000-8000-000000000001", "b", 0, "k", codec.VERSION, content, None, None, None)
     slow.engine.store.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
-    [(status, _, record)] = slow.engine.insert([draft], nonce)
+    [(status, _, record)] = slow.engine.raw.insert([draft], nonce)
     assert status == Status.KEY
     assert record.uuid == holder.uuid, "it was there when this call began"
-    [(status, _, record)] = slow.engine.insert([draft], nonce._replace(attempt=3))
+    [(status, _, record)] = slow.engine.raw.insert([draft], nonce._replace(attempt=3))
     assert status == OK
     assert record.uuid == draft.uuid
     assert uuids(other.iterjobs()) == [draft.uuid]
-    assert slow.engine.insert([draft], nonce._replace(attempt=4)) == [(OK, draft.uuid, record)], "and once only"
+    assert slow.engine.raw.insert([draft], nonce._replace(attempt=4)) == [(OK, draft.uuid, record)], "and once only"
 
 
 def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(
@@ -151,7 +151,7 @@ def test_a_call_that_always_comes_second_gives_up(boards: tuple[Any, JobBoard], 
 
     slow.engine.store.meanwhile = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
-        slow.engine.claim(job.uuid, "anna", None, Nonce("handle", 1, 1))
+        slow.engine.raw.claim(job.uuid, "anna", None, Nonce("handle", 1, 1))
     assert len(tries) == 8
     assert other.find_owner(job) is None
 
@@ -167,20 +167,35 @@ def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[
 
     slow.engine.store.meanwhile = [hold]
     nonce = Nonce("handle", 1, 1)
-    late = Background(lambda: slow.engine.take("anna", 1, None, None, 1, nonce))
+    late = Background(lambda: slow.engine.raw.take("anna", 1, None, None, 1, nonce))
     assert held.wait(30)
-    [taken] = slow.engine.take("anna", 1, None, None, 1, nonce._replace(attempt=2)).records
-    act = Finish(taken.uuid, Holder("anna", taken.token), Verb.CONSUME)
-    assert slow.engine.finish([act], Nonce("handle", 2, 1)) == [OK]
+    [taken] = slow.engine.raw.take("anna", 1, None, None, 1, nonce._replace(attempt=2)).records
+    act = Finish(taken.uuid, Holder("anna", taken.token), End(Verb.CONSUME))
+    assert slow.engine.raw.finish([act], Nonce("handle", 2, 1)) == [OK]
     free.set()
     assert late.wait().records == []
     assert [(job.name, job.seen_state) for job in other.iterjobs()] == [("b", "UNCLAIMED")]
     # The slot has gone on: whoever still asks is told so, and again nothing happens.
-    slow.engine.claim(other.get(next(other.iterjobs()).uuid).uuid, "anna", None, Nonce("handle", 1, 2))
+    slow.engine.raw.claim(other.get(next(other.iterjobs()).uuid).uuid, "anna", None, Nonce("handle", 1, 2))
     last = other.post("c")
     with pytest.raises(JobFailure, match="later"):
-        slow.engine.take("anna", 1, None, None, 1, nonce)
+        slow.engine.raw.take("anna", 1, None, None, 1, nonce)
     assert other.find_owner(last) is None
+
+
+def test_a_call_that_comes_again_as_a_first_try_does_nothing(boards: tuple[Any, JobBoard]) -> None:
+    """The engine remembers what a slot holds, and the slot may hold the answer of this very call, or of a later one."""
+    board, _ = boards
+    board.post_many([{"name": name} for name in "abcd"])
+    first, second, third = (Nonce("handle", 1, call) for call in (1, 2, 3))
+    board.engine.raw.take("anna", 1, None, None, 1, first)
+    for _ in range(2):
+        [taken] = board.engine.raw.take("anna", 1, None, None, 1, second).records
+        assert taken.name == "b"
+    board.engine.raw.take("anna", 1, None, None, 1, third)
+    with pytest.raises(JobFailure, match="later"):
+        board.engine.raw.take("anna", 1, None, None, 1, second)
+    assert [job.name for job in board.iterjobs() if job.seen_state == "UNCLAIMED"] == ["d"]
 
 
 def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, JobBoard]) -> None:
@@ -188,9 +203,9 @@ def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, Job
     slow.post("a")
     holder = Holder("anna", take(slow).claim.token)
     uuid = next(slow.iterjobs()).uuid
-    acts = [Finish(uuid, holder, Verb.ABANDON), Finish(uuid, holder, Verb.CONSUME)]
-    assert slow.engine.finish(acts, Nonce("handle", 1, 1)) == [OK, Status.UNCLAIMED]
-    assert slow.engine.read([uuid])[0].state != COMPLETE
+    acts = [Finish(uuid, holder, End(Verb.ABANDON)), Finish(uuid, holder, End(Verb.CONSUME))]
+    assert slow.engine.raw.finish(acts, Nonce("handle", 1, 1)) == [OK, Status.UNCLAIMED]
+    assert slow.engine.raw.read([uuid])[0].state != COMPLETE
 
 
 def test_a_claim_of_ones_own_is_not_read_to_be_ended(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
@@ -227,18 +242,18 @@ def test_a_claim_that_has_changed_is_read_anew(boards: tuple[Any, JobBoard]) -> 
     slow.post("a")
     job = take(slow)
     other.extend(other.get(job.uuid), "anna", 10)
-    act = Finish(job.uuid, Holder("anna", job.claim.token), Verb.CONSUME)
+    act = Finish(job.uuid, Holder("anna", job.claim.token), End(Verb.CONSUME))
     tries: list[int] = []
     slow.engine.store.meanwhile = [lambda: tries.append(1)] * 3
-    assert slow.engine.finish([act], Nonce("handle", 1, 1)) == [OK]
+    assert slow.engine.raw.finish([act], Nonce("handle", 1, 1)) == [OK]
     assert len(tries) == 2
 
 
 def test_few_claims_are_remembered(boards: tuple[Any, JobBoard]) -> None:
     slow, _ = boards
-    slow.engine._recent = Recent(3)
+    slow.engine.raw._recent = Recent(3)
     slow.post_many([{"name": "a"}] * 5)
     jobs = slow.claim_many("anna", 5)
-    assert len(slow.engine._recent._claims) == 3
+    assert len(slow.engine.raw._recent._claims) == 3
     slow.consume_many(jobs, "anna")
-    assert not slow.engine._recent._claims
+    assert not slow.engine.raw._recent._claims

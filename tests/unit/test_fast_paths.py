@@ -14,7 +14,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Answer, Change, ClaimTerms, Deed, Mark, Stale, Stored, slot_of
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ClaimLost
-from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.states import OK, Holder, Record, Verb
 from jobboard.testing.conformance.support import take, uuids
 
@@ -62,8 +62,7 @@ class Fast(MemoryStore):
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         found = self.read([act.uuid for act in acts])
         ends = [
-            states.finish(stored and stored.record, act.holder, found.now, *act.terms)
-            for act, stored in zip(acts, found.jobs, strict=True)
+            act.applied_to(stored and stored.record, found.now) for act, stored in zip(acts, found.jobs, strict=True)
         ]
         if any(status != OK for status, _ in ends):
             self.asked.append(("consume", False))
@@ -130,13 +129,13 @@ def test_the_next_call_of_the_slot_goes_on_from_its_answer(board: Any) -> None:
 
 
 def test_a_repetition_is_answered_as_its_first_try(board: Any) -> None:
-    engine, nonce = board.engine, Nonce("handle", 1, 1)
+    engine, nonce = board.engine.raw, Nonce("handle", 1, 1)
     engine.insert([draft()], nonce)
     [taken] = engine.take("anna", 1, None, None, 1, Nonce("handle", 2, 1)).records
     again = engine.take("anna", 1, None, None, 1, Nonce("handle", 2, 1, 2))
     assert [(record.uuid, record.token) for record in again.records] == [(taken.uuid, taken.token)]
     assert again.replayed
-    act = Finish(taken.uuid, Holder("anna", taken.token), Verb.CONSUME)
+    act = Finish(taken.uuid, Holder("anna", taken.token), End(Verb.CONSUME))
     assert engine.finish([act], Nonce("handle", 3, 1)) == [OK]
     assert engine.finish([act], Nonce("handle", 3, 1, 2)) == [OK]
     assert engine.insert([draft()], nonce._replace(attempt=2)) == [(OK, taken.uuid, None)]
@@ -144,11 +143,11 @@ def test_a_repetition_is_answered_as_its_first_try(board: Any) -> None:
 
 
 def test_a_first_try_that_comes_after_its_repetition_does_nothing(board: Any) -> None:
-    engine = board.engine
+    engine = board.engine.raw
     board.post_many([{"name": "a"}] * 2)
     nonce = Nonce("handle", 1, 1)
     [taken] = engine.take("anna", 1, None, None, 1, nonce._replace(attempt=2)).records
-    act = Finish(taken.uuid, Holder("anna", taken.token), Verb.CONSUME)
+    act = Finish(taken.uuid, Holder("anna", taken.token), End(Verb.CONSUME))
     assert engine.finish([act], Nonce("handle", 2, 1)) == [OK]
     assert engine.take("anna", 1, None, None, 1, nonce).records == []
     assert [job.seen_state for job in board.iterjobs()] == ["UNCLAIMED"]

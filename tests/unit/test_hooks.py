@@ -7,13 +7,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from jobboard import base, notifier
+from jobboard import board as boards
+from jobboard import notifier
 from jobboard.backends.memory import MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Entity
 from jobboard.testing import eventually
+from jobboard.testing.conformance.processes import in_child
+from jobboard.testing.conformance.support import Background
 
 
 class Hearing(MemoryStore):
@@ -57,7 +60,7 @@ def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
         heard.append((event, details["job"].name, details["job"].details))
         come.set()
 
-    record = board.post("resize", details={"width": 3})._record
+    record = board.post("resize", details={"width": 3}).record
     board.notifier.register(notifier.CLAIMED, listen)
     board.engine.store.hears.happened(notifier.CLAIMED, record)
     assert come.wait(10)
@@ -85,7 +88,7 @@ def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytes
     assert board.engine.store.tidied == 1
     # There was more, so that the next heartbeats go on, until there is not.
     eventually(lambda: board.engine.store.tidied == 4)
-    monkeypatch.setattr(base, "TIDY_EVERY", 0.0)
+    monkeypatch.setattr(boards, "TIDY_EVERY", 0.0)
     eventually(lambda: board.engine.store.tidied > 5)
     board.close()
     forget("tidying")
@@ -111,6 +114,58 @@ def test_a_connection_that_breaks_in_tidying_up_keeps_nobody_from_a_board() -> N
     assert not job.claim.lost
     board.close()
     forget("interrupted")
+
+
+class Held(MemoryStore):
+    """A store whose opening and closing wait."""
+
+    moment: ClassVar[str]
+    reached: ClassVar[threading.Event]
+    left: ClassVar[threading.Event]
+
+    def _wait_in(self, moment: str) -> None:
+        if moment == self.moment and not self.left.is_set():
+            self.reached.set()
+            self.left.wait()
+
+    def open(self, *args: Any) -> Any:
+        self._wait_in("open")
+        return super().open(*args)
+
+    def tidy(self, *args: Any, **kwargs: Any) -> bool:
+        self._wait_in("tidy")
+        return super().tidy(*args, **kwargs)
+
+    def close(self) -> None:
+        self._wait_in("close")
+        super().close()
+
+
+@pytest.mark.parametrize("moment", ["open", "tidy", "close"])
+def test_a_fork_while_another_thread_connects_or_closes(moment: str) -> None:
+    Held.moment, Held.reached, Held.left = moment, threading.Event(), threading.Event()
+    board = JobBoard("forked", "memory", engine=Held)
+
+    def live() -> None:
+        board.connect()
+        board.close()
+
+    def child() -> Any:
+        Held.moment = ""
+        board.connect()
+        job = board.post("resize")
+        board.close()
+        return job.name
+
+    thread = Background(live)
+    assert Held.reached.wait(10)
+    try:
+        answer = in_child(child)
+    finally:
+        Held.left.set()
+    assert answer() == "resize"
+    thread.wait()
+    forget("forked")
 
 
 def test_a_heartbeat_can_be_called_for() -> None:

@@ -16,7 +16,6 @@ from jobboard.exceptions import JobFailure, JobFailures, NotFound
 from jobboard.job import Claim, Job, Posting, load_book
 from jobboard.primitives import Draft
 from jobboard.priorities import JobPriority, rank_of
-from jobboard.standing import Trigger
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Failure, Verb
 
 
@@ -174,21 +173,21 @@ class TestClaim:
         now[0] = 105.0
         assert (claim.lost, claim.expires_in()) == (True, 0.0)
         assert ", lost" in repr(claim)
-        claim._stands_until(110.0, True)
+        claim.confirm(110.0, kept=True)
         assert (claim.lost, claim.expires_in()) == (True, 0.0)
-        claim._stands_until(110.0, True, Trigger.EXTENDED)
+        claim.confirm(110.0, kept=True, extended=True)
         assert (claim.lost, claim.expires_in(), claim.kept) == (False, None, True)
         now[0] = 110.0
         assert claim.lost
-        claim._step(Trigger.ENDED)
+        claim.mark_ended()
         assert not claim.lost
 
     def test_without_a_lease(self) -> None:
         claim = Claim(make(), 7, "anna", True, None)
         assert (claim.lost, claim.expires_in()) == (False, None)
-        claim._step(Trigger.REFUSED)
+        claim.refuse()
         assert claim.lost
-        claim._stands_until(None, True, Trigger.EXTENDED)
+        claim.confirm(None, kept=True, extended=True)
         assert not claim.lost
 
     def test_the_boot_clock_goes_on_in_sleep(self) -> None:

@@ -13,7 +13,7 @@ from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Committed, Found, Look, Seat, Stored
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
-from jobboard.primitives import Finish, Nonce, Renewed
+from jobboard.primitives import End, Finish, Nonce, Renewed
 from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant, take
@@ -89,14 +89,16 @@ def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
     board.post_many([{"name": "a"}] * count)
     kept = []
     for call in range(1, count + 1, 100):
-        taken = board.engine.take("anna", min(count, 100), None, None, 1, Nonce(HANDLE, 1, call))
+        taken = board.engine.raw.take("anna", min(count, 100), None, None, 1, Nonce(HANDLE, 1, call))
         kept += [(record.uuid, record.token) for record in taken.records]
     assert len(kept) == count
     return kept
 
 
 def consume(board: Any, claim: tuple[str, int]) -> Status:
-    [status] = board.engine.finish([Finish(claim[0], Holder("anna", claim[1]), Verb.CONSUME)], Nonce(HANDLE, 2, 1))
+    [status] = board.engine.raw.finish(
+        [Finish(claim[0], Holder("anna", claim[1]), End(Verb.CONSUME))], Nonce(HANDLE, 2, 1)
+    )
     return status  # type: ignore[no-any-return]
 
 
@@ -104,7 +106,7 @@ def test_a_lease_is_renewed_from_the_servers_now_on(make: Any, clock: ManualCloc
     board = make(Leases)
     [claim] = claimed(board)
     clock.advance(20)
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 30 * SECOND, unkept=[])
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 30 * SECOND, unkept=[])
     clock.advance(29)
     assert board.get(claim[0]).seen_state == CLAIMED
     clock.advance(2)
@@ -120,7 +122,7 @@ def test_a_lapsed_lease_is_revived_by_the_next_beat(make: Any, clock: ManualCloc
         board.post("other")
         assert take(board, "bert", names=["other"])
     assert board.get(claim[0]).seen_state == UNCLAIMED
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).lost == []
     assert board.find_owner(board.get(claim[0])) == "anna"
     assert consume(board, claim) == OK
 
@@ -131,7 +133,7 @@ def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: 
     clock.advance(20)
     theirs = [uuid for uuid, _ in claims[::30]]
     board.engine.store.breaks = [lambda: [board.release(board.get(uuid)) for uuid in theirs]]
-    renewed = board.engine.renew(HANDLE, claims, 30 * SECOND)
+    renewed = board.engine.raw.renew(HANDLE, claims, 30 * SECOND)
     assert sorted(uuid for uuid, _ in renewed.lost) == sorted(theirs)
     clock.advance(15)
     assert board.stats().claimed == 290
@@ -143,9 +145,9 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 ) -> None:
     board = make(engine)
     [claim] = claimed(board)
-    board.engine.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
+    board.engine.raw.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
     for left in (5, 2, 0):
-        renewed = board.engine.renew(HANDLE, [claim], 30 * SECOND)
+        renewed = board.engine.raw.renew(HANDLE, [claim], 30 * SECOND)
         assert (renewed.lost, renewed.unkept) == ([], [(*claim, left * SECOND)])
         clock.advance(3)
     assert board.get(claim[0]).seen_state == UNCLAIMED, "and it keeps that lease"
@@ -154,15 +156,15 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 def test_a_claim_that_another_handle_keeps(make: Any) -> None:
     board = make(Sessions)
     [claim] = claimed(board)
-    board.engine.extend(claim[0], Holder("anna", None), None, Nonce("other", 1, 1))
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
+    board.engine.raw.extend(claim[0], Holder("anna", None), None, Nonce("other", 1, 1))
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
 
 
 def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
     board = make(Lagging)
     [claim] = claimed(board)
-    board.engine.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
+    board.engine.raw.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
 
 
 def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,24 +176,24 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
 
     def beaten() -> None:
         left, store.breaks = store.breaks, []
-        board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 3, next(calls)))
+        board.engine.raw.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 3, next(calls)))
         store.breaks = left
 
     store.breaks = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
-        board.engine.renew(HANDLE, [claim], 40 * SECOND)
+        board.engine.raw.renew(HANDLE, [claim], 40 * SECOND)
 
 
 def test_a_claim_ends_with_its_session(make: Any) -> None:
     board = make(Sessions)
     [claim] = claimed(board)
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND, unkept=[])
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND, unkept=[])
     assert board.claim_next("bert") is None
     board.engine.store.dead.add(HANDLE)
     assert (board.get(claim[0]).seen_state, board.job_count) == (UNCLAIMED, 1)
     assert take(board, "bert").uuid == claim[0]
     board.engine.store.dead.discard(HANDLE)
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == [claim]
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).lost == [claim]
     assert consume(board, claim) == Status.LOST
 
 
@@ -200,7 +202,7 @@ def test_a_claim_is_taken_up_again_by_the_holders_next_session(make: Any) -> Non
     [claim] = claimed(board)
     board.engine.store.dead.add(HANDLE)
     assert board.get(claim[0]).seen_state == UNCLAIMED
-    assert board.engine.renew(HANDLE, [claim], 30 * SECOND).lost == []
+    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).lost == []
     assert board.get(claim[0]).seen_state == CLAIMED
 
 
@@ -210,7 +212,7 @@ class TestForsaken:
     def test_it_becomes_free(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
-        board.engine.forsake(*claim)
+        board.engine.raw.forsake(*claim)
         eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
         assert board.get(claim[0]).attempts == 1, "a lapse counts"
 
@@ -222,12 +224,12 @@ class TestForsaken:
             raise ConnectionFailure("away")
 
         board.engine.store.breaks = [broken, broken]
-        board.engine.forsake(*claim)
+        board.engine.raw.forsake(*claim)
         eventually(lambda: len(board.engine.store.breaks) < 2)
         board.engine.store.breaks.clear()
-        status, _ = board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
+        status, _ = board.engine.raw.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
         assert status == OK
-        board.engine.clear_up()
+        board.engine.raw.clear_up()
         assert board.get(claim[0]).seen_state == CLAIMED
 
     def test_what_its_holder_could_not_extend(self, make: Any) -> None:
@@ -238,12 +240,12 @@ class TestForsaken:
         def broken() -> None:
             raise ConnectionFailure("away")
 
-        board._session.beat_soon = lambda start: None
+        board.engine.raw.life.beat_soon = lambda start: None
         board.engine.store.breaks = [broken]
-        board.engine.forsake(*claim)
+        board.engine.raw.forsake(*claim)
         with pytest.raises(ConnectionFailure):
-            board.engine.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
-        board.engine.clear_up()
+            board.engine.raw.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
+        board.engine.raw.clear_up()
         assert board.get(claim[0]).seen_state == UNCLAIMED
 
     def test_not_another_claim(self, make: Any) -> None:
@@ -251,8 +253,8 @@ class TestForsaken:
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
         mine = take(board, "bert")
-        board.engine.forsake(*claim)
-        board.engine.clear_up()
+        board.engine.raw.forsake(*claim)
+        board.engine.raw.clear_up()
         assert board.find_owner(mine) == "bert"
 
 
@@ -262,7 +264,7 @@ class TestDoubt:
     def test_what_it_has_claimed_is_given_back(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
-        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
         eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
         assert board.get(claim[0]).attempts == 0, "nobody has worked on it"
 
@@ -270,27 +272,27 @@ class TestDoubt:
         board = make(Sessions)
         job = board.post("a")
         nonce = Nonce(HANDLE, 1, 1)
-        board.engine.doubt(nonce)
-        board.engine.clear_up()
-        assert board.engine.take("anna", 1, None, None, 1, nonce).records == []
+        board.engine.raw.doubt(nonce)
+        board.engine.raw.clear_up()
+        assert board.engine.raw.take("anna", 1, None, None, 1, nonce).records == []
         assert board.get(job.uuid).seen_state == UNCLAIMED
 
     def test_the_next_call_of_its_slot_waits_for_that(self, make: Any) -> None:
         """It would write over what tells of the claims."""
         board = make(Sessions)
         [claim] = claimed(board)
-        board._session.beat_soon = lambda start: None
-        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.raw.life.beat_soon = lambda start: None
+        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
         assert board.get(claim[0]).seen_state == CLAIMED, "nothing has been cleared up"
-        taken = board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 2)).records
+        taken = board.engine.raw.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 2)).records
         assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
 
     def test_it_is_not_forgotten_for_a_later_call_that_was_never_sent(self, make: Any) -> None:
         """As long as the first one can't be cleared up."""
         board = make(Sessions)
         [claim] = claimed(board)
-        board._session.beat_soon = lambda start: None
-        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.raw.life.beat_soon = lambda start: None
+        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
 
         def broken() -> None:
             raise ConnectionFailure("away", outcome="unknown")
@@ -298,11 +300,11 @@ class TestDoubt:
         for call in (2, 3):
             board.engine.store.breaks = [broken]
             with pytest.raises(ConnectionFailure) as failed:
-                board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, call))
+                board.engine.raw.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, call))
             assert failed.value.outcome == "none"
             # As where somebody interrupts it.
-            board.engine.doubt(Nonce(HANDLE, 1, call))
-        taken = board.engine.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 4)).records
+            board.engine.raw.doubt(Nonce(HANDLE, 1, call))
+        taken = board.engine.raw.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 4)).records
         assert [record.uuid for record in taken] == [claim[0]]
 
     def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
@@ -310,8 +312,8 @@ class TestDoubt:
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
         job = take(board, "bert")
-        board.engine.doubt(Nonce(HANDLE, 1, 1))
-        board.engine.clear_up()
+        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.raw.clear_up()
         assert board.find_owner(job) == "bert"
 
 
@@ -327,27 +329,27 @@ def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: boo
 
     board.engine.store.breaks = [broken] * 3
     if doubted:
-        board.engine.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
     else:
-        board.engine.forsake(*claim)
+        board.engine.raw.forsake(*claim)
     eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
 
 
 def test_what_is_refused_keeps_nothing_else_from_being_given_back(make: Any) -> None:
     board = make(Sessions)
     claims = claimed(board, 3)
-    board._session.beat_soon = lambda start: None
+    board.engine.raw.life.beat_soon = lambda start: None
     for claim in claims:
-        board.engine.forsake(*claim)
+        board.engine.raw.forsake(*claim)
 
     def broken() -> None:
         raise JobFailure("may not")
 
     board.engine.store.breaks = [broken]
     with pytest.raises(JobFailure, match="may not"):
-        board.engine.clear_up()
+        board.engine.raw.clear_up()
     assert board.stats().claimed == 1
-    board.engine.clear_up()
+    board.engine.raw.clear_up()
     assert board.stats().claimed == 0
 
 
@@ -355,10 +357,10 @@ def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[st
     board = make(Sessions)
     claims = claimed(board, 2)
     refused.add(f"{board.name}-heartbeat")
-    board.engine.forsake(*claims[0])
+    board.engine.raw.forsake(*claims[0])
     assert board.stats().claimed == 2
     refused.clear()
-    board.engine.forsake(*claims[1])
+    board.engine.raw.forsake(*claims[1])
     eventually(lambda: board.stats().claimed == 0)
 
 
@@ -369,11 +371,11 @@ def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None
     def broken() -> None:
         raise ConnectionFailure("away")
 
-    board._session.beat_soon = lambda start: None
-    board.engine.forsake(*claim)
+    board.engine.raw.life.beat_soon = lambda start: None
+    board.engine.raw.forsake(*claim)
     board.engine.store.breaks = [broken]
     with pytest.raises(ConnectionFailure):
-        board.engine.clear_up()
+        board.engine.raw.clear_up()
     board.close()
     assert other.get(claim[0]).seen_state == UNCLAIMED
 

@@ -17,13 +17,13 @@ def test_a_claim_of_the_same_job_that_begins_before_the_earlier_ones_slot_is_fre
     board.set_limit("mail", concurrency=1)
     job, second = board.post("mail"), board.post("mail")
     board.claim(job, "anna")
-    freed = board.engine._freed
+    freed = board.engine.raw._freed
 
     def late(*args: Any) -> None:
         other.claim(other.get(job.uuid), "bob")
         freed(*args)
 
-    monkeypatch.setattr(board.engine, "_freed", late)
+    monkeypatch.setattr(board.engine.raw, "_freed", late)
     board.abandon(job, "anna")
     assert board.claim_next("anna") is None
     assert second.state == "UNCLAIMED"
@@ -44,10 +44,10 @@ def test_a_damaged_scope_begins_anew(board: Any, other: Any, value: bytes, caplo
 
 def test_a_peek_meets_limits_that_were_set_since(board: Any, other: Any) -> None:
     first, _ = board.post("mail"), board.post("mail")
-    assert other.engine.peek(None, 1).any
+    assert other.engine.raw.peek(None, 1).any
     board.set_limit("mail", concurrency=1)
     board.claim(first, "anna")
-    assert not other.engine.peek(None, 1).any
+    assert not other.engine.raw.peek(None, 1).any
 
 
 @pytest.mark.parametrize("verb", ["consume", "release"])

@@ -11,7 +11,6 @@ from jobboard.backends.memory import forget
 from jobboard.conductor import Conductor, Tally
 from jobboard.job import Job
 from jobboard.outcomes import IN_VAIN
-from jobboard.standing import Trigger
 from jobboard.testing import eventually
 
 
@@ -25,13 +24,13 @@ def board() -> Iterator[jobboard.JobBoard]:
 def lose(job: Job) -> None:
     """What a heartbeat that finds the claim gone does."""
     assert job.claim is not None
-    job.claim._step(Trigger.REFUSED)
+    job.claim.refuse()
 
 
 def renew(job: Job) -> None:
     """What a later heartbeat does that finds the claim still there."""
     assert job.claim is not None
-    job.claim._stands_until(None, True)
+    job.claim.confirm(None, kept=True)
 
 
 @pytest.mark.parametrize("renewed", [False, True])

@@ -171,7 +171,7 @@ def test_connected_from_many_threads() -> None:
 def test_a_priority_that_is_none(board: Any) -> None:
     uuid = "00000000-0000-4000-8000-000000000009"
     posting = codec.encode(codec.Content({"a": 1}), board.engine.wire)
-    board.engine.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
+    board.engine.raw.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
     fine = board.post("resize", priority="VERY_LOW")
     assert list(board.iterjobs()) == [fine]
     assert [odd.place for odd in board.examine() if odd.place.startswith("job")] == [f"job {uuid}"]

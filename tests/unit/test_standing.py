@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from jobboard import forks
-from jobboard.job import Claim
-from jobboard.standing import STEPS, Standing, Trigger
+from jobboard.job import STEPS, Claim, Standing, Trigger
 
-# From each state, where these lead: EXTENDED, READ_LOST, REFUSED, GIVEN_UP, ENDED.
+# From each state, where these lead: EXTENDED, LOST, GIVEN_UP, ENDED.
 WHOLE = """
-HELD        HELD        LOST        LOST        GIVEN_UP    ENDED
-LOST        HELD        LOST        LOST        GIVEN_UP    ENDED
-GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    ENDED_LOST
-ENDED       ENDED       ENDED       ENDED_LOST  ENDED_LOST  ENDED
-ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST
+HELD        HELD        LOST        GIVEN_UP    ENDED
+LOST        HELD        LOST        GIVEN_UP    ENDED
+GIVEN_UP    GIVEN_UP    GIVEN_UP    GIVEN_UP    ENDED_LOST
+ENDED       ENDED       ENDED_LOST  ENDED_LOST  ENDED
+ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST  ENDED_LOST
 """
 # What a claim without a lease shows in each: lost, seen_lost, ended.
 SHOWN = {
@@ -66,14 +65,14 @@ def test_past_its_deadline(standing: Standing) -> None:
     """Its clock makes lost whatever is not ended, and no renewal undoes what the holder has read."""
     claim = claim_in(standing, deadline=0.0)
     assert claim.lost == (standing != Standing.ENDED)
-    claim._stands_until(None, True)
+    claim.confirm(None, kept=True)
     assert claim.lost == claim.seen_lost == (standing != Standing.ENDED)
 
 
 def test_one_that_was_given_up_is_renewed_for_as_long_as_it_is_not_ended() -> None:
     claim = claim_in(Standing.GIVEN_UP)
     assert claim.lost
-    assert not claim._is_lost()
+    assert not claim.is_lapsed()
 
 
 def test_in_a_forked_child_nothing_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +107,8 @@ def test_no_step_overwrites_that_of_another_thread(monkeypatch: pytest.MonkeyPat
     class Slow(dict[Trigger, Standing]):
         def get(self, trigger: Trigger, default: Any = None) -> Any:
             """Where a thread that has read the state is overtaken."""
-            if trigger == Trigger.READ_LOST:
-                others.append(threading.Thread(target=claim._step, args=(Trigger.GIVEN_UP,)))
+            if trigger == Trigger.LOST:
+                others.append(threading.Thread(target=claim.give_up))
                 others[0].start()
                 others[0].join(0.1)
             return super().get(trigger, default)

@@ -30,8 +30,8 @@ def test_its_turns_end() -> None:
 def test_it_takes_a_small_part_of_a_lease(ttl: float, seconds: float) -> None:
     board: Any = jobboard.fetch("tidying", {"board": "memory", "claim_ttl": ttl})
     told: list[float] = []
-    tidy = board.engine.tidy
-    board.engine.tidy = lambda limit: told.append(limit) or tidy(limit)
+    tidy = board.engine.raw.tidy
+    board.engine.raw.tidy = lambda limit: told.append(limit) or tidy(limit)
     board.connect()
     board.close()
     assert told == [pytest.approx(seconds)]
@@ -47,7 +47,7 @@ def test_windows_that_have_ended_leave_nothing(make_board: Any) -> None:
     board.post("resize", key="lives", key_for=0.01)
 
     def left() -> list[str]:
-        board.engine.tidy()
+        board.engine.raw.tidy()
         found = board.engine.store.read([], [("key", key) for key in (*ended, "runs", "lives")])
         return [side.key for side in found.sides if side.value is not None]
 

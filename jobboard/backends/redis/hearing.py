@@ -94,7 +94,7 @@ class _Bell:
         self.subscription = Subscription(links, sharded, self.own, keys.of("waiters") + b":all")
 
 
-class Waiters:
+class RedisWaiters:
     """The waiters of one board.
 
     A waiter queues up on the server under the names that it waits for. The script that makes a job claimable calls

@@ -17,7 +17,7 @@ from redis import exceptions as errors
 
 from jobboard import conf, logs, notifier, retry
 from jobboard.backends.redis import checks, clients
-from jobboard.backends.redis.hearing import ChannelListener, Waiters, Wish
+from jobboard.backends.redis.hearing import ChannelListener, RedisWaiters, Wish
 from jobboard.backends.redis.keys import CONTAINERS, keys_of, name_of, search_of
 from jobboard.backends.redis.links import RedisLinks
 from jobboard.backends.redis.records import (
@@ -125,8 +125,8 @@ class RedisStore(Store):
     def _new_links(self) -> RedisLinks:
         return RedisLinks(self.seat.conf, self.keys.tag, self.seat.client)
 
-    def _new_waiters(self) -> Waiters:
-        return Waiters(self.links, self.keys, self.server.flags, self.run)
+    def _new_waiters(self) -> RedisWaiters:
+        return RedisWaiters(self.links, self.keys, self.server.flags, self.run)
 
     def _prepare(self, create: bool) -> None:
         name = self.seat.name
@@ -557,7 +557,7 @@ class RedisStore(Store):
         return jobs, event or None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        claims = {act.uuid: act.holder.token for act in acts if act.verb == Verb.CONSUME}
+        claims = {act.uuid: act.holder.token for act in acts if act.end.verb == Verb.CONSUME}
         # What comes back to the board, goes to the trash or leaves an outcome goes through the engine. So does a job
         # that is named twice.
         if len(claims) < len(acts) or any(act.keep for act in acts):

@@ -7,7 +7,7 @@ import pytest
 from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import HELD_UNTIL, Arrival, Draft, Finish, Posted
+from jobboard.primitives import HELD_UNTIL, Arrival, Draft, End, Finish, Posted
 from jobboard.states import CLAIMED, COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, first_call, lost_reply, record_of, take, uuids
@@ -43,11 +43,11 @@ def arrival(
 
 
 def insert(board: JobBoard, *drafts: Draft) -> list[tuple[bool, Record | None]]:
-    return [(status == OK, record) for status, _, record in board.door.insert(drafts)]
+    return [(status == OK, record) for status, _, record in board.engine.insert(drafts)]
 
 
 def finish(board: JobBoard, *acts: Finish) -> list[Status]:
-    statuses: list[Status] = board.door.finish(acts)
+    statuses: list[Status] = board.engine.finish(acts)
     return statuses
 
 
@@ -59,11 +59,11 @@ def arrived(board: JobBoard, draft: Draft) -> Record:
 
 
 def free(record: Record, due: int | None = None) -> Finish:
-    return Finish(record.uuid, Holder(MOVER, record.token), Verb.ABANDON, due=due)
+    return Finish(record.uuid, Holder(MOVER, record.token), End(Verb.ABANDON), due=due)
 
 
 def part(record: Record, verb: Verb) -> Finish:
-    return Finish(record.uuid, Holder(record.who or "", record.token), verb, error="gone")
+    return Finish(record.uuid, Holder(record.who or "", record.token), End(verb, error="gone"))
 
 
 class TestArriving:
@@ -79,7 +79,7 @@ class TestArriving:
         job = take(board)
         assert (job.uuid, job.attempts, job.errors, job.details) == (record.uuid, 3, ERRORS, {"n": 1})
         assert (job.retries, job.priority, job.group) == (RETRIES, 63, "ours")
-        assert job._record.created_on == LONG_AGO
+        assert job.record.created_on == LONG_AGO
 
     def test_it_takes_no_slot_while_it_is_held(self, board: JobBoard) -> None:
         """Be the limit set before or after it has come: its mover may be away for long."""
@@ -93,16 +93,16 @@ class TestArriving:
 
     def test_it_comes_due_when_it_was_to(self, board: JobBoard) -> None:
         one, two = arrived(board, arrival(board, 1)), arrived(board, arrival(board, 2))
-        due = board.engine.now() + 3_600_000_123
+        due = board.engine.raw.now() + 3_600_000_123
         assert finish(board, free(one, due=due), free(two, due=LONG_AGO)) == [OK, OK]
         job = board.get(one.uuid)
-        assert (job.seen_state, job._record.lock_until, job.attempts) == (SCHEDULED, due, 2)
+        assert (job.seen_state, job.record.lock_until, job.attempts) == (SCHEDULED, due, 2)
         assert board.get(two.uuid).seen_state == UNCLAIMED
 
     @pytest.mark.parametrize("trashed_on", [None, LONG_AGO])
     def test_its_token_is_above_those_it_has_had(self, board: JobBoard, trashed_on: int | None) -> None:
         """This server's clock is an hour behind that of the board from which it comes."""
-        before = board.engine.now() + 3_600_000_000
+        before = board.engine.raw.now() + 3_600_000_000
         record = arrived(board, arrival(board, token=before + 1, trashed_on=trashed_on))
         assert record == record_of(board, board.get(record.uuid))
         assert record.token > before
@@ -125,7 +125,7 @@ class TestArriving:
     def test_in_the_trash(self, board: JobBoard) -> None:
         older = arrived(board, arrival(board, 1, trashed_on=LONG_AGO + 5_000))
         newer = arrived(board, arrival(board, 2, trashed_on=LONG_AGO + 6_000, attempts=3))
-        assert [job._record for job in board.trashed()] == [newer, older]
+        assert [job.record for job in board.trashed()] == [newer, older]
         assert (newer.state, newer.attempts, newer.retries, newer.errors) == (TRASHED, 3, RETRIES, ERRORS)
         assert (newer.created_on, newer.modified_on) == (LONG_AGO, LONG_AGO + 6_000)
         assert board.job_count == 0
@@ -156,19 +156,19 @@ class TestArriving:
     @pytest.mark.parametrize("trashed_on", [None, LONG_AGO])
     def test_what_has_left_may_come_back(self, board: JobBoard, other: JobBoard, trashed_on: int | None) -> None:
         first = arrived(board, arrival(board))
-        finish(board, Finish(first.uuid, Holder(MOVER, first.token), Verb.CONSUME))
-        assert board.engine.read([first.uuid])[0].state == COMPLETE
+        finish(board, Finish(first.uuid, Holder(MOVER, first.token), End(Verb.CONSUME)))
+        assert board.engine.raw.read([first.uuid])[0].state == COMPLETE
         second = arrived(other, arrival(board, trashed_on=LONG_AGO, token=first.token + 1))
         assert second.token > first.token
         assert finish(board, part(second, Verb.PURGE)) == [OK]
         third = arrived(board, arrival(board, trashed_on=trashed_on))
         assert record_of(other, other.get(third.uuid)) == third
         end = Verb.TRASH if trashed_on is None else Verb.CANCEL
-        assert finish(board, Finish(third.uuid, Holder(MOVER, third.token), end)) == [
+        assert finish(board, Finish(third.uuid, Holder(MOVER, third.token), End(end))) == [
             OK if trashed_on is None else Status.TRASHED
         ]
         board.purge(board.get(third.uuid))
-        assert other.engine.read([third.uuid])[0].state == TRASHED
+        assert other.engine.raw.read([third.uuid])[0].state == TRASHED
 
     def test_the_key_is_taken_from_the_start(self, board: JobBoard) -> None:
         record = arrived(board, arrival(board, key="k"))
@@ -205,7 +205,7 @@ class TestArriving:
         there, holder = arrived(board, arrival(board, 1)), board.post("resize", key="k")
 
         def go() -> None:
-            finish(board, Finish(there.uuid, Holder(MOVER, there.token), Verb.CONSUME))
+            finish(board, Finish(there.uuid, Holder(MOVER, there.token), End(Verb.CONSUME)))
             board.cancel(holder)
 
         with lost_reply(board, "insert", go):
@@ -220,11 +220,11 @@ class TestArriving:
     def test_late_request(self, board: JobBoard) -> None:
         """A first try that was held up does not bring back what has arrived by its repetition, and gone on."""
         first = first_call()
-        [(_, _, record)] = board.engine.insert([arrival(board)], first._replace(attempt=2))
+        [(_, _, record)] = board.engine.raw.insert([arrival(board)], first._replace(attempt=2))
         assert record is not None
         finish(board, free(record))
         board.consume(take(board), "anna")
-        assert board.engine.insert([arrival(board)], first) == [Posted(OK, record.uuid, None)]
+        assert board.engine.raw.insert([arrival(board)], first) == [Posted(OK, record.uuid, None)]
         assert board.job_count == 0
 
 
@@ -234,22 +234,22 @@ class TestParting:
     @pytest.mark.parametrize("delay", [None, 60])
     def test_cancel(self, board: JobBoard, delay: float | None) -> None:
         job = board.post("resize", key="k", delay=delay)
-        assert finish(board, part(job._record, Verb.CANCEL)) == [OK]
+        assert finish(board, part(job.record, Verb.CANCEL)) == [OK]
         after = record_of(board, job)
         assert after is not None
         assert (after.state, after.error) == (TRASHED, "gone")
-        assert after.token > job._record.token
+        assert after.token > job.record.token
         assert board.post("resize", key="k") != job
-        assert finish(board, part(job._record, Verb.CANCEL)) == [Status.TRASHED]
+        assert finish(board, part(job.record, Verb.CANCEL)) == [Status.TRASHED]
 
     def test_cancel_of_what_has_changed(self, board: JobBoard) -> None:
         job = board.post("resize")
-        seen = job._record
+        seen = job.record
         claimed = take(board)
-        assert finish(board, part(seen, Verb.CANCEL), part(claimed._record, Verb.CANCEL)) == [Status.CLAIMED] * 2
+        assert finish(board, part(seen, Verb.CANCEL), part(claimed.record, Verb.CANCEL)) == [Status.CLAIMED] * 2
         board.abandon(claimed, "anna")
         # Neither the version before the claim nor that of its holder.
-        assert finish(board, part(seen, Verb.CANCEL), part(claimed._record, Verb.CANCEL)) == [Status.LOST] * 2
+        assert finish(board, part(seen, Verb.CANCEL), part(claimed.record, Verb.CANCEL)) == [Status.LOST] * 2
         assert job.state == UNCLAIMED
         board.consume(take(board), "anna")
         assert finish(board, part(seen, Verb.CANCEL)) == [Status.ABSENT]
@@ -258,12 +258,12 @@ class TestParting:
         board.post("resize")
         job = take(board, expiry=0.05)
         eventually(lambda: job.state == UNCLAIMED, LIMIT)
-        assert finish(board, part(job._record, Verb.CANCEL)) == [OK]
+        assert finish(board, part(job.record, Verb.CANCEL)) == [OK]
         assert job.state == TRASHED
 
     def test_purge(self, board: JobBoard) -> None:
         job = board.post("resize")
-        seen = job._record
+        seen = job.record
         board.cancel(job)
         trashed = record_of(board, job)
         assert trashed is not None
@@ -275,7 +275,7 @@ class TestParting:
         trashed = record_of(board, job)
         assert trashed is not None
         assert finish(board, part(trashed, Verb.PURGE)) == [OK]
-        assert board.engine.read([job.uuid])[0] == (TRASHED, None, None)
+        assert board.engine.raw.read([job.uuid])[0] == (TRASHED, None, None)
         assert finish(board, part(trashed, Verb.PURGE)) == [Status.ABSENT]
 
     def test_many_at_once_and_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
@@ -284,7 +284,7 @@ class TestParting:
         board.cancel(trashed)
         buried = record_of(board, trashed)
         assert buried is not None
-        acts = [*(part(job._record, Verb.CANCEL) for job in live), part(buried, Verb.PURGE)]
+        acts = [*(part(job.record, Verb.CANCEL) for job in live), part(buried, Verb.PURGE)]
         with lost_reply(board, "finish", lambda: other.restore(other.get(live[0].uuid))):
             assert finish(board, *acts) == [OK] * 3
         assert live[0].state == UNCLAIMED

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from jobboard.base import BATCH
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound, UnclaimableJob
 from jobboard.job import Act, Claim, Job, Posting
+from jobboard.primitives import BATCH
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import LONG, MakeBoard, lost_reply, record_of, take, trash_one, uuids
 from jobboard.tracing import NO_TRACING, Tracing
@@ -42,7 +42,7 @@ BAD_EXPIRY: list[tuple[Any, type[Exception]]] = [
 class TestClaiming:
     def test_claim(self, board: JobBoard) -> None:
         job = board.post("resize")
-        before = board.engine.now()
+        before = board.engine.raw.now()
         claim = board.claim(job, "anna")
         assert isinstance(claim, Claim)
         assert claim is job.claim

@@ -113,8 +113,8 @@ class TestDamagedGate:
         board.restore(other.get(trashed.uuid))
         assert board.stats().unclaimed == 3
         assert other.job_count == 4
-        board.engine.tidy()
-        board.engine.tidy()
+        board.engine.raw.tidy()
+        board.engine.raw.tidy()
 
     def test_a_claim_that_has_lapsed(self, board: JobBoard, other: JobBoard) -> None:
         """It is not revived, as its slot may be another's. It can be ended, as nobody has claimed the job since."""
@@ -141,7 +141,7 @@ class TestDamagedGate:
                 eventually(lambda: board.find_owner(first) is None, LIMIT)
                 stands = take(keeper, names=["crop"])
                 write_gate(board, GARBAGE)
-                held = [*held, (stands.uuid, stands._record.token)]
+                held = [*held, (stands.uuid, stands.record.token)]
             beats.append(original(handle, held, ttl))
             return beats[-1]
 

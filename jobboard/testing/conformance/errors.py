@@ -60,7 +60,7 @@ class TestErrors:
 
 class TestFailures:
     def test_each_is_told_with_its_attempt(self, board: JobBoard) -> None:
-        before = board.engine.now()
+        before = board.engine.raw.now()
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
         board.claim(board.get(job.uuid), "bert")
@@ -148,12 +148,12 @@ class TestLapseErrors:
     """A lapse is a failure of the attempt. Reads show the failure before and after a sweep writes the lapse down."""
 
     def test_a_lapse_is_one_of_the_errors(self, board: JobBoard, other: JobBoard) -> None:
-        before = board.engine.now()
+        before = board.engine.raw.now()
         job = board.post("resize")
         let_lapse(board, job)
         seen = other.get(job.uuid)
         assert (seen.seen_state, told(seen), seen.error) == (UNCLAIMED, [("anna", 1, LAPSED)], LAPSED)
-        assert moment(before) < seen.errors[0].when <= moment(board.engine.now())
+        assert moment(before) < seen.errors[0].when <= moment(board.engine.raw.now())
         [listed] = other.iterjobs()
         taken = take(board, "bert")
         assert (taken, taken.attempts) == (job, 2)

@@ -85,7 +85,7 @@ class TestEvents:
     def test_what_others_do(self, board: JobBoard, other: JobBoard) -> None:
         """The acts of another handle are reported as far as the board says so. Each act waits for the report of the one
         before: a board that compares lists misses a job that comes and goes between two lists."""
-        reported = board.engine.reported_events
+        reported = board.engine.raw.reported_events
         assert bool(reported) is board.characteristics.remote_events
         events = EventLog(board)
         expected: dict[str, list[str]] = {}

@@ -54,8 +54,8 @@ def windows(board: JobBoard) -> None:
     board.purge(job)
     let_lapse(board, board.post("final", key="final", key_for=LONG, max_attempts=1))
     board.consume(claimed(board, key="over", key_for=SHORT), "anna")
-    over = board.engine.now() + int(SHORT * 1e6)
-    eventually(lambda: board.engine.now() > over, LIMIT)
+    over = board.engine.raw.now() + int(SHORT * 1e6)
+    eventually(lambda: board.engine.raw.now() > over, LIMIT)
 
 
 def outcomes(board: JobBoard) -> None:
@@ -199,14 +199,14 @@ class TestExaminingDamage:
         board = make_board(keep_done=LONG)
         fine, *broken = (claimed(board) for _ in range(4))
         board.consume(fine, "anna", result=1)
-        [done] = board.engine.outcomes([fine.uuid])
+        [done] = board.engine.raw.outcomes([fine.uuid])
         assert done is not None
         text = isinstance(done.record.posting, str)
         junk = "no json" if text else b"\xc1"
         changes: list[dict[str, Any]] = [{"posting": junk}, {"version": codec.VERSION + 1}, {}]
         for job, change in zip(broken, changes, strict=True):
             result = done.result if change else junk
-            board.engine.keep(
+            board.engine.raw.keep(
                 [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, place=None)]
             )
         found = told()

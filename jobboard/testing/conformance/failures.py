@@ -13,7 +13,7 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job, Posting
-from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
 from jobboard.testing import eventually
@@ -134,6 +134,12 @@ class TestLostReplies:
         assert board.stats().claimed == 5
         board.consume_many(jobs, "anna")
         assert board.job_count == 2
+
+    def test_claim_many_in_serving_order(self, board: JobBoard) -> None:
+        posted = board.post_many([Posting("resize", priority=priority) for priority in ("LOW", "NORMAL", "HIGH")])
+        with lost_reply(board, "take"):
+            jobs = board.claim_many("anna", 3)
+        assert jobs == posted[::-1]
 
     @pytest.mark.parametrize(
         ("verb", "arguments", "state"),
@@ -263,25 +269,25 @@ class TestLateRequests:
         retry = first._replace(attempt=2)
         posting = codec.encode(codec.Content({}, None), board.engine.wire)
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, None, codec.VERSION, posting, None, None, None)
-        board.engine.insert([draft], retry)
+        board.engine.raw.insert([draft], retry)
         board.consume(take(board), "anna")
         if gone_on:
             next_draft = draft._replace(uuid="00000000-0000-4000-8000-00000000abce", name="next")
-            board.engine.insert([next_draft], first._replace(call=2))
+            board.engine.raw.insert([next_draft], first._replace(call=2))
             board.consume(take(board), "anna")
         with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            board.engine.insert([draft], first)
+            board.engine.raw.insert([draft], first)
         assert board.job_count == 0
 
     @pytest.mark.parametrize("gone_on", [False, True])
     def test_take(self, board: JobBoard, gone_on: bool) -> None:
         board.post_many([Posting("resize")] * 4)
         first = first_call()
-        board.engine.take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
+        board.engine.raw.take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
         if gone_on:
-            board.engine.take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
+            board.engine.raw.take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
         with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            board.engine.take("anna", 1, None, None, codec.VERSION, first)
+            board.engine.raw.take("anna", 1, None, None, codec.VERSION, first)
         assert board.stats().claimed == 1 + gone_on
 
     @pytest.mark.parametrize(
@@ -294,10 +300,10 @@ class TestLateRequests:
         job, another = board.post("resize"), board.post("crop")
         by_name = Holder("anna", None)
         acts: dict[str, Callable[[str, Nonce], Any]] = {
-            "claim": lambda uuid, nonce: board.engine.claim(uuid, "anna", None, nonce),
-            "finish": lambda uuid, nonce: board.engine.finish([Finish(uuid, by_name, Verb.ABANDON)], nonce),
-            "extend": lambda uuid, nonce: board.engine.extend(uuid, by_name, 1_000_000_000, nonce),
-            "release": lambda uuid, nonce: board.engine.operate(Verb.RELEASE, uuid, None, nonce),
+            "claim": lambda uuid, nonce: board.engine.raw.claim(uuid, "anna", None, nonce),
+            "finish": lambda uuid, nonce: board.engine.raw.finish([Finish(uuid, by_name, End(Verb.ABANDON))], nonce),
+            "extend": lambda uuid, nonce: board.engine.raw.extend(uuid, by_name, 1_000_000_000, nonce),
+            "release": lambda uuid, nonce: board.engine.raw.operate(Verb.RELEASE, uuid, None, nonce),
         }
         act, first = acts[primitive], first_call()
         if primitive != "claim":
@@ -471,8 +477,8 @@ class TestPoison:
             Draft(f"00000000-0000-4000-9000-{n:012d}", "newer", 0, None, codec.VERSION + 1, posting, None, None, None)
             for n in range(501)
         ]
-        board.engine.insert(drafts[:500], first_call())
-        board.engine.insert(drafts[500:], first_call())
+        board.engine.raw.insert(drafts[:500], first_call())
+        board.engine.raw.insert(drafts[500:], first_call())
         good = board.post("resize", priority="LOW")
         assert uuids(board.iterjobs()) == [good.uuid]
         assert take(board) == good

@@ -26,14 +26,12 @@ from jobboard.testing.conformance.support import (
 
 
 def held(board: JobBoard) -> list[Claim]:
-    assert board._session is not None
-    return board._session.held()
+    return board.claims.held()
 
 
 def beat(board: JobBoard) -> None:
     """What the heartbeat does when its time has come."""
-    assert board._session is not None
-    board._session._beat(board._renew_held)
+    board.claims.beat()
 
 
 def kept(board: JobBoard) -> tuple[Job, Claim]:
@@ -197,7 +195,7 @@ class TestHolding:
         self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A beat that has begun asks for the renewal of no claim that was read as lost meanwhile."""
-        monkeypatch.setattr("jobboard.base.RENEW_BATCH", 1)
+        monkeypatch.setattr("jobboard.claims.RENEW_BATCH", 1)
         board = make_board(claim_ttl=HELD)
         first, second = kept(board)[1], kept(board)[1]
         if second.deadline is None:

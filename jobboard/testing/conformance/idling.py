@@ -43,8 +43,8 @@ def let_age(board: JobBoard, key: str, seconds: float) -> None:
 
 def tidy(board: JobBoard) -> None:
     # The first call of a connection leaves scopes alone.
-    board.engine.tidy()
-    eventually(lambda: not board.engine.tidy(), LIMIT)
+    board.engine.raw.tidy()
+    eventually(lambda: not board.engine.raw.tidy(), LIMIT)
 
 
 class TestIdleScopes:
@@ -91,14 +91,14 @@ class TestIdleScopes:
         board.set_limit("mail", rate=(1, SHORT if meanwhile == "a shorter rate" else LONG))
         post(board, 4)
         board.consume(take(board), "anna")
-        over = board.engine.now() + int(SHORT * 1e6)
+        over = board.engine.raw.now() + int(SHORT * 1e6)
         if meanwhile == "a concurrency":
             board.set_limit("mail", concurrency=2)
             tidy(other)
             board.consume_many([take(board), take(board)], "anna")
         elif meanwhile == "no limit":
             board.remove_limit("mail")
-        eventually(lambda: board.engine.now() > over, LIMIT)
+        eventually(lambda: board.engine.raw.now() > over, LIMIT)
         tidy(other)
         board.set_limit("mail", rate=(1, LONG))
         assert board.claim_next("anna") is None

@@ -16,7 +16,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import NotFound
 from jobboard.job import Job, Posting
-from jobboard.primitives import Finish
+from jobboard.primitives import End, Finish, Returned
 from jobboard.states import Holder, Verb
 from jobboard.testing.conformance.arriving import arrival, arrived, finish, free, part
 from jobboard.testing.conformance.support import LIMIT, LONG, take
@@ -47,7 +47,12 @@ def by_name(board: JobBoard) -> Job:
 
 def keep(board: JobBoard, job: Job) -> None:
     """Consume it so that an outcome is left."""
-    finish(board, Finish(job.uuid, Holder("anna", None), Verb.CONSUME, keep=3_600_000_000, result=job._record.posting))
+    finish(
+        board,
+        Finish(
+            job.uuid, Holder("anna", None), End(Verb.CONSUME, result=Returned(job.record.posting)), keep=3_600_000_000
+        ),
+    )
 
 
 def trashed(board: JobBoard) -> Job:
@@ -141,7 +146,7 @@ def unschedule(board: JobBoard, *given: Any) -> None:
 
 
 def part_with(board: JobBoard, job: Job) -> None:
-    finish(board, part(job._record, Verb.CANCEL))
+    finish(board, part(job.record, Verb.CANCEL))
 
 
 class LateCall(NamedTuple):
@@ -204,9 +209,9 @@ ACTS = {
 
 def all_of(board: JobBoard) -> list[Any]:
     """All that is stored of its jobs, what they have left, how many there are in each state; rules and schedules."""
-    live = [seen.record for seen in board.door.page(None, 100)]
-    jobs = [live, board.door.trash_page(None, 100), board.engine.done_page(None, 100), board.stats()]
-    return [*jobs, board.door.rules(), board.door.schedules()]
+    live = [seen.record for seen in board.engine.page(None, 100)]
+    jobs = [live, board.engine.trash_page(None, 100), board.engine.raw.done_page(None, 100), board.stats()]
+    return [*jobs, board.engine.rules(), board.engine.all_schedules()]
 
 
 def clear(board: JobBoard) -> None:

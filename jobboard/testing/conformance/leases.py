@@ -358,8 +358,7 @@ class TestKeptAndFixed:
         def both(original: Callable[..., Any], *args: Any) -> Any:
             if first == "finish":
                 claim.extend()
-                assert board._session is not None
-                assert board._session.held() == []
+                assert board.claims.held() == []
                 return original(*args)
             answer = original(*args)
             end()
@@ -367,8 +366,7 @@ class TestKeptAndFixed:
 
         with replaced(board, first, both):
             claim.extend() if first == "extend" else end()
-        assert board._session is not None
-        assert board._session.held() == []
+        assert board.claims.held() == []
         assert claim.ended
         assert not claim.lost
 

@@ -136,7 +136,7 @@ class TestLife:
             board.characteristics.durable = True  # type: ignore[misc]
 
     def test_transactions_are_what_it_says(self, board: JobBoard) -> None:
-        assert board.characteristics.transactional == ("connection" in board.engine.extras.get("post", ()))
+        assert board.characteristics.transactional == ("connection" in board.engine.raw.extras.get("post", ()))
 
     def test_a_board_does_not_travel(self, board: JobBoard) -> None:
         with pytest.raises(TypeError, match="fetch"):

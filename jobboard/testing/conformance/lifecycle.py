@@ -176,7 +176,7 @@ class TestLifecycle:
         cases = self.prepare(board, start)
         wrong = []
         for case in cases:
-            before, now = record_of(board, case.job), board.engine.now()
+            before, now = record_of(board, case.job), board.engine.raw.now()
             error, record = case.expected(before, now)
             got = case.act(board)
             if got is not error:
@@ -203,7 +203,7 @@ class TestLifecycle:
                 cases.append(Case(verb, caller, job))
         if how.lapses:
             gone = (UNCLAIMED, TRASHED)
-            eventually(lambda: all(board.engine.read([case.job.uuid])[0].state in gone for case in cases), LIMIT)
+            eventually(lambda: all(board.engine.raw.read([case.job.uuid])[0].state in gone for case in cases), LIMIT)
         return cases
 
     def test_the_states_to_start_from(self, board: JobBoard) -> None:
@@ -221,4 +221,4 @@ class TestLifecycle:
 
 def settled(board: JobBoard, record: Record | None) -> Record | None:
     """A server may leave a lapse for the next sweep to write down."""
-    return record and states.settle(record, board.engine.now())
+    return record and states.settle(record, board.engine.raw.now())

@@ -446,7 +446,7 @@ class TestRatesBetweenRequests:
                 # Well before or behind the moments at which a backend asks once more for the answer that it lacks.
                 until = boottime() + 0.45 * WINDOW
                 eventually(lambda: boottime() > until, LIMIT)
-                let_go.append((board.engine.now(), board.find_owner(job)))
+                let_go.append((board.engine.raw.now(), board.find_owner(job)))
 
             far.proxy.after(hold, nth=nth)
             far(claim, far.board, job)

@@ -187,10 +187,10 @@ class TestTheServerIsAsked:
             assert job.state
             moments.append(job.last_modified)
 
-        eventually(lambda: board.engine.now() > record_time(job), LIMIT)
+        eventually(lambda: board.engine.raw.now() > record_time(job), LIMIT)
         taken = take(board)
         look()
-        eventually(lambda: board.engine.now() > record_time(job), LIMIT)
+        eventually(lambda: board.engine.raw.now() > record_time(job), LIMIT)
         board.abandon(taken, "anna")
         look()
         assert moments == sorted(set(moments))
@@ -198,7 +198,7 @@ class TestTheServerIsAsked:
 
 
 def record_time(job: Any) -> int:
-    return int(job._record.modified_on)
+    return int(job.record.modified_on)
 
 
 class TestCounting:
@@ -249,7 +249,7 @@ class TestLookingOnly:
         free, held = board.post("free", key="k"), board.post("held")
         trashed = trash_one(board)
         board.claim(held, "anna", LONG)
-        before = [(job.uuid, job.seen_state, job._record.token) for job in board.iterjobs()]
+        before = [(job.uuid, job.seen_state, job.record.token) for job in board.iterjobs()]
         looking = make_board(read_only=True)
         theirs = looking.get(held.uuid)
         for act in (
@@ -272,7 +272,7 @@ class TestLookingOnly:
         ):
             with pytest.raises(JobFailure, match="looking only: leave out read_only"):
                 act()
-        assert [(job.uuid, job.seen_state, job._record.token) for job in looking.iterjobs()] == before
+        assert [(job.uuid, job.seen_state, job.record.token) for job in looking.iterjobs()] == before
         assert uuids(looking.trashed()) == [trashed.uuid]
         assert looking.entities() == []
 

@@ -172,7 +172,7 @@ class TestOutcomes:
         instants = [left.ended_on for left in seen]
         assert instants == sorted(instants, reverse=True)
         pages: list[Any] = [None]
-        while page := other.engine.done_page(pages[-1], 100):
+        while page := other.engine.raw.done_page(pages[-1], 100):
             pages += page
         assert [each.record.uuid for each in pages[1:]] == uuids(seen)
         behind = itertools.islice(other.outcomes(after=seen[99]), 3)
@@ -254,7 +254,7 @@ class TestKeeping:
             keeper.get(job.uuid)
         with pytest.raises(NotFound, match="keep_done"):
             job.result()
-        keeper.engine.tidy()
+        keeper.engine.raw.tidy()
         assert uuids(keeper.outcomes()) == [kept.uuid]
         assert kept.result() == "long"
 

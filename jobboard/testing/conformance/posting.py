@@ -94,9 +94,9 @@ DETAILS: list[dict[str, Any]] = [
 
 class TestPosting:
     def test_a_job_shows_what_was_posted(self, board: JobBoard) -> None:
-        before = board.engine.now()
+        before = board.engine.raw.now()
         posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3, context={"user": "é"})
-        after = board.engine.now()
+        after = board.engine.raw.now()
         for job in (posted, board.get(posted.uuid)):
             assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
             assert (job.priority, type(job.priority)) == (JobPriority.HIGH, int)
@@ -184,7 +184,7 @@ class TestPosting:
         assert list(board.trashed()) == []
 
     def test_an_unknown_argument_names_itself_and_the_backend(self, board: JobBoard) -> None:
-        with pytest.raises(TypeError, match=f"{board._conf.scheme}.*'flavour'"):
+        with pytest.raises(TypeError, match=f"{board.scheme}.*'flavour'"):
             board.post("resize", flavour="sweet")
 
     def test_book(self, board: JobBoard) -> None:

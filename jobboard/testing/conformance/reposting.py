@@ -109,8 +109,8 @@ class TestRepeatedPosts:
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, "k", codec.VERSION, posting, None, None, None)
         first = first_call()
         for attempt in {1, 2, 3} - {late}:
-            [(status, uuid, record)] = board.engine.insert([draft], first._replace(attempt=attempt))
+            [(status, uuid, record)] = board.engine.raw.insert([draft], first._replace(attempt=attempt))
             assert (status, uuid, record and record.uuid) == (Status.KEY, holder.uuid, holder.uuid)
         board.consume(take(board), "anna")
-        board.engine.insert([draft], first._replace(attempt=late))
+        board.engine.raw.insert([draft], first._replace(attempt=late))
         assert board.job_count == 0

@@ -87,7 +87,7 @@ class TestOldHandles:
         for history in HISTORIES[ends]:
             board.post("resize")
             job = take(board, expiry=LONG)
-            listed, seen = next(iter(board.iterjobs())), job._record
+            listed, seen = next(iter(board.iterjobs())), job.record
             for step in history:
                 step(other, job)
             self.refused(board, other, job, seen)
@@ -111,7 +111,7 @@ class TestOldHandles:
                 act()
             assert record_of(other, job) == before
         for verb in (Verb.CANCEL, Verb.PURGE, Verb.CONSUME):
-            assert board.door.finish([Finish.parting(seen, verb)]) != [OK]
+            assert board.engine.finish([Finish.parting(seen, verb)]) != [OK]
             assert record_of(other, job) == before
 
     @staticmethod
@@ -119,7 +119,7 @@ class TestOldHandles:
         """What is free can be claimed, by who has seen it claimed, too."""
         before = record_of(other, job)
         if before is not None and before.state == UNCLAIMED:
-            highest = max(before.token, job._record.token)
+            highest = max(before.token, job.record.token)
             assert board.claim(job, "anna", LONG).token > highest
             return
         with pytest.raises(JobBoardError):
@@ -159,8 +159,7 @@ class TestRememberedClaims:
     def test_one_that_was_renewed_or_revived_is_ended(self, board: JobBoard, other: JobBoard, verb: str) -> None:
         board.post_many([Posting("kept"), Posting("lapsed"), Posting("bait")])
         kept, lapsed = take(board), take(board, expiry=SHORT)
-        assert board._session is not None
-        board._renew_held(board._session)
+        board.claims.beat()
         until_free(other, lapsed)
         assert take(other, "bert", names=["bait"])
         board.extend(lapsed, "anna", LONG)

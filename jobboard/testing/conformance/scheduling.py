@@ -45,7 +45,7 @@ def put_back(board: JobBoard, schedule: str, seconds: float) -> datetime:
         assert before is not None
         return before._replace(due=now - int(seconds * 1e6))
 
-    entry = board.door.set_schedule(schedule, make)
+    entry = board.engine.set_schedule(schedule, make)
     assert entry is not None
     return moment(entry.due)
 
@@ -57,7 +57,7 @@ def plant(board: JobBoard, schedule: str, value: bytes) -> None:
         def packed(self) -> bytes:
             return value
 
-    board.door.set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
+    board.engine.set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
 
 
 def schedule_side(board: JobBoard, schedule: str) -> Side:
@@ -68,7 +68,7 @@ def schedule_side(board: JobBoard, schedule: str) -> Side:
 
 def meet(board: JobBoard, others: Callable[[], object]) -> None:
     """Between this board's next look at what is due and its commit, others do something."""
-    schedules = board.engine._schedules
+    schedules = board.engine.raw._schedules
     came: list[object] = []
     posting = schedules._posting
 
@@ -95,7 +95,7 @@ def one_for_each_by_the_servers_clock(board: JobBoard, astray: Puppet) -> None:
     due = put_back(board, "mine", 1)
     astray("post_due")
     assert due_times(board) == [due]
-    board._post_due()
+    board.post_due()
     assert due_times(board) == [due]
 
 
@@ -141,12 +141,12 @@ class TestSchedules:
     def test_what_it_posts(self, board: JobBoard, other: JobBoard) -> None:
         arguments: dict[str, Any] = {"details": {"a": [1, None]}, "priority": -7, "key": "k", "max_attempts": 3}
         board.schedule("nightly", name="report", every=60, group="g", context={"b": "ä"}, **arguments)
-        assert board._post_due() == pytest.approx(60, abs=30)
+        assert board.post_due() == pytest.approx(60, abs=30)
         assert board.job_count == 0
         due = put_back(board, "nightly", 1)
         events = EventLog(board)
         waiter = Waiter(other, lambda: take(other, timeout=PATIENCE))
-        left = board._post_due()
+        left = board.post_due()
         assert left == pytest.approx(59, abs=30)
         job = waiter.wait()
         assert isinstance(job, Job)
@@ -157,13 +157,13 @@ class TestSchedules:
         assert events.of(job).count("POSTED") == 1
         [schedule] = other.schedules()
         assert (schedule.last_posted, schedule.next_due) == (due, due + timedelta(seconds=60))
-        assert other._post_due() == pytest.approx(59, abs=30)
+        assert other.post_due() == pytest.approx(59, abs=30)
         assert board.job_count == 1
         other.consume(job, "anna")
         assert board.post("by hand").schedule is None
 
     def test_without_one_nothing_is_due(self, board: JobBoard) -> None:
-        assert board._post_due() is None
+        assert board.post_due() is None
 
     @pytest.mark.parametrize("every", [0.1, 10, 60])
     def test_missed_ones(self, board: JobBoard, every: float) -> None:
@@ -171,12 +171,12 @@ class TestSchedules:
         for missed in ("one", "all", "none"):
             board.schedule(missed, name=missed, every=every, missed=missed)
         due = {missed: put_back(board, missed, 30.5 * every) for missed in ("one", "all", "none")}
-        board._post_due()
+        board.post_due()
         found: dict[str, list[datetime]] = {}
         for job in board.iterjobs():
             assert job.schedule is not None
             found.setdefault(job.name, []).append(job.schedule[1])
-        now = moment(board.engine.now())
+        now = moment(board.engine.raw.now())
         for missed, times in found.items():
             # More of them become due meanwhile, on a busy machine.
             numbers = [(time - due[missed]) / timedelta(seconds=every) for time in times]
@@ -185,7 +185,7 @@ class TestSchedules:
             assert numbers in [list(range(n + 1) if missed == "all" else [n]) for n in range(30, last + 1)]
         assert set(found) == {"one", "all", "none"}
         put_back(board, "none", 3600.5)
-        board._post_due()
+        board.post_due()
         if every > 0.1:
             # The latest is half a minute late at most, or less.
             assert [job.name for job in board.iterjobs()].count("none") == 2
@@ -193,7 +193,7 @@ class TestSchedules:
     def test_none_is_made_up_for(self, board: JobBoard) -> None:
         board.schedule("hourly", name="hourly", every=3600, missed="none")
         due = put_back(board, "hourly", 90)
-        assert board._post_due() == pytest.approx(3510, abs=30)
+        assert board.post_due() == pytest.approx(3510, abs=30)
         assert board.job_count == 0
         [schedule] = board.schedules()
         assert (schedule.last_posted, schedule.next_due) == (None, due + timedelta(hours=1))
@@ -201,15 +201,15 @@ class TestSchedules:
     def test_at_most_a_thousand_are_made_up_for(self, board: JobBoard) -> None:
         board.schedule("often", name="often", every=60, missed="all")
         due = put_back(board, "often", 60 * 1100 + 30)
-        board._post_due()
+        board.post_due()
         assert due_times(board) == [due + timedelta(minutes=n) for n in range(101, 1101)]
-        assert board._post_due() == pytest.approx(30, abs=30)
+        assert board.post_due() == pytest.approx(30, abs=30)
         assert board.job_count == 1000
 
     def test_a_cron_expression(self, board: JobBoard) -> None:
         board.schedule("minutely", "* * * * *", "report", missed="all")
         due = put_back(board, "minutely", 150)
-        board._post_due()
+        board.post_due()
         first, *times = due_times(board)
         # The stored one counts, whatever the expression says.
         assert first == due
@@ -224,18 +224,18 @@ class TestSchedules:
         for missed in ("one", "all"):
             board.schedule(missed, name=missed, every=60, key=missed, missed=missed)
             put_back(board, missed, 90)
-        board._post_due()
+        board.post_due()
         assert sorted(job.name for job in board.iterjobs()) == ["all", "one"]
         for missed in ("one", "all"):
             due = put_back(board, missed, 1)
-            board._post_due()
+            board.post_due()
             [schedule] = [each for each in board.schedules() if each.id == missed]
             assert schedule.last_posted == due
         assert board.job_count == 2
         for name in ("one", "all"):
             board.consume(take(board, names=[name]), "anna")
             put_back(board, name, 1)
-        board._post_due()
+        board.post_due()
         assert board.job_count == 2
 
     def test_set_again_it_does_not_post_for_the_same_time(self, board: JobBoard) -> None:
@@ -246,7 +246,7 @@ class TestSchedules:
             assert before is not None
             return before._replace(last=before.due, due=before.due + 24 * 60 * MINUTE)
 
-        entry = board.door.set_schedule("nightly", ahead)
+        entry = board.engine.set_schedule("nightly", ahead)
         assert entry is not None
         last = entry.last
         assert last is not None
@@ -262,7 +262,7 @@ class TestSchedules:
         again = other.schedule("hourly", details={"z": {}, "a": [1]}, **arguments)
         assert again.next_due == due
         assert schedule_side(board, "hourly").tag == tag
-        other._post_due()
+        other.post_due()
         assert due_times(board) == [due]
         changes: list[dict[str, Any]] = [{"details": {}}, {"every": 3601}, {"priority": 1}, {"missed": "all"}]
         for change in changes:
@@ -297,7 +297,7 @@ class TestSchedules:
             board.schedule(f"number {number}", name="report", every=60, details={"n": number})
             put_back(board, f"number {number}", 1)
         assert len(board.schedules()) == 30
-        board._post_due()
+        board.post_due()
         assert sorted(job.details["n"] for job in board.iterjobs()) == list(range(30))
 
     @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ class TestSchedulesInTrouble:
         self, board: JobBoard, caplog: pytest.LogCaptureFixture
     ) -> None:
         good = board.schedule("good", name="good", every=60)
-        stored = board.engine.schedules()[0]
+        stored = board.engine.raw.schedules()[0]
         newer = stored.packed().replace(b"\x96\x01", b"\x96\x02", 1)
         assert newer != stored.packed()
         elsewhere = stored._replace(timetable=stored.timetable._replace(every=None, cron="* * * * *", tz="Moon/Base"))
@@ -354,7 +354,7 @@ class TestSchedulesInTrouble:
         put_back(board, "good", 1)
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
-                assert board._post_due() == pytest.approx(59, abs=30)
+                assert board.post_due() == pytest.approx(59, abs=30)
         assert [job.name for job in board.iterjobs()] == ["good"]
         warned = [record.getMessage() for record in caplog.records if "posts nothing" in record.getMessage()]
         assert sorted(text.split("'")[1] for text in warned) == sorted(planted)
@@ -371,7 +371,7 @@ class TestSchedulesInTrouble:
             board.schedule("nightly", name="report", every=60)
         due = put_back(board, "nightly", 1)
         with lost_reply(board, "post_due"):
-            board._post_due()
+            board.post_due()
         assert due_times(board) == [due]
         with lost_reply(board, "remove_schedule"):
             board.unschedule("nightly")
@@ -400,7 +400,7 @@ class TestSchedulesInTrouble:
 
         monkeypatch.setattr(store, "commit", loses_the_second_reply)
         with contextlib.nullcontext() if retries else pytest.raises(ConnectionFailure):
-            board._post_due()
+            board.post_due()
         there = uuids(board.iterjobs(ensure_fresh=True))
         assert len(there) == (3 if retries else 2)
         eventually(lambda: len(told) >= (3 if retries else 1), LIMIT)
@@ -417,9 +417,9 @@ class TestSchedulesInTrouble:
         """Its own repetition has removed the schedule; somebody has set another since."""
         board.schedule("nightly", name="report", every=60)
         nonce = first_call()
-        status = board.engine.remove_schedule("nightly", nonce._replace(attempt=2))
+        status = board.engine.raw.remove_schedule("nightly", nonce._replace(attempt=2))
         board.schedule("nightly", name="report", every=60)
-        assert board.engine.remove_schedule("nightly", nonce) == status
+        assert board.engine.raw.remove_schedule("nightly", nonce) == status
         assert len(board.schedules()) == 1
 
     @pytest.mark.parametrize("what", ["posts", "sets", "removes"])
@@ -427,12 +427,12 @@ class TestSchedulesInTrouble:
         board.schedule("nightly", name="report", every=60, missed="all")
         due = put_back(board, "nightly", 90)
         acts: dict[str, Callable[[], object]] = {
-            "posts": other._post_due,
+            "posts": other.post_due,
             "sets": lambda: other.schedule("nightly", name="another", every=60),
             "removes": lambda: other.unschedule("nightly"),
         }
         meet(board, acts[what])
-        board._post_due()
+        board.post_due()
         assert due_times(board) == ([due, due + timedelta(minutes=1)] if what == "posts" else [])
 
     def test_many_at_once(self, make_board: MakeBoard) -> None:
@@ -444,7 +444,7 @@ class TestSchedulesInTrouble:
 
         def post(board: JobBoard) -> None:
             while not ends.is_set():
-                ends.wait(board._post_due())
+                ends.wait(board.post_due())
 
         threads = [threading.Thread(target=post, args=[board]) for board in boards]
         for thread in threads:

@@ -8,7 +8,8 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.exceptions import NotFound
 from jobboard.job import Act, Job, Posting
-from jobboard.states import COMPLETE
+from jobboard.primitives import End
+from jobboard.states import COMPLETE, CONSUME
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, SHORT, MakeBoard, take
 
@@ -71,7 +72,8 @@ class TestSizes:
             fits = True
         # What a handler has returned is no reason to do the work again.
         board.claim(other, "anna")
-        board.finish_many([Act(other, "consume", result=codec.returned(large, 850_000, board.engine.wire))], "anna")
+        returned = codec.returned(large, 850_000, board.engine.wire)
+        assert board.end_claims([(other, End(CONSUME, result=returned))], "anna") == [None]
         assert other.state == COMPLETE
         if fits:
             assert other.result() == large

@@ -131,7 +131,7 @@ class TestSlotWaiters:
         post(board, 2)
         take(board)
         board.post("resize", delay=60)
-        found = waiting.engine.peek(None, codec.VERSION)
+        found = waiting.engine.raw.peek(None, codec.VERSION)
         assert not found.any
         assert found.next_event is not None
         assert found.next_event <= 60_000_000

@@ -90,7 +90,7 @@ def trash_one(board: JobBoard, name: str = "bad", **arguments: Any) -> Job:
 
 def record_of(board: JobBoard, job: Job | str) -> Record | None:
     """The job as it is stored, with what a user does not see: token, owner and lease."""
-    [seen] = board.engine.read([job if isinstance(job, str) else job.uuid])
+    [seen] = board.engine.raw.read([job if isinstance(job, str) else job.uuid])
     return seen.record
 
 
@@ -111,7 +111,7 @@ def plant(board: JobBoard, posting: bytes | str, version: int = codec.VERSION, n
     number = next(_numbers)
     uuid = f"00000000-0000-4000-8000-{number:012d}"
     draft = Draft(uuid, name, 0, None, version, posting, None, None, None)
-    board.engine.insert([draft], first_call())
+    board.engine.raw.insert([draft], first_call())
     return uuid
 
 
@@ -123,7 +123,7 @@ def first_call() -> Nonce:
 @contextlib.contextmanager
 def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
     """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine."""
-    engine = board.engine
+    engine = board.engine.raw
     original = getattr(engine, primitive)
     engine.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
     try:

@@ -55,8 +55,8 @@ class TestTrash:
         for number in (3, 0, 1):
             board.cancel(jobs[number])
             # Some clocks go in steps of a millisecond, in which several could be trashed.
-            trashed_on = board.get(jobs[number].uuid)._record.modified_on
-            eventually(lambda trashed_on=trashed_on: board.engine.now() > trashed_on, LIMIT)  # type: ignore[misc]
+            trashed_on = board.get(jobs[number].uuid).record.modified_on
+            eventually(lambda trashed_on=trashed_on: board.engine.raw.now() > trashed_on, LIMIT)  # type: ignore[misc]
         assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
 
     def test_more_than_one_page(self, board: JobBoard) -> None:
@@ -230,10 +230,10 @@ class TestPurge:
         live = board.post("resize")
         assert board.purge_trash(datetime.timedelta(days=1)) == 0
         assert board.stats().trashed == 2
-        mark = board.engine.now()
-        eventually(lambda: board.engine.now() > mark + 20_000, LIMIT)
+        mark = board.engine.raw.now()
+        eventually(lambda: board.engine.raw.now() > mark + 20_000, LIMIT)
         young = trash_one(board)
-        age = (board.engine.now() - mark) / 1e6
+        age = (board.engine.raw.now() - mark) / 1e6
         assert board.purge_trash(age) == 2
         assert uuids(board.trashed()) == [young.uuid]
         assert old.state == TRASHED

@@ -83,13 +83,13 @@ ENDS: dict[str, tuple[Callable[[JobBoard, Job], object], str]] = {
 
 class TestWindows:
     def test_a_record_keeps_its_end(self, board: JobBoard) -> None:
-        before = board.engine.now()
+        before = board.engine.raw.now()
         record = arrived(board, arrival(board, key="k")._replace(key_for=HOUR))
         assert record.key_until is not None
-        assert before + HOUR <= record.key_until <= board.engine.now() + HOUR
+        assert before + HOUR <= record.key_until <= board.engine.raw.now() + HOUR
         assert finish(board, free(record)) == [OK]
         job = take(board)
-        assert job._record.key_until == record.key_until
+        assert job.record.key_until == record.key_until
         board.abandon(job, "anna", delay=1000)
         left = record_of(board, job)
         assert left is not None
@@ -334,10 +334,10 @@ class TestReplacing:
         posting = codec.encode(codec.Content({"b": 2}, None), board.engine.wire)
         draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 9, "k", codec.VERSION, posting, None, None, None)
         first = first_call()
-        [done] = board.engine.insert([draft._replace(replace=True)], first._replace(attempt=2))
+        [done] = board.engine.raw.insert([draft._replace(replace=True)], first._replace(attempt=2))
         assert (done.status, done.uuid) == (Status.REPLACED, job.uuid)
         board.post("resize", details={"c": 3}, key="k", on_key="replace")
-        board.engine.insert([draft._replace(replace=True)], first)
+        board.engine.raw.insert([draft._replace(replace=True)], first)
         assert board.get(job.uuid).details == {"c": 3}
 
     def test_it_wakes_who_waits_and_is_told(self, board: JobBoard, other: JobBoard) -> None:

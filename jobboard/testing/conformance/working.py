@@ -221,8 +221,7 @@ class TestWorking:
         with replaced(mine, "finish", refuse), pytest.raises(kind, match=text):
             run()
         [claimed] = worked
-        assert mine._session is not None
-        assert mine._session.held() == []
+        assert mine.claims.held() == []
         assert claimed.claim is not None
         if claimed.claim.deadline is not None:
             until_free(board, job)

@@ -52,9 +52,9 @@ class Place:
         board.engine.store.poll_cap = 3 * LIMIT  # type: ignore[attr-defined]
         return board
 
-    def waiters(self, *wishes: list[str] | str | None, **options: Any) -> "Waiters":
+    def waiters(self, *wishes: list[str] | str | None, **options: Any) -> "RedisWaiters":
         """A process with a thread for each wish; see waiter.py."""
-        waiters = Waiters({"conf": self.conf(**options), "wishes": wishes, "poll_cap": 3 * LIMIT})
+        waiters = RedisWaiters({"conf": self.conf(**options), "wishes": wishes, "poll_cap": 3 * LIMIT})
         self._stack.callback(waiters.end)
         return waiters
 
@@ -87,7 +87,7 @@ class Place:
         return found
 
 
-class Waiters:
+class RedisWaiters:
     """The waiters in another process; what each took comes as [its number, uuid, name]."""
 
     def __init__(self, given: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ def test_a_counter_that_is_damaged_before_a_batch(board: JobBoard, admin: redis.
 
 
 def test_numbers_rise_though_the_clock_is_behind(board: JobBoard, admin: redis.Redis) -> None:
-    ahead = board.engine.now() + 10**9
+    ahead = board.engine.raw.now() + 10**9
     admin.hset(key(board, "meta"), "last", ahead)
     numbers = [*post(board, 3), *post(board, 2)]
     assert numbers == sorted(set(numbers))
@@ -99,7 +99,7 @@ def test_no_number_is_given_out_that_is_not_counted(board: JobBoard) -> None:
 
 def test_a_script_unpacks_no_more_than_it_can(board: JobBoard) -> None:
     """Lua has room for 8,000 words."""
-    assert {posted.status for posted in board.engine.insert(drafts(4_500), Nonce("handle", 1, 1))} == {"ok"}
+    assert {posted.status for posted in board.engine.raw.insert(drafts(4_500), Nonce("handle", 1, 1))} == {"ok"}
     assert board.job_count == 4_500
 
 
@@ -109,9 +109,9 @@ def test_what_the_server_refuses_half_way_has_no_answer(board: JobBoard, admin: 
     batch, place = drafts(3), key(board, container)
     admin.set(place, "another's")
     with pytest.raises(JobFailure, match="WRONGTYPE"):
-        board.engine.insert(batch, Nonce("handle", 1, 1))
+        board.engine.raw.insert(batch, Nonce("handle", 1, 1))
     assert not admin.exists(key(board, "jobs"))
     admin.delete(place)
-    assert [posted.status for posted in board.engine.insert(batch, Nonce("handle", 1, 1, 2))] == ["ok"] * 3
-    taken = board.engine.take("anna", 3, None, None, 1, Nonce("handle", 1, 2)).records
+    assert [posted.status for posted in board.engine.raw.insert(batch, Nonce("handle", 1, 1, 2))] == ["ok"] * 3
+    taken = board.engine.raw.take("anna", 3, None, None, 1, Nonce("handle", 1, 2)).records
     assert [record.uuid for record in taken] == [each.uuid for each in batch]

@@ -86,7 +86,7 @@ SITUATIONS = {each.__name__: each for each in (ready, lapsed, lapsed_for_good, c
 def live(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
     """All that jobs and handles do goes well beside what was planted; jobs are named apart from it."""
     other = make_board()
-    other.engine.tidy()
+    other.engine.raw.tidy()
     first, keyed = board.post("sound", details={"n": 1}), board.post("sound", key="other key")
     assert board.post("sound", key="other key") == keyed
     later = board.post("sound", delay=LONG)
@@ -100,7 +100,7 @@ def live(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
     assert keyed in many
     assert board.claim_next("bert") is None
     held = [(job.uuid, job.claim.token) for job in (one, many[many.index(keyed)]) if job.claim]
-    assert board.engine.renew(board._live().handle, held, 60_000_000).lost == []
+    assert board.engine.raw.renew(board.engine.handle, held, 60_000_000).lost == []
     assert {one.uuid, keyed.uuid} <= set(uuids(other.iterjobs(states=[CLAIMED])))
     board.abandon(one, "bert", error="later")
     board.consume(many[many.index(keyed)], "bert")
@@ -230,10 +230,10 @@ def test_the_doctor_names_what_no_call_has_met_and_where_it_is(plant: Plant) -> 
     board = plant.board
     gone, stays = trashed(board), ready(board)
     board.schedule("nightly", every=LONG, name="nightly")
-    usual = list(board.engine.examine())
+    usual = list(board.engine.raw.examine())
     plant.client.hset(plant.jobs, mapping=dict.fromkeys((gone, stays), GARBAGE))
     plant.client.hset(plant.sides, "schedule\0nightly", GARBAGE)
-    found = {odd.place: odd for odd in board.engine.examine() if odd not in usual}
+    found = {odd.place: odd for odd in board.engine.raw.examine() if odd not in usual}
     assert found.keys() == {
         *(f'{plant.jobs.decode()}, field "{uuid}"' for uuid in (gone, stays)),
         "schedule nightly",
@@ -242,7 +242,7 @@ def test_the_doctor_names_what_no_call_has_met_and_where_it_is(plant: Plant) -> 
     for uuid in (gone, stays):
         board.purge(board.get(uuid))
     plant.client.hdel(plant.sides, "schedule\0nightly")
-    assert list(board.engine.examine()) == usual
+    assert list(board.engine.raw.examine()) == usual
 
 
 def test_what_is_damaged_is_moved_with_the_rest(plant: Plant, make_board: Any) -> None:

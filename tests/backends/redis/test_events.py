@@ -74,7 +74,7 @@ class TestHeard:
                 assert job.seen_state == "COMPLETE"
             if event in ("CLAIMED", "EXTENDED"):
                 assert job.seen_state == "CLAIMED"
-                assert job._record.who in ("anna", "bert")
+                assert job.record.who in ("anna", "bert")
         assert set(STORY) == EVENTS - {"LOST"}
 
     def test_ones_own_acts_once(self, place: Any) -> None:

@@ -62,9 +62,9 @@ def step(pair: Pair, taken: Any) -> None:
     pair._calls += 1
     for side in (pair.redis, pair.memory):
         if verb == "limit":
-            side.board.engine.set_limit(args[0], Nonce("handle", 1, pair._calls))
+            side.board.engine.raw.set_limit(args[0], Nonce("handle", 1, pair._calls))
         else:
-            side.board.engine.remove_limit(args[0].name, args[0].per, Nonce("handle", 1, pair._calls))
+            side.board.engine.raw.remove_limit(args[0].name, args[0].per, Nonce("handle", 1, pair._calls))
         side.remember()
 
 
@@ -109,7 +109,7 @@ def containers(board: JobBoard, client: redis.Redis) -> Containers:
 
 
 def odd(board: JobBoard) -> list[Any]:
-    return [each for each in board.engine.examine() if each.place != "server"]
+    return [each for each in board.engine.raw.examine() if each.place != "server"]
 
 
 def test_a_take_behind_many_of_a_full_group(
@@ -277,7 +277,7 @@ def test_workers_that_are_killed(place: Any, workers: list[subprocess.Popen[byte
 
     def check() -> bool:
         # A page is one instant: one script.
-        claims = [seen.record for seen in board.engine.page(None, 100, ["mail"], frozenset({CLAIMED}))]
+        claims = [seen.record for seen in board.engine.raw.page(None, 100, ["mail"], frozenset({CLAIMED}))]
         groups = [record.group for record in claims if record is not None and record.state == CLAIMED]
         assert len(groups) <= 5
         assert all(groups.count(group) <= 2 for group in groups)

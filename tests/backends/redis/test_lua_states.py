@@ -16,7 +16,7 @@ from jobboard.backends import memory
 from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.backends.redis.records import TAG, places_of, stored_of
 from jobboard.board import JobBoard
-from jobboard.primitives import RANKS, Arrival, Draft, Finish, Nonce, Seen
+from jobboard.primitives import RANKS, Arrival, Draft, End, Finish, Nonce, Seen
 from jobboard.states import CLAIMED, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Verb
 from tests.full import FULL
 
@@ -66,29 +66,31 @@ class Side:
         if verb == "insert":
             return [
                 (status, uuid, record and self.shown(record))
-                for status, uuid, record in board.engine.insert([draft(*each) for each in args], nonce)
+                for status, uuid, record in board.engine.raw.insert([draft(*each) for each in args], nonce)
             ]
         if verb == "claim":
             uuid, who, lease = args
-            status, record, margin = board.engine.claim(uuid, who, lease, nonce)
+            status, record, margin = board.engine.raw.claim(uuid, who, lease, nonce)
             return status, record and self.shown(record), lease is None or margin == (lease if record else None)
         if verb == "take":
             limit, lease, names, readable = args
-            taken = board.engine.take("anna", limit, lease, names, readable, nonce)
+            taken = board.engine.raw.take("anna", limit, lease, names, readable, nonce)
             return [self.shown(record) for record in taken.records]
         if verb == "renew":
             uuid, handle, which = args
-            renewed = board.engine.renew(handle, [(uuid, self.holder(uuid, "", which).token)], LONG)
+            renewed = board.engine.raw.renew(handle, [(uuid, self.holder(uuid, "", which).token)], LONG)
             return [claim[0] for claim in renewed.lost], [claim[0] for claim in renewed.unkept]
         if verb == "extend":
             uuid, caller, lease = args
-            return board.engine.extend(uuid, self.holder(uuid, *caller), lease, nonce)[0]
+            return board.engine.raw.extend(uuid, self.holder(uuid, *caller), lease, nonce)[0]
         if verb == "finish":
-            return board.engine.finish(
-                [Finish(each[0], self.holder(each[0], *each[1]), *each[2:]) for each in args], nonce
+            return board.engine.raw.finish(
+                [finish_of(each[0], self.holder(each[0], *each[1]), *each[2:]) for each in args], nonce
             )
         uuid, error, *which = args
-        return board.engine.operate(verb, uuid, error, nonce, *(self.holder(uuid, "", each).token for each in which))
+        return board.engine.raw.operate(
+            verb, uuid, error, nonce, *(self.holder(uuid, "", each).token for each in which)
+        )
 
     def shown(self, record: Record) -> tuple[Any, ...]:
         """A record without what two clocks can't agree on, nor two counters: pages show the order of the sequences."""
@@ -107,7 +109,7 @@ class Side:
 
     def remember(self) -> None:
         """What this step has done to tokens and times."""
-        self.seen = self.board.engine.read(UUIDS)
+        self.seen = self.board.engine.raw.read(UUIDS)
         self.changes = []
         for record in (seen.record for seen in self.seen):
             if record is None:
@@ -133,7 +135,7 @@ class Side:
             *((seen.state, seen.record and self.shown(seen.record)) for seen in self.seen),
         ]
         for names, wanted in PAGES:
-            page = self.board.engine.page(None, 100, names, wanted)
+            page = self.board.engine.raw.page(None, 100, names, wanted)
             found.append(
                 [
                     seen.record.uuid
@@ -141,11 +143,25 @@ class Side:
                     if seen.state in (wanted or LIVE) and (names is None or seen.record.name in names)
                 ]
             )
-        found.append(sorted(record.uuid for record in self.board.engine.trash_page(None, 100)))
-        tally = self.board.engine.tally()
+        found.append(sorted(record.uuid for record in self.board.engine.raw.trash_page(None, 100)))
+        tally = self.board.engine.raw.tally()
         found.append([tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)])
-        found.append([self.board.engine.peek(names, 1).any for names in (None, ["b", "c"])])
+        found.append([self.board.engine.raw.peek(names, 1).any for names in (None, ["b", "c"])])
         return found
+
+
+def finish_of(
+    uuid: str,
+    holder: Holder,
+    verb: Verb,
+    delay: int | None = None,
+    error: str | None = None,
+    refund: bool = False,
+    due: int | None = None,
+    retry: bool = False,
+) -> Finish:
+    end = End(verb, delay=delay, error=error, refund=refund, retry=retry)
+    return Finish(uuid, holder, end, due=due)
 
 
 def draft(
@@ -195,8 +211,8 @@ class Pair:
             self.clock.advance(0.001)
             assert self.redis.do(step, nonce) == self.memory.do(step, nonce), step
             if any(SHORT is part for each in step for part in (each if isinstance(each, tuple) else (each,))):
-                began = self.redis.board.engine.now()
-                while self.redis.board.engine.now() <= began + SHORT:
+                began = self.redis.board.engine.raw.now()
+                while self.redis.board.engine.raw.now() <= began + SHORT:
                     pass
             self.clock.advance(0.001)
             for side in (self.redis, self.memory):
@@ -241,7 +257,7 @@ class Pair:
 
     def drain(self) -> None:
         """Nothing is left of jobs that have gone."""
-        for seen in self.redis.board.engine.read(UUIDS):
+        for seen in self.redis.board.engine.raw.read(UUIDS):
             if seen.record is not None:
                 uuid = seen.record.uuid
                 self.run((Verb.RELEASE, uuid, None), (Verb.CANCEL, uuid, None), (Verb.PURGE, uuid, None))
@@ -395,7 +411,7 @@ def test_what_the_engine_makes_of_the_store(pairs: Any, situation: str) -> None:
 def test_jobs_that_follow_each_other(pairs: Any, rank: int) -> None:
     """Places are exact: at both ends of the ranks, and at the last sequence of a board too."""
     with pairs() as pair:
-        engine = pair.redis.board.engine
+        engine = pair.redis.board.engine.raw
         for start in (0, 8 * 10**15):
             pair._client.hset(engine.store.keys.of("meta"), "last", start)
             drafts = [draft(uuid, priority=rank) for uuid in UUIDS]
@@ -406,7 +422,8 @@ def test_jobs_that_follow_each_other(pairs: Any, rank: int) -> None:
                 assert record.uuid == uuid
             assert [seen.record.uuid for seen in engine.page(None, 100, None, None)] == UUIDS
             acts = [
-                Finish(seen.record.uuid, Holder("anna", seen.record.token), Verb.CONSUME) for seen in engine.read(UUIDS)
+                Finish(seen.record.uuid, Holder("anna", seen.record.token), End(Verb.CONSUME))
+                for seen in engine.read(UUIDS)
             ]
             assert set(engine.finish(acts, Nonce("handle", 3, start + 1))) == {OK}
 

@@ -35,7 +35,7 @@ def consumed(board: JobBoard) -> Job:
 
 def test_one_that_is_written_again_is_listed_once(board: JobBoard) -> None:
     job = consumed(board)
-    store: Any = board.engine
+    store: Any = board.engine.raw
     [side] = store.store.read([], [("outcome", job.uuid)]).sides
     store.store.commit([], [Mark(side, side.value, 10**9)])
     assert [left.uuid for left in board.outcomes()] == [job.uuid]
@@ -57,7 +57,7 @@ def test_damage_to_one_hides_no_other(board: JobBoard, client: redis.Redis, how:
     assert [member[-36:].decode() for member in members] == [third.uuid, second.uuid, first.uuid]
     DAMAGE[how](client, keys.of("sides"), keys.of("listed"), second.uuid, members[1])
     assert [left.uuid for left in board.outcomes()] == [third.uuid, first.uuid]
-    board.engine.tidy()
+    board.engine.raw.tidy()
     assert third.result() == 1
 
 
@@ -68,7 +68,7 @@ def test_what_has_ended_is_dropped_with_all_that_leads_to_it(
     for _ in range(3):
         consumed(board)
     eventually(lambda: not list(board.outcomes()))
-    board.engine.tidy()
+    board.engine.raw.tidy()
     keys = board.engine.store.keys
     assert client.zcard(keys.of("listed")) == 0
     assert [field for field in client.hkeys(keys.of("sides")) if field.startswith(b"outcome")] == []

@@ -18,7 +18,7 @@ from jobboard.backends.redis import links
 from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.job import Act, Job
-from jobboard.primitives import Draft, Finish, Nonce
+from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.faults import FaultyProxy
@@ -145,7 +145,9 @@ ACTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
 
 def seen(board: JobBoard) -> list[Any]:
     """What a user can tell of a board's jobs, but for uuids, keys and times."""
-    jobs = [seen.record for seen in board.engine.page(None, 100, None, None)] + board.engine.trash_page(None, 100)
+    jobs = [seen.record for seen in board.engine.raw.page(None, 100, None, None)] + board.engine.raw.trash_page(
+        None, 100
+    )
     return [
         (job.name, job.state, job.attempts, job.who, job.keeper is None, job.error, job.key is None)
         for job in jobs
@@ -220,15 +222,15 @@ class TestLate:
         """Where a first try stores nothing, its repetition does."""
         holder = Holder("anna", 1)
         calls: list[Callable[[Nonce], Any]] = [
-            lambda nonce: board.engine.take("anna", 1, None, None, 1, nonce),
-            lambda nonce: board.engine.claim(NEW, "anna", None, nonce),
-            lambda nonce: board.engine.extend(NEW, holder, HOUR, nonce),
-            lambda nonce: board.engine.finish([Finish(NEW, holder, Verb.CONSUME)], nonce),
-            lambda nonce: board.engine.operate(Verb.CANCEL, NEW, None, nonce),
+            lambda nonce: board.engine.raw.take("anna", 1, None, None, 1, nonce),
+            lambda nonce: board.engine.raw.claim(NEW, "anna", None, nonce),
+            lambda nonce: board.engine.raw.extend(NEW, holder, HOUR, nonce),
+            lambda nonce: board.engine.raw.finish([Finish(NEW, holder, End(Verb.CONSUME))], nonce),
+            lambda nonce: board.engine.raw.operate(Verb.CANCEL, NEW, None, nonce),
         ]
         for slot, call in enumerate(calls):
             call(Nonce("late", slot, 1, 2))
-        board.engine.insert([draft(9)], Nonce("other", 1, 1))
+        board.engine.raw.insert([draft(9)], Nonce("other", 1, 1))
         before = dump(board)
         for slot, call in enumerate(calls[:2] + calls[3:]):
             call(Nonce("late", slot + (slot > 1), 1))
@@ -253,10 +255,10 @@ class TestStored:
     @pytest.mark.parametrize("how", ["flush", "restart", "kill"])
     def test_an_answer_outlives_the_scripts_and_the_server(self, place: Any, how: str) -> None:
         board = place.board()
-        board.engine.insert([draft(n) for n in (1, 2)], Nonce("handle", 1, 1))
-        first = board.engine.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2))
+        board.engine.raw.insert([draft(n) for n in (1, 2)], Nonce("handle", 1, 1))
+        first = board.engine.raw.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2))
         holder = Holder("anna", first.records[0].token)
-        assert board.engine.finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1)) == [OK]
+        assert board.engine.raw.finish([Finish(FREE, holder, End(Verb.CONSUME))], Nonce("handle", 2, 1)) == [OK]
         if how == "flush":
             place.call("SCRIPT", "FLUSH")
         elif how == "restart":
@@ -265,15 +267,17 @@ class TestStored:
             place.server.kill()
             place.server.start()
         again = eventually(
-            lambda: board._session.query(
-                board.engine.finish, [Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 1, 2)
+            lambda: board.engine._query(
+                board.engine.raw.finish, [Finish(FREE, holder, End(Verb.CONSUME))], Nonce("handle", 2, 1, 2)
             )
         )
         assert again == [OK]
-        assert board.engine.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2, 2)).replayed
+        assert board.engine.raw.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2, 2)).replayed
         assert board.stats().unclaimed == 1
         # It says what is new, all the same.
-        assert board.engine.finish([Finish(FREE, holder, Verb.CONSUME)], Nonce("handle", 2, 2)) == [Status.ABSENT]
+        assert board.engine.raw.finish([Finish(FREE, holder, End(Verb.CONSUME))], Nonce("handle", 2, 2)) == [
+            Status.ABSENT
+        ]
 
     def test_one_answer_for_each_slot(self, board: JobBoard, client: redis.Redis) -> None:
         for _ in range(20):
@@ -295,28 +299,28 @@ class TestStored:
         """Not those of slots that have been used again since, which keep the end of their first one until then."""
         sides, ends = board.engine.store.keys.of("sides"), board.engine.store.keys.of("ends")
         board.post("a")
-        now = board.engine.now()
+        now = board.engine.raw.now()
         for kind, until in (("old", now - 1), ("young", now + HOUR), ("again", now + HOUR)):
             names = [f"answer\0{kind}:{number}" for number in range(1500)]
             blob = b"%018d%018d" % (1, until) + msgpack.packb([1, 1, [["ok", FREE, 0]]])
             client.hset(sides, mapping=dict.fromkeys(names, blob))
             client.zadd(ends, dict.fromkeys(names, now - 1 if kind == "again" else until))
-        board.engine.tidy()
+        board.engine.raw.tidy()
         left = [name.partition(b"\0")[2].partition(b":")[0] for name in client.hkeys(sides)]
-        assert Counter(left) == {b"young": 1500, b"again": 1500, board._session.handle.encode(): 1}
+        assert Counter(left) == {b"young": 1500, b"again": 1500, board.engine.handle.encode(): 1}
         assert client.zcard(ends) == len(left)
         assert client.zcount(ends, "-inf", now) == 0
 
     def test_waiters_and_entities_that_died_are_dropped(self, board: JobBoard, client: redis.Redis) -> None:
         keys = board.engine.store.keys
-        now = board.engine.now()
+        now = board.engine.raw.now()
         members = {f"{name}\0{now - 2 * HOUR:018d}{1:018d}" + "d" * 32: 0 for name in ("a", "b")}
         client.zadd(keys.of("waiters"), members)
         client.hset(keys.of("bells"), "d" * 32, msgpack.packb(list(members)))
-        board.engine.enlist("h", "kind", "dead", "{}", 1)
-        board.engine.enlist("h", "kind", "alive", "{}", HOUR)
-        eventually(lambda: board.engine.now() > now + 1)
-        board.engine.tidy()
+        board.engine.raw.enlist("h", "kind", "dead", "{}", 1)
+        board.engine.raw.enlist("h", "kind", "alive", "{}", HOUR)
+        eventually(lambda: board.engine.raw.now() > now + 1)
+        board.engine.raw.tidy()
         assert not client.exists(keys.of("waiters"), keys.of("bells"))
         for container in ("sides", "ends", "listed"):
             left = (
@@ -334,7 +338,7 @@ class TestSweeps:
         """The sweeps of one call are one call, whichever of them is cut off."""
         far.post_many([{"name": "b", "delay": 0.000001}] * 250)
         job = far.post("a", delay=0.000001)
-        eventually(lambda: far.engine.now() > job._record.lock_until)
+        eventually(lambda: far.engine.raw.now() > job.record.lock_until)
         fault = proxy.lose(what, nth=nth, matching=b"EVALSHA")
         assert far.claim_next("anna", names=["a"], expiry=600) == job
         assert fault.happened
@@ -364,7 +368,7 @@ class TestInterrupted:
             do(board, given)
         job = board.post("y")
         assert board.get(job.uuid).name == "y"
-        assert board.engine.tally()
+        assert board.engine.raw.tally()
         assert board.job_count >= before
         taken = board.claim_next("bert", names=["y"])
         assert taken == job

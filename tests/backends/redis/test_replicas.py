@@ -118,32 +118,30 @@ class Situation:
         self.trashed = trash_one(board)
         board.claim(done, "anna")
         board.consume(done, "anna")
-        [self.done] = board.door.outcomes(None, 1)
+        [self.done] = board.engine.done_page(None, 1)
         board.pause(["old"])
         board.set_limit("was", concurrency=1)
         board.schedule("gone", every=LONG, name="tick")
         board.schedule("due", every=LONG, name="tick")
-        board.door.set_schedule("due", lambda now, before: before and before._replace(due=now - 1))
+        board.engine.set_schedule("due", lambda now, before: before and before._replace(due=now - 1))
         self.entity = jobboard.Entity("conductor", "c", {})
         board.register_entity(self.entity)
         self.drop_connections()
-        monkeypatch.setattr(board._session, "pause", lambda seconds: self.drop_connections())
+        monkeypatch.setattr(board.engine, "rest", lambda seconds: self.drop_connections())
 
     def drop_connections(self) -> None:
-        live: Any = self.board.engine
+        live: Any = self.board.engine.raw
         live.store.links._drop_idle()
 
     def beat(self) -> None:
-        session = self.board._session
-        assert session is not None
-        self.board._renew_held(session)
+        self.board.claims.beat()
 
     def keep(self) -> None:
         record = self.done.record._replace(uuid=str(UUID(int=1)))
-        self.board.door.keep([self.done._replace(record=record)])
+        self.board.engine.keep([self.done._replace(record=record)])
 
     def remember(self) -> None:
-        self.board.door.remember([Remembered("k", self.held.uuid, self.done.until)])
+        self.board.engine.remember([Remembered("k", self.held.uuid, self.done.until)])
 
 
 Call = Callable[[Situation], object]
@@ -169,7 +167,7 @@ CALLS: dict[str, tuple[str, str, Call]] = {
     "remove_limit": ("remove_limit", "commit", lambda it: it.board.remove_limit("was")),
     "schedule": ("set_schedule", "commit", lambda it: it.board.schedule("new", every=LONG, name="tick")),
     "unschedule": ("remove_schedule", "commit", lambda it: it.board.unschedule("gone")),
-    "post_due": ("post_due", "post", lambda it: it.board._post_due()),
+    "post_due": ("post_due", "post", lambda it: it.board.post_due()),
     "register_entity": ("enlist", "commit", lambda it: it.board.register_entity(jobboard.Entity("conductor", "d"))),
     "deregister_entity": ("delist", "commit", lambda it: it.board.deregister_entity(it.entity)),
     "keep": ("keep", "commit", lambda it: it.keep()),
@@ -252,7 +250,7 @@ def handed(pair: tuple[Redis, Redis], open_board: Open, monkeypatch: pytest.Monk
         other = open_board(pair[0].uri)
         waiter = Background(lambda: take(board, timeout=PATIENCE))
         eventually(lambda: pair[0].call("ZCARD", "jobboard:{board}:waiters") == 1)
-        monkeypatch.setattr(board._session, "pause", lambda seconds: meanwhile(other, job))
+        monkeypatch.setattr(board.engine, "rest", lambda seconds: meanwhile(other, job))
         pair[1].pause()
         job = other.post("resize")
         return waiter, other, job

@@ -9,7 +9,7 @@ import pytest
 from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Mark, Stale
-from jobboard.primitives import Arrival, Draft, Finish, Nonce
+from jobboard.primitives import Arrival, Draft, End, Finish, Nonce
 from jobboard.states import Holder, Record, Verb
 
 pytestmark = pytest.mark.backends("redis")
@@ -34,7 +34,7 @@ def draft(job: str, trashed_on: int | None = None) -> Draft:
 
 class TestTags:
     def test_no_version_of_a_job_has_the_tag_of_another(self, board: JobBoard, store: Any) -> None:
-        engine, job = board.engine, str(uuid.uuid4())
+        engine, job = board.engine.raw, str(uuid.uuid4())
         number = iter(range(1, 100))
         tags: list[Any] = []
 
@@ -53,7 +53,7 @@ class TestTags:
                 holder = Holder("anna", stored.record.token)
                 for lease in (LONG, LONG, 2 * LONG, LONG):
                     do(engine.extend, job, holder, lease)
-                do(engine.finish, [Finish(job, holder, Verb.TRASH)])
+                do(engine.finish, [Finish(job, holder, End(Verb.TRASH))])
             # Nothing but its tag tells that the job has been written again.
             [stored] = store.read([job]).jobs
             tags.append(store.commit([Change(stored, stored.record)]).jobs[0].tag)

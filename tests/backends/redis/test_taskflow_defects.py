@@ -226,7 +226,7 @@ def test_wait_does_not_poll(client: redis.Redis, boards: Callable[..., JobBoard]
         # What is listed is what is not paused.
         looks = {"claim_next": {"take": 1}, "wait": {"leave": 1, "look": 1, "read": 1, "scan": 1}}[verb]
         assert sent() == {"post": 1, **looks}
-    assert limits == [board.engine.poll_cap]
+    assert limits == [board.engine.raw.poll_cap]
 
 
 def test_wait_is_not_fooled_by_claimed_jobs(client: redis.Redis, boards: Callable[..., JobBoard]) -> None:
@@ -261,7 +261,7 @@ def test_what_leaves_the_board_leaves_no_keys_behind(client: redis.Redis, boards
     assert left <= set(CONTAINERS)
     sides = {side.partition(b"\0")[::2] for side in client.hkeys(board.engine.store.keys.of("sides"))}
     answers = {key.decode() for kind, key in sides if kind == b"answer"}
-    assert answers == {f"{board._session.handle}:1"}
+    assert answers == {f"{board.engine.handle}:1"}
     assert {kind for kind, _ in sides} == {b"answer", b"purged"}
 
 

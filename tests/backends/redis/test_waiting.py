@@ -365,7 +365,7 @@ class TestHandedOn:
         if not plain:
             # By a search and a commit.
             poster.pause(["c"])
-        held = Held(monkeypatch, slow.engine, "take")
+        held = Held(monkeypatch, slow.engine.raw, "take")
         waiters = [sleeper(slow, names=["a"]), sleeper(both, names=["b", "a"]), sleeper(last, names=["b"])]
         held.hold()
         a, b = poster.post_many([{"name": "a"}, {"name": "b"}])
@@ -407,7 +407,7 @@ class TestHandedOn:
             held.hold()
             waiters = [sleeper(one)]
         else:
-            held = Held(monkeypatch, one.engine, method)
+            held = Held(monkeypatch, one.engine.raw, method)
             waiters = [sleeper(one)]
             held.hold()
         waiters.append(sleeper(other))

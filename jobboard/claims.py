@@ -1,0 +1,282 @@
+"""Claims that a board keeps: their heartbeat, and the order between a beat and the acts of their holders."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from jobboard import logs
+from jobboard.engine import RetryingEngine
+from jobboard.heartbeat import Heartbeat
+from jobboard.job import Claim, boottime
+from jobboard.primitives import Renewed
+
+LOG = logs.Log(__name__)
+
+RENEW_BATCH = 1000
+"""The number of claims that one request renews at most."""
+
+END_OF_BEAT = 3.5
+"""The seconds for which :meth:`Claims.end` waits for a renewal under way."""
+
+
+class Claims:
+    """The claims that a board renews, until they end or are lost.
+
+    A claim is *held* while the heartbeat renews it. It leaves the heartbeat before its end is sent, so that no beat
+    takes the end for a loss. If the end fails, the claim is held again.
+
+    :param ttl: the lease of a kept claim, in µs.
+    :param lost: called once with each claim that is lost.
+    :param chores: called with each beat, after the renewals.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: RetryingEngine,
+        ttl: int,
+        lost: Callable[[Claim], None],
+        chores: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._engine = engine
+        self._ttl = ttl
+        self._tell_lost = lost
+        self._chores = chores
+        self._clear()
+        self._is_open = False
+
+    def _clear(self) -> None:
+        self._lock = threading.Lock()
+        # Taken while a claim is dropped as lost and reported: no extension of the claim begins in between.
+        self._losing = threading.Lock()
+        # In the order of their coming, with the time since when each is held.
+        self._held: dict[Claim, float] = {}
+        # Claims whose ends are under way, and whether each is held again if its end fails.
+        self._ending: dict[Claim, bool] = {}
+        self._extending: list[Claim] = []
+
+    # Life and heartbeat
+
+    def begin(self, interval: float) -> None:
+        """Keep claims, with a beat every ``interval`` seconds. In a forked child, too: no lock is taken here."""
+        self._clear()
+        self._heartbeat = Heartbeat(self._name, self.beat, interval)
+        self._is_open = True
+
+    def end(self) -> list[Claim]:
+        """Stop the heartbeat. Return the claims that were held."""
+        if not self._is_open:
+            return []
+        self._is_open = False
+        self._heartbeat.stop(END_OF_BEAT)
+        with self._lock:
+            held = list(self._held)
+            self._held.clear()
+        return held
+
+    def beat(self) -> None:
+        """Renew the held claims, do the chores, and report lost claims."""
+        try:
+            self._renew()
+            self._chores()
+        finally:
+            # A holder that hears of a loss may drop the job. If the claim were renewed, the job would never come back.
+            with self._losing:
+                with self._lock:
+                    asked = [claim for claim in self._held if claim.is_lapsed() and claim not in self._extending]
+                    lost = self._let_go(asked)
+                    for claim in lost:
+                        claim.kept = False
+                for claim in lost:
+                    self._tell_lost(claim)
+
+    def start_beating(self) -> None:
+        """Start the heartbeat, unless it runs.
+
+        :raises RuntimeError: the system starts no more threads.
+        """
+        with self._lock:
+            self._start_beating()
+
+    def _start_beating(self) -> None:
+        if self._is_open:
+            self._heartbeat.start()
+
+    def beat_soon(self, start: bool = False) -> None:
+        """Renew now: a connection has come back.
+
+        :param start: start the heartbeat even if no claim is held, as something is to be given back.
+        """
+        if not self._is_open:
+            return
+        if start:
+            try:
+                self.start_beating()
+            except RuntimeError as error:
+                LOG.warning("claims that nobody holds have to wait: %s", error)
+        self._heartbeat.soon()
+
+    def _renew(self) -> None:
+        asked = self.held()
+        for first in range(0, len(asked), RENEW_BATCH):
+            chunk = self._renewable(asked[first : first + RENEW_BATCH])
+            if chunk:
+                sent = boottime()
+                self.confirm(chunk, sent, self._engine.renew([(each.uuid, each.token) for each in chunk], self._ttl))
+
+    def _renewable(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return the claims that are still held and were not found lost.
+
+        A holder that has read a claim as lost may have dropped the job. Nobody else would get the job if the claim were
+        renewed.
+        """
+        with self._lock:
+            return [claim for claim in claims if claim in self._held and not claim.is_found_lost()]
+
+    def confirm(self, asked: Sequence[Claim], sent: float, answer: Renewed) -> None:
+        """Apply the answer to a renewal of ``asked``, sent at ``sent`` on :func:`~jobboard.job.boottime`. Skip claims
+        that were let go of or extended meanwhile."""
+
+        def until(margin: int | None) -> float | None:
+            return None if margin is None else sent + margin / 1e6
+
+        refused, missed = set(answer.lost), set(answer.missed)
+        unkept = {(uuid, token): left for uuid, token, left in answer.unkept}
+        lost = []
+        with self._lock:
+            for claim in asked:
+                name = (claim.uuid, claim.token)
+                if name in missed or self._held.get(claim, math.inf) >= sent:
+                    continue
+                if name not in refused and name not in unkept:
+                    claim.confirm(until(answer.margin), kept=True)
+                    continue
+                del self._held[claim]
+                if name in refused:
+                    claim.kept = False
+                    claim.refuse()
+                    lost.append(claim)
+                elif (left := unkept[name]) is not None:
+                    claim.confirm(until(left), kept=False)
+                    if claim.is_lapsed():
+                        lost.append(claim)
+        for claim in lost:
+            self._tell_lost(claim)
+
+    # Holding
+
+    def held(self) -> list[Claim]:
+        """Return the held claims."""
+        with self._lock:
+            return list(self._held)
+
+    def hold(self, *claims: Claim) -> None:
+        """Hold claims. An ended claim is not held, and an ending one only if its end fails.
+
+        :raises RuntimeError: the heartbeat can't be started.
+        """
+        with self._lock:
+            self._hold(claims)
+
+    def _hold(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            if claim in self._ending:
+                self._ending[claim] = True
+        self._keep([claim for claim in claims if claim not in self._ending])
+
+    def _keep(self, claims: Iterable[Claim]) -> None:
+        standing = [claim for claim in claims if not claim.ended]
+        # Start the heartbeat first. If the heartbeat cannot start, these claims must not be held, now or later.
+        if standing:
+            self._start_beating()
+        self._held.update(dict.fromkeys(standing, boottime()))
+
+    def let_go(self, *claims: Claim) -> set[Claim]:
+        """Stop holding claims. Return those that were held."""
+        with self._lock:
+            return self._let_go(claims)
+
+    def _let_go(self, claims: Iterable[Claim]) -> set[Claim]:
+        kept = self._held.keys() & claims
+        for claim in kept:
+            del self._held[claim]
+        for claim in self._ending.keys() & claims:
+            self._ending[claim] = False
+        return kept
+
+    def let_lapse(self, claim: Claim) -> None:
+        """Stop holding a claim under which nobody works, and have its job freed."""
+        if not claim.ended and self.let_go(claim):
+            self._engine.forsake(claim.uuid, claim.token)
+
+    def refuse(self, claims: Iterable[Claim]) -> None:
+        """Mark held claims lost, as an operator has released their job here. The heartbeat reports the loss."""
+        with self._lock:
+            for claim in claims:
+                if claim in self._held:
+                    claim.refuse()
+
+    # Extensions
+
+    @contextlib.contextmanager
+    def extending(self, claim: Claim) -> Iterator[None]:
+        """Keep the heartbeat from letting go of a claim as lost, while its holder asks for an extension. If the
+        extension fails, the next beat lets go of the claim."""
+        extending = self._extending
+        with self._losing:
+            extending.append(claim)
+        try:
+            yield
+        finally:
+            extending.remove(claim)
+
+    def extended(self, claim: Claim, deadline: float | None, kept: bool) -> None:
+        """Hold an extended claim from now on, or not, whatever a renewal under way may find."""
+        with self._lock:
+            claim.confirm(deadline, kept=kept, extended=True)
+            if kept:
+                self._hold([claim])
+            else:
+                self._let_go([claim])
+
+    # Ends
+
+    def ending(self, claims: Iterable[Claim]) -> list[Claim]:
+        """Take claims out of the heartbeat, as their ends are about to be sent. Return those that were not ending
+        before: the caller passes them to :meth:`over`."""
+        with self._lock:
+            begun = [claim for claim in claims if claim not in self._ending]
+            for claim in begun:
+                self._ending[claim] = claim in self._held
+                self._held.pop(claim, None)
+        return begun
+
+    def over(self, begun: Iterable[Claim], ended: Iterable[Claim] = ()) -> None:
+        """Mark claims ended, and hold the others of ``begun`` as before."""
+        with self._lock:
+            for claim in ended:
+                self._held.pop(claim, None)
+                claim.mark_ended()
+            self._keep([claim for claim in begun if self._ending.pop(claim, False)])
+
+    def leave(self, claim: Claim) -> bool:
+        """Return whether a claim has ended or is ending. Do not hold an ending claim again if its end fails.
+
+        The end may be in a transaction of the caller's: another end would wait for its locks. If that transaction is
+        rolled back, the job comes back when the lease has lapsed.
+        """
+        with self._lock:
+            if claim in self._ending:
+                self._ending[claim] = False
+            return claim.ended or claim in self._ending
+
+    def finished(self, uuid: str) -> None:
+        """Mark all held claims of a finished job ended."""
+        with self._lock:
+            for claim in [claim for claim in self._held if claim.uuid == uuid]:
+                del self._held[claim]
+                claim.mark_ended()

@@ -1,0 +1,60 @@
+"""Schedules as users see them."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from jobboard.codec import Content
+from jobboard.engine import StoredSchedule
+from jobboard.priorities import rank_of
+from jobboard.states import moment
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule as it was read.
+
+    cron, tz; or every: its due times; ``every`` in seconds. next_due: the next due time. last_posted: the latest due
+    time with a posted job, None before the first. missed: the rule for due times at which nobody posted. held: the
+    reason why nobody posts it for now, an unfinished ``jobboard move``; else None. The other fields are posted.
+    """
+
+    id: str
+    cron: str | None
+    every: float | None
+    tz: str
+    missed: str
+    next_due: datetime.datetime
+    last_posted: datetime.datetime | None
+    name: str
+    details: dict[str, Any] = field(repr=False)
+    priority: int
+    key: str | None
+    group: str | None
+    max_attempts: int | None
+    context: dict[str, str] = field(repr=False)
+    held: str | None = None
+
+    @classmethod
+    def of(cls, entry: StoredSchedule, content: Content) -> Self:
+        """Return a stored schedule, with the content of its postings."""
+        timetable, draft = entry.timetable, entry.draft
+        return cls(
+            id=entry.id,
+            cron=timetable.cron,
+            every=None if timetable.every is None else timetable.every / 1e6,
+            tz=timetable.tz,
+            missed=timetable.missed,
+            next_due=moment(entry.due),
+            last_posted=None if entry.last is None else moment(entry.last),
+            name=draft.name,
+            details=content.details,
+            priority=rank_of(draft.priority),
+            key=draft.key,
+            group=draft.group,
+            max_attempts=draft.max_attempts,
+            context=content.context or {},
+            held=entry.held,
+        )
