@@ -13,8 +13,9 @@ from importlib import metadata
 from typing import Any
 
 import jobboard
+from jobboard import board
 from jobboard.conf import COMMON, Option
-from jobboard.job import Act, Claim, Entity, Job, Posting
+from jobboard.job import INTERNAL, Act, Claim, Entity, Job, Posting
 from jobboard.outcomes import Reject, Retry, RetryPolicy
 
 BACKENDS = {"SQL": "sqlite", "Redis": "redis", "ZooKeeper": "zookeeper", "etcd": "etcd", "Memory": "memory"}
@@ -153,6 +154,8 @@ _SAID = {
 def _members(cls: type) -> str:
     rows = []
     for name in dict.fromkeys([*_slots(cls), *_public(cls)]):
+        if name in INTERNAL or name in board.INTERNAL:
+            continue
         member = inspect.getattr_static(cls, name)
         if inspect.isfunction(member):
             rows.append((_call(name, member), _first(member)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from jobboard.conductor import Conductor, dispatching
+from jobboard.conductor import Conductor
 from jobboard.testing.conformance.support import board, other  # noqa: F401 - fixtures
 from jobboard.testing.servers import KINDS, Server, ServerError, running, selected_backends
 
@@ -120,13 +120,15 @@ def _trusted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
             patch.setenv(name, os.devnull)
+        # pytest-xdist sets it, and commands would cut what they print into a pipe.
+        patch.delenv("COLUMNS", raising=False)
         yield
 
 
 @pytest.fixture(autouse=True)
 def _log_level() -> Iterator[None]:
     """A command that was called in this process has set it for good."""
-    names = ("jobboard", "jobboard.drivers", "jobboard.cli.working", "jobboard.conductor.signals")
+    names = ("jobboard", "jobboard.drivers", "jobboard.cli.work", "jobboard.conductor.signals")
     levels = [(log, log.level) for log in map(logging.getLogger, names)]
     yield
     for log, level in levels:
@@ -302,8 +304,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Refused:
 @pytest.fixture
 def long_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     """Conductors keep half of the drain's time for handing over: longer than a busy machine holds up a thread."""
-    monkeypatch.setattr(dispatching, "RESERVE", 60.0)
-    monkeypatch.setattr(dispatching, "RESERVED", 0.5)
+    monkeypatch.setattr("jobboard.conductor.conductor.RESERVE", 60.0)
+    monkeypatch.setattr("jobboard.conductor.conductor.RESERVED", 0.5)
 
 
 @pytest.fixture

@@ -26,6 +26,15 @@ class OddError(Exception):
         super().__init__(one + two)
 
 
+class Leaving(Exception):
+    """Ends the process that packs or unpacks it."""
+
+    def __reduce__(self) -> Any:
+        if self.args == ("packed",):
+            sys.exit("packed")
+        return sys.exit, ("unpacked",)
+
+
 def note(job: jobboard.Job, text: object) -> None:
     """For the test to read, in one write."""
     with Path(job.details["notes"]).open("a") as file:
@@ -59,6 +68,10 @@ def fail(job: jobboard.Job) -> None:
 
 def fail_oddly(job: jobboard.Job) -> None:
     raise OddError("very ", "odd")
+
+
+def fail_and_leave(job: jobboard.Job) -> None:
+    raise Leaving(job.details["when"])
 
 
 def echo(job: jobboard.Job) -> object:

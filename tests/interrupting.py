@@ -76,7 +76,7 @@ class Started(Rows):
 
 
 class Working(Subject):
-    code = (str(LIBRARY / "claiming.py"), contextlib.__file__)
+    code = (str(LIBRARY / "work.py"), contextlib.__file__)
 
     def __init__(self, uri: str) -> None:
         self.board = jobboard.fetch("interrupted", uri)
@@ -94,15 +94,13 @@ class Working(Subject):
 
     def held(self) -> list[Any]:
         """What is renewed. The rest lapses by itself."""
-        session = self.board._session
-        assert session is not None
-        return session.held()
+        return self.board.claims.held()
 
 
 class Run(Subject):
     """The start of a conductor."""
 
-    code = (str(LIBRARY / "conductor"), str(LIBRARY / "base.py"), str(LIBRARY / "threads.py"), contextlib.__file__)
+    code = (str(LIBRARY / "conductor"), str(LIBRARY / "board.py"), str(LIBRARY / "threads.py"), contextlib.__file__)
     number = signal.SIGALRM
     until = "_wait_for_work"
 

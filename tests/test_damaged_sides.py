@@ -42,7 +42,7 @@ def test_what_a_limit_counts_goes_where_no_claim_comes(board: Any, make_board: A
     board.remove_limit("mail")
     other = make_board()
     for _ in range(2):
-        eventually(lambda: not other.engine.tidy(), 10)
+        eventually(lambda: not other.engine.raw.tidy(), 10)
     assert odd(board) == []
 
 

@@ -135,7 +135,7 @@ def test_claims_and_ends_go_on_after_an_outage(
     outage.on = True
     board.wake()
     gate.set()
-    for what in ("could not claim", "could not finish", "could not post what is due"):
+    for what in ("could not claim", "could not finish", "could not post due jobs"):
         eventually(lambda what=what: failing.met(what) > 1)  # type: ignore[misc]
     outage.on = False
     board.post("a")

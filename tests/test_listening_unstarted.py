@@ -17,12 +17,12 @@ def test_who_is_told_of_schedules(make_board: MakeBoard, refused: set[str]) -> N
     board, other = make_board(), make_board()
     refused.update({"*-listener", "jobboard-watch"})
     with contextlib.suppress(RuntimeError):
-        assert not board._hears_schedules()
+        assert not board.engine.watch("schedules")
     refused.clear()
-    assert board._hears_schedules()
-    alarms = board._alarms()
+    assert board.engine.watch("schedules")
+    alarms = board.waiters.alarms
     other.schedule("a", every=3600, name="a")
-    eventually(lambda: board._alarms() > alarms)
+    eventually(lambda: board.waiters.alarms > alarms)
 
 
 @pytest.mark.backends("redis", "zookeeper")

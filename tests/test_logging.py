@@ -106,6 +106,18 @@ def test_a_conductor(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) ->
     assert SECRET not in caplog.text
 
 
+def test_a_job_that_is_given_back(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    """One line tells of it, and not the error of an earlier failure."""
+    board = make_board()
+    job = board.post("resize")
+    board.abandon(board.claim_next("anna"), "anna", error="no room")
+    conductor = jobboard.Conductor("worker", board, lambda job: eventually(jobboard.cancelled), drain_timeout=0.2)
+    conductor.notifier.register("job_started", lambda event, details: conductor.stop())
+    conductor.run()
+    assert f"worker gives {job} back, as it has to end" in caplog.text
+    assert "is to be tried again" not in caplog.text
+
+
 def test_jobs_that_are_left_behind(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     """Which they are is what somebody will want to know after the outage."""
     board = make_board(retry_for=0)

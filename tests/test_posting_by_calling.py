@@ -12,7 +12,7 @@ import pytest
 import jobboard
 from jobboard import Conductor
 from jobboard.aio import AsyncConductor, AsyncJobBoard
-from jobboard.conductor.calling import Takes
+from jobboard.conductor.handlers import Takes
 
 pytestmark = pytest.mark.backends("memory")
 MakeBoard = Callable[..., Any]

@@ -52,11 +52,11 @@ def test_workers_forked_after_connect(
         # What the parent has claimed is the parent's: no child can end it, and its heartbeat goes on.
         for _ in range(4):
             assert ask(f"{address}/steal") == {"outcome": "refused", "lost": True}
-        token = board.get(kept.uuid)._record.token
-        first = board.get(kept.uuid)._record.lock_until
-        eventually(lambda: board.get(kept.uuid)._record.lock_until != first)
+        token = board.get(kept.uuid).record.token
+        first = board.get(kept.uuid).record.lock_until
+        eventually(lambda: board.get(kept.uuid).record.lock_until != first)
         assert board.find_owner(kept) == "preloader"
-        assert board.get(kept.uuid)._record.token == token
+        assert board.get(kept.uuid).record.token == token
     assert "Traceback" not in log.read_text()
     # Nobody gave the claim back, and with its process gone nobody keeps it either.
     eventually(lambda: board.find_owner(kept) is None, 10)

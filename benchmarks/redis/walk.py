@@ -10,7 +10,7 @@ from typing import Any
 
 from common import Watch, boards_on, client_of, postings, server, verdict
 
-from jobboard.board import PAGE
+from jobboard.primitives import PAGE
 
 SOME, ALL = 10_000, 100_000
 

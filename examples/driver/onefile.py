@@ -107,7 +107,7 @@ class OneFileDriver(Driver):
 
     # Records and names
 
-    def now(self) -> int:
+    def now(self, exact: bool = False) -> int:
         """The kernel's clock, which all processes of the machine share."""
         return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000
 

@@ -6,13 +6,13 @@ Its argument is a JSON map. SIGTERM ends it, with status 0.
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jobboard
-from jobboard.exceptions import JobBoardError
-from jobboard.job import Act
+from jobboard.exceptions import JobBoardError, JobFailures
+from jobboard.primitives import End
 from jobboard.states import Verb
 from jobboard.testing.recording import Recorder, to_file
 
@@ -29,22 +29,25 @@ class RecordedBoard:
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[jobboard.Job]:
         return self._recorder.claim_many(who, limit, **arguments)
 
-    def finish_many(self, acts: Iterable[Act], who: str) -> None:
-        acts = list(acts)
-        verbs = {act.verb for act in acts}
+    def end_claims(self, ends: Sequence[tuple[jobboard.Job, End]], who: str) -> list[JobBoardError | None]:
+        verbs = {end.verb for _, end in ends}
         assert verbs == {Verb.CONSUME}, "a claim was lost: this machine stood still for the length of a lease"
+        errors: list[JobBoardError | None] = []
         caught: list[JobBoardError] = []
 
         def finish() -> None:
             try:
-                self._board.finish_many(acts, who)
+                errors.extend(self._board.end_claims(ends, who))
             except JobBoardError as error:
                 caught.append(error)
                 raise
+            if failures := [error for error in errors if error is not None]:
+                raise JobFailures("some claims could not be ended", failures)
 
-        self._recorder._act(Verb.CONSUME, [act.job for act in acts], finish)
+        self._recorder._act(Verb.CONSUME, [job for job, _ in ends], finish)
         if caught:
             raise caught[0]
+        return errors
 
 
 def main() -> None:

@@ -16,9 +16,8 @@ from typing import Any
 
 from jobboard.backends import fetch
 from jobboard.cli import main
-from jobboard.door import Door
+from jobboard.engine import RetryingEngine
 from jobboard.moving import mover
-from jobboard.session import Session
 
 # So that there is something in between to be killed at.
 mover.BATCH = 7
@@ -35,8 +34,8 @@ def killed(after: int, seconds: float) -> None:
 
         return call
 
-    for kind, verb in ((Session, "mutate"), (Door, "set_schedule"), (Door, "keep"), (Door, "remember")):
-        setattr(kind, verb, counted(getattr(kind, verb)))
+    for call in ("_mutate", "keep", "remember"):
+        setattr(RetryingEngine, call, counted(getattr(RetryingEngine, call)))
 
 
 def run(words: list[str], kill: tuple[int, float] | None) -> int:

@@ -11,7 +11,7 @@ import signal
 import sys
 
 import jobboard
-from jobboard.conductor.scheduling import Scheduler
+from jobboard.conductor.scheduler import Scheduler
 from jobboard.testing.puppet import set_clock
 
 HOUR = 3600.0

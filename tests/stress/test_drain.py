@@ -142,7 +142,7 @@ def test_a_killed_holders_job_is_back_in_time(crew: Crew) -> None:
     assert taken == job
     assert boottime() - killed <= ttl + 5
     assert taken.claim is not None
-    assert taken.claim.token > first._record.token
+    assert taken.claim.token > first.record.token
     assert crew.poster.consume(taken) == "ok"
     assert crew.faults() == []
 

@@ -76,7 +76,7 @@ class Caller:
         recorder = self._recorder
         began = boottime()
         entry = HistoryEntry(began, math.inf, recorder.process + MARK, verb, "", "unknown")
-        keeps = verb == Verb.CONSUME and recorder.board._keep is not None
+        keeps = verb == Verb.CONSUME and recorder.board.options["keep_done"] > 0
         ends = [entry._replace(uuid=job.uuid, token=job.claim.token, keeps=keeps) for job in jobs if job.claim]
         written = [(recorder._put(end), end) for end in ends]
         post = entry._replace(verb=Verb.POST)
