@@ -225,12 +225,12 @@ class JobBoard(Board):
 
     @property
     def connected(self) -> bool:
-        """Whether the board is open; on ZooKeeper, whether it also has a connection at this moment."""
+        """True while the board is open; on ZooKeeper, while it also has a connection."""
         return not self.closed and self.engine.raw.connected
 
     @property
     def closed(self) -> bool:
-        """Whether the board needs a :meth:`connect` before use. An open board whose backend is away comes back by
+        """True while the board needs a :meth:`connect` before use. An open board whose backend is away comes back by
         itself."""
         return not self.engine.is_open
 
@@ -241,7 +241,7 @@ class JobBoard(Board):
 
     @property
     def table(self) -> Any:
-        """On SQL: the table of the jobs, for conditions as ``where=board.table.c.attempts < 2`` in a claim; there
+        """The table of the jobs on SQL, for conditions as ``where=board.table.c.attempts < 2`` in a claim. It is there
         before the board is connected.
 
         :raises AttributeError: the board is not on SQL.

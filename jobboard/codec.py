@@ -44,7 +44,7 @@ Wire = Literal["msgpack", "json"]
 
 
 class Content(NamedTuple):
-    """What a posting holds: beside the details the name and uuid of a logbook, what the poster's process tells the
+    """The content of a posting: beside the details the name and uuid of a logbook, what the poster's process tells the
     worker's, and the delay and due time that it was posted with, in µs; the record forgets these with the first claim.
     ``schedule``: the id of the schedule that has posted it, and for which due time, in µs.
     """
@@ -131,7 +131,7 @@ def encode_checked(
 
 
 def _plain(value: Any, depth: int) -> bool:
-    """Whether a dict, list or tuple is of JSON's shape as it is, of no more than ``depth`` levels. It leaves lone
+    """Return whether a dict, list or tuple has JSON's shape as it is, of no more than ``depth`` levels. It leaves lone
     surrogates to the encoding. What it refuses may still be of that shape: see :func:`_shaped`."""
     if type(value) is dict:
         for key in value:

@@ -1,4 +1,4 @@
-"""From a URI, a plain name or a dict to checked settings.
+"""The settings of a board: a URI, a plain name or a dict, parsed and checked.
 
 A board class declares what it understands as a mapping of names to :class:`Option`; :func:`parse` turns what a user
 wrote into :class:`Settings` or says what is wrong with it. Nothing here knows any backend, and no message or repr

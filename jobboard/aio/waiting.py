@@ -60,8 +60,8 @@ class WaitingCoroutine:
 
 
 class _Reach:
-    """How many jobs to look for where each name has few waiters. It doubles while the names differ from look to look. A
-    name that comes again has more jobs than waiters, and these would have to be given back.
+    """The number of jobs to look for where each name has few waiters. It doubles while the names differ between looks.
+    A name that comes again has more jobs than waiters, and these would have to be given back.
 
     On MariaDB a claim of 100 names takes a hundred times as long as a claim of one name: a burst of jobs for 200 names
     is claimed in a tenth of the time.

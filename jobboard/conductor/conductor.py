@@ -135,17 +135,17 @@ class Conductor:
 
     @property
     def notifier(self) -> Notifier:
-        """Where to listen to what becomes of the jobs: the events of :mod:`jobboard.conductor.events`."""
+        """The notifier, which reports the ends of jobs: the events of :mod:`jobboard.conductor.events`."""
         return self._notifier
 
     @property
     def tally(self) -> Tally:
-        """What came of the jobs so far."""
+        """The counts of jobs by their outcome so far."""
         return Tally(**self._tally)
 
     @property
     def dispatching(self) -> bool:
-        """Whether ``run()`` is under way, its draining included."""
+        """True while ``run()`` is under way, its draining included."""
         return self._dispatching
 
     # Handlers
@@ -294,7 +294,7 @@ class Conductor:
 
     @property
     def at_work(self) -> int:
-        """How many jobs are at work, in the workers or before them."""
+        """The number of jobs at work, in the workers or before them."""
         return 0 if self._runs is None else self._runs.at_work
 
     def _run(self, limit: int | None) -> None:

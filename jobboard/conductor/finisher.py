@@ -33,9 +33,11 @@ Ended = tuple[str, Job]
 
 @dataclass(frozen=True)
 class Tally:
-    """What a conductor has done so far. ``lost``: results that did not count, as the claim had lapsed or was no longer
-    the conductor's, the backend could not be reached any more to hand them over, or the handler's own end of the claim
-    was still under way."""
+    """The counts of the jobs of a conductor, by outcome.
+
+    ``lost``: results that did not count, as the claim had lapsed or was no longer the conductor's, the backend
+    could not be reached any more to hand them over, or the handler's own end of the claim was still under way.
+    """
 
     dispatched: int = 0
     consumed: int = 0

@@ -96,7 +96,7 @@ class Runs:
 
     @property
     def stopped(self) -> bool:
-        """Whether no more jobs are to be claimed."""
+        """True once no more jobs are to be claimed."""
         return self._closed or self._stopping.is_set()
 
     def wait_for_room(self) -> int:
@@ -283,12 +283,12 @@ class Runs:
 
     @property
     def at_work(self) -> int:
-        """How many jobs have no end yet."""
+        """The number of jobs without an end."""
         return self._undone
 
     @property
     def hung(self) -> int:
-        """How many handlers go on though they were given up."""
+        """The number of handlers that go on though they were given up."""
         return len(self._hung)
 
     def counts(self) -> dict[str, int]:

@@ -223,8 +223,8 @@ class Engine(Hears):
             self._store.close()
 
     def forked(self) -> None:
-        """In a forked child, before anything else: let go of every inherited connection *without closing it*, as the
-        parent still talks through its socket. The next call opens a fresh one. Take no lock."""
+        """Drop every inherited connection *without closing it*, first of all in a forked child: the parent still talks
+        through its socket. The next call opens a fresh one. Take no lock."""
         if self._is_open:
             self._store.forked()
             self._begin()

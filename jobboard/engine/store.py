@@ -343,8 +343,8 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def forked(self) -> None:
-        """In a forked child, before anything else: let go of every inherited connection *without closing it*, as the
-        parent still uses the socket. The next call connects anew. Take no lock."""
+        """Drop every inherited connection *without closing it*, first of all in a forked child: the parent still uses
+        the socket. The next call connects anew. Take no lock."""
 
     @property
     def connected(self) -> bool:

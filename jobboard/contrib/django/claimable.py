@@ -188,8 +188,8 @@ class ClaimableModel(models.Model):
 
     @property
     def acquisition(self) -> Acquisition | None:
-        """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
-        acquired, was given back, or has got another key and so is a copy."""
+        """The lease that this object holds on its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was
+        not acquired, was given back, or has got another key and so is a copy."""
         key, acquisition = self._hold
         return acquisition if key == self.pk else None
 

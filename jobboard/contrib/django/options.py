@@ -37,7 +37,7 @@ class TaskOptions(NamedTuple):
 
     @property
     def current(self) -> bool:
-        """Whether the alias still leads to the same database."""
+        """True while the alias still leads to the same database."""
         return self.database is None or databases.name_of(self.database) == self.known_as
 
     @classmethod

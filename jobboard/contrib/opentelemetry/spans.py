@@ -120,7 +120,7 @@ class _Spans(Tracing):
         return {"jobboard.keep_done": self._keep_done} if self._keep_done else {}
 
     def _attributes(self, verb: str, kind: str, job: Job | None = None) -> dict[str, str | int | float]:
-        """By the conventions for messaging, where there is one."""
+        """Return the attributes of a span, by the conventions for messaging where there is one."""
         attributes: dict[str, str | int | float] = {
             "messaging.system": "jobboard",
             "messaging.destination.name": self._board,
@@ -140,7 +140,7 @@ class _Spans(Tracing):
 
 
 def _headers(of: context.Context | None = None) -> dict[str, str]:
-    """What the global propagator sends along; None: of the span at hand."""
+    """Return the headers that the global propagator adds for a context; None: for the current span."""
     headers: dict[str, str] = {}
     propagate.inject(headers, of)
     return {name: value for name, value in headers.items() if len(value) <= MAX_HEADER}

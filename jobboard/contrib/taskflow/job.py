@@ -59,12 +59,12 @@ class TaskFlowJob(base.Job):
 
     @property
     def created_on(self) -> datetime.datetime:
-        """In UTC and without a zone, as on TaskFlow's Redis board."""
+        """The time of the post, in UTC and without a zone, as on TaskFlow's Redis board."""
         return self.jobboard_job.created_on.replace(tzinfo=None)
 
     @property
     def last_modified(self) -> datetime.datetime:
-        """As :attr:`created_on`; asks the server."""
+        """The time of the last change, as :attr:`created_on`. The server is asked."""
         with translated():
             self.jobboard_job.state  # noqa: B018 - it refreshes the rest
         return self.jobboard_job.last_modified.replace(tzinfo=None)

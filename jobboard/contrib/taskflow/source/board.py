@@ -64,7 +64,8 @@ def fetch_source(uri: str) -> TaskFlowOrigin:
 
 
 class TaskFlowOrigin:
-    """What :class:`~jobboard.moving.origin.Origin` asks for; its own :class:`~jobboard.moving.origin.OriginEngine`."""
+    """An :class:`~jobboard.moving.origin.Origin` on a board of TaskFlow's, and its own
+    :class:`~jobboard.moving.origin.OriginEngine`."""
 
     wire: codec.Wire = "msgpack"
 
