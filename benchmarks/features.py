@@ -1,8 +1,8 @@
 """What limits, groups and outcomes cost: eight workers with them and without, in turn in one run.
 
-    python benchmarks/features.py                                          # all backends
-    python benchmarks/features.py --backend postgresql --rounds 5
-    python benchmarks/features.py --backend mariadb --case plain --case one --folder /dev/shm --volatile
+    PYTHONPATH=. python benchmarks/features.py  # all backends
+    PYTHONPATH=. python benchmarks/features.py --backend postgresql --rounds 5
+    PYTHONPATH=. python benchmarks/features.py --backend mariadb --case plain --case one --folder /dev/shm --volatile
 
 Each case has a board of its own on one server, filled with jobs that do nothing. Processes claim and consume them one
 by one for some seconds. A figure is the jobs a second in terms of *plain*, in which the same jobs have their groups

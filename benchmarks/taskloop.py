@@ -1,7 +1,7 @@
 """How fast a task loop is beside doloop 1.0 itself, on MariaDB.
 
-    pip install doloop==1.0.0 && python benchmarks/taskloop.py
-    python benchmarks/taskloop.py --doloop doloop-1.0.0-py2.py3-none-any.whl
+    pip install doloop==1.0.0 && PYTHONPATH=. python benchmarks/taskloop.py
+    PYTHONPATH=. python benchmarks/taskloop.py --doloop doloop-1.0.0-py2.py3-none-any.whl
 
 Worker processes take and finish 10,000 ids in batches of 100 (``get`` and ``did``), each round on a table as new, on a
 durable server of the benchmark's own. Ours and theirs run in turn, and who goes first changes; the figure is the median
@@ -23,7 +23,7 @@ import pymysql
 import sqlalchemy as sa
 
 from jobboard.taskloop import TaskLoop
-from jobboard.testing.servers import MariaDB
+from tests.support.servers import MariaDB
 
 IDS = 10_000
 BATCH = 100

@@ -1,8 +1,8 @@
 """Two checkouts of jobboard in turn on the same durable servers, so that what the machine does meets both.
 
-    python benchmarks/versus.py ../jobboard-before                   # SQLite, PostgreSQL and MariaDB, seven minutes
-    python benchmarks/versus.py ../jobboard-before --backend sqlite --rounds 3
-    python benchmarks/versus.py ../jobboard-before --pin             # under limits, hold a snapshot meanwhile
+    PYTHONPATH=. python benchmarks/versus.py ../jobboard-before        # SQLite, PostgreSQL and MariaDB, seven minutes
+    PYTHONPATH=. python benchmarks/versus.py ../jobboard-before --backend sqlite --rounds 3
+    PYTHONPATH=. python benchmarks/versus.py ../jobboard-before --pin  # under limits, hold a snapshot meanwhile
 
 The first part has one process of each checkout. It posts, and claims and consumes, one by one and in batches of 100,
 and has a conductor work. A figure is jobs a second, first before, then now. The ratio is the median of the rounds,

@@ -1,9 +1,9 @@
 """How the ZooKeeper board does with many processes and with waiters, and beside TaskFlow's ZooKeeper board.
 
-    python benchmarks/zookeeper.py                # everything, on a durable server of its own
-    python benchmarks/zookeeper.py crowd          # eight processes on a thousand jobs
-    python benchmarks/zookeeper.py wake           # from a post to a waiting claimer
-    python benchmarks/zookeeper.py taskflow       # the crowd's thousand jobs against TaskFlow, which pip fetches
+    PYTHONPATH=. python benchmarks/zookeeper.py           # everything, on a durable server of its own
+    PYTHONPATH=. python benchmarks/zookeeper.py crowd     # eight processes on a thousand jobs
+    PYTHONPATH=. python benchmarks/zookeeper.py wake      # from a post to a waiting claimer
+    PYTHONPATH=. python benchmarks/zookeeper.py taskflow  # the crowd's thousand jobs against TaskFlow, by pip
 
 A raw waiter is told by a watch on a folder, lists it, and claims what is there with one multi. Requests are those that
 the server has counted (``srvr``). What a job costs beside the shortest code that does the same: benchmarks/ideal.
@@ -30,7 +30,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 import jobboard
-from jobboard.testing.servers import ZooKeeper
+from tests.support.servers import ZooKeeper
 
 DETAILS = {"path": "/srv/images/" + "x" * 150, "width": 640}
 

@@ -22,7 +22,7 @@ from rich.text import Text
 import jobboard
 from jobboard import Conductor
 from jobboard.testing import eventually
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 IMAGES = Path(__file__).parent / "images"
 WIDTH, HEIGHT = 116, 28

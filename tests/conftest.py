@@ -19,7 +19,7 @@ import pytest
 
 from jobboard.conductor import Conductor
 from jobboard.testing.conformance.support import board, other  # noqa: F401 - fixtures
-from jobboard.testing.servers import KINDS, Server, ServerError, running, selected_backends
+from tests.support.servers import KINDS, Server, ServerError, running, selected_backends
 
 _uris = pytest.StashKey[dict[str, str]]()
 _stack = pytest.StashKey[contextlib.ExitStack]()

@@ -1,6 +1,7 @@
 """``benchmarks/ageing`` runs, and tells what it is for."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ import pytest
 
 pytestmark = pytest.mark.backends("sqlite")
 
-PROGRAM = Path(__file__).parent.parent / "benchmarks" / "ageing"
+ROOT = Path(__file__).parent.parent
+PROGRAM = ROOT / "benchmarks" / "ageing"
 
 
 def run(folder: Path, *arguments: str) -> tuple[str, list[dict[str, Any]]]:
     command = [sys.executable, str(PROGRAM), *arguments, "--only", "sqlite", "--folder", str(folder)]
     files = ("--json", str(folder / "all.json"), "--chart", str(folder / "chart.svg"))
-    done = subprocess.run([*command, *files], check=False, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, *files], env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads((folder / "all.json").read_text())
 

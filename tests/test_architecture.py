@@ -446,7 +446,7 @@ FORBIDDEN = [
     ("", "from jobboard.board import JobBoard"),
     ("", "import click"),
     ("", "def __getattr__(name):\n    from jobboard.backends.memory import MemoryJobBoard"),
-    ("", "def __getattr__(name):\n    from jobboard.testing import servers"),
+    ("", "def __getattr__(name):\n    from jobboard.testing import faults"),
     ("novelty", "import os"),
     ("job", "from jobboard.novelty import x"),
 ]

@@ -1,6 +1,7 @@
 """Benchmarks with so few jobs that it only shows that they run."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_what_features_cost(backend: str, tmp_path: Path) -> None:
 def _run(program: str, backend: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     where = ("--backend", backend, "--folder", str(folder), "--volatile")
     command = [sys.executable, PROGRAMS / program, *where, *options]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAMS.parent)}
+    run = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert not run.returncode, run.stderr
     return run

@@ -12,8 +12,8 @@ import pytest
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.conductor import Conductor
-from tests import handlers
-from tests.handlers import TENANT
+from tests.support import handlers
+from tests.support.handlers import TENANT
 from tests.test_conductor import MakeBoard
 
 pytestmark = pytest.mark.backends("memory")

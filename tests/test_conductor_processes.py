@@ -19,8 +19,8 @@ from jobboard.exceptions import JobFailure
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 from jobboard.tracing import Tracing
-from tests import handlers
 from tests.conftest import Runner
+from tests.support import handlers
 from tests.test_conductor import LATE, MakeBoard
 from tests.test_conductor_hooks import listening
 
@@ -250,7 +250,7 @@ STARTING = """
 import os, pathlib, sys
 import jobboard
 from jobboard.testing import eventually
-from tests import handlers
+from tests.support import handlers
 
 if __name__ == "__mp_main__":
     # In the process of a handler, before any code of the conductor's.
@@ -297,7 +297,7 @@ KILLED = """
 import os, signal, sys, threading
 import jobboard
 from jobboard.testing import eventually
-from tests import handlers
+from tests.support import handlers
 
 if __name__ == "__main__":
     notes = sys.argv[1]
@@ -342,7 +342,7 @@ def test_processes_end_with_a_conductor_that_is_killed(notes: Any, tmp_path: Pat
 STOPPED = """
 import sys
 import jobboard
-from tests import handlers
+from tests.support import handlers
 
 if __name__ == "__main__":
     board = jobboard.fetch("board", {"board": sys.argv[1], "claim_ttl": 1})

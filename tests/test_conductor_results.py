@@ -10,7 +10,7 @@ import pytest
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.conductor import Conductor
-from tests import handlers
+from tests.support import handlers
 
 pytestmark = pytest.mark.backends("memory")
 

@@ -15,8 +15,8 @@ from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.conductor import Conductor
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD
-from tests import handlers
 from tests.conftest import Runner
+from tests.support import handlers
 from tests.test_conductor import LATE, MakeBoard
 
 
@@ -46,16 +46,18 @@ def conductor_of(board: Any, kind: str, slots: int) -> tuple[Any, Callable[..., 
 def test_a_slow_name_leaves_slots_to_others(make_board: MakeBoard, start: Runner, tmp_path: Path, kind: str) -> None:
     """Its other jobs stay on the board meanwhile, for other conductors."""
     board, notes = make_board(), tmp_path / "notes"
+    notes.touch()
     board.post_many([{"name": "slow", "priority": "HIGH", "details": {"notes": str(notes)}}] * 5)
     board.post_many([{"name": "fast"}] * 12)
     conductor, slow = conductor_of(board, kind, slots=4)
     conductor.handles("slow", max_simultaneous=2)(slow)
     conductor.handles("fast")(handlers.idle)
-    running, most = Counter[str](), Counter[str]()
+    running, most, lock = Counter[str](), Counter[str](), threading.Lock()
 
     def count(step: int, event: str, told: dict[str, Any]) -> None:
-        running[told["job"].name] += step
-        most.update({"slow": max(0, running["slow"] - most["slow"])})
+        with lock:
+            running[told["job"].name] += step
+            most.update({"slow": max(0, running["slow"] - most["slow"])})
 
     conductor.notifier.register("job_started", functools.partial(count, 1))
     conductor.notifier.register("job_finished", functools.partial(count, -1))

@@ -10,8 +10,8 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.testing import eventually
 from jobboard.tracing import Tracing
-from tests import handlers
 from tests.conftest import Runner
+from tests.support import handlers
 from tests.test_conductor import LATE, MakeBoard
 from tests.test_conductor_limits import Hanging
 

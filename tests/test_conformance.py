@@ -7,9 +7,9 @@ import pytest
 
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.conformance.model import TestModel as Model
-from jobboard.testing.servers import selected_backends
 from tests.conftest import SHARED
 from tests.full import FULL
+from tests.support.servers import selected_backends
 
 
 @pytest.fixture

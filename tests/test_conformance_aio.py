@@ -12,7 +12,7 @@ from stevedore import DriverManager
 from jobboard.backends import NAMESPACE
 from jobboard.conf import target
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
-from jobboard.testing.through_asyncio import ThroughAsyncio
+from tests.support.through_asyncio import ThroughAsyncio
 
 ALL = ("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 FULL = bool(os.environ.get("JOBBOARD_TEST_FULL"))

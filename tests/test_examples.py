@@ -18,7 +18,7 @@ import pytest
 
 import jobboard
 from jobboard.testing import eventually
-from tests.programs import gunicorn, running
+from tests.support.programs import gunicorn, running
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RED, BLUE = b"\xff\x00\x00", b"\x00\x00\xff"

@@ -16,8 +16,8 @@ from jobboard.heartbeat import Heartbeat
 from jobboard.logs import Log
 from jobboard.notifier import Notifier
 from jobboard.testing import eventually
-from tests import handlers
 from tests.conftest import Runner
+from tests.support import handlers
 from tests.test_conductor import LATE, MakeBoard
 from tests.test_conductor_trouble import Outage
 from tests.test_conductor_unstarted import raised_by

@@ -144,7 +144,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: zipfile.ZipFi
     }
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert "jobboard/py.typed" in shipped
-    assert "jobboard/testing/servers.py" in shipped
+    assert "jobboard/testing/faults.py" in shipped
     assert shipped == source
 
 

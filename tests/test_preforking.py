@@ -13,7 +13,7 @@ import pytest
 
 import jobboard
 from jobboard.testing import eventually
-from tests.programs import gunicorn
+from tests.support.programs import gunicorn
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -36,7 +36,7 @@ def test_workers_forked_after_connect(
     board.post_many({"name": "small", "details": {"number": number}} for number in numbers)
     log = tmp_path / "gunicorn.log"
     env = {"PRELOADED_CONF": json.dumps({**board_conf, "claim_ttl": 3})}
-    served = gunicorn("tests.preloaded:application", ROOT, log, "--preload", "--workers", "2", **env)
+    served = gunicorn("tests.support.preloaded:application", ROOT, log, "--preload", "--workers", "2", **env)
     with served as address, ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda _: ask(f"{address}/small"), numbers))
         assert sorted(each["number"] for each in done) == list(numbers), log.read_text()

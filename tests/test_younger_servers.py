@@ -17,8 +17,8 @@ from jobboard.job import Posting
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, Waiter
-from jobboard.testing.servers import Server
-from tests.backups import Backup
+from tests.support.backups import Backup
+from tests.support.servers import Server
 
 pytestmark = [
     pytest.mark.backends("redis", "postgresql", "mariadb", "zookeeper", "etcd"),

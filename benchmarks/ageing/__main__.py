@@ -1,9 +1,9 @@
 """How the SQL boards age: what each verb costs after many jobs, with an old snapshot held open and without.
 
-    python benchmarks/ageing                                       # a drain of 300,000, each database, each pin
-    python benchmarks/ageing drain --jobs 60000 --only postgresql --pin none --pin read
-    python benchmarks/ageing steady --minutes 30 --workers 4 --only mariadb --json m.json --chart m.svg
-    python benchmarks/ageing steady --minutes 30 --around 3 --batch 10 --only postgresql --pin read
+    PYTHONPATH=. python benchmarks/ageing  # a drain of 300,000, each database, each pin
+    PYTHONPATH=. python benchmarks/ageing drain --jobs 60000 --only postgresql --pin none --pin read
+    PYTHONPATH=. python benchmarks/ageing steady --minutes 30 --workers 4 --only mariadb --json m.json --chart m.svg
+    PYTHONPATH=. python benchmarks/ageing steady --minutes 30 --around 3 --batch 10 --only postgresql --pin read
 
 *drain* posts all the jobs, then claims and consumes them. *mixed* is a drain of which a fifth of the jobs are
 delayed, by up to ``--spread`` seconds. *steady* posts ``--rate`` jobs a second and works on them as they come. In
@@ -40,7 +40,7 @@ from curves import Run, chart, summary
 from workers import DETAILS, Work, post_steadily, work_on
 
 import jobboard
-from jobboard.testing.servers import MariaDB, PostgreSQL
+from tests.support.servers import MariaDB, PostgreSQL
 
 DATABASES = ("postgresql", "mariadb", "sqlite")
 PINS = ("none", "read", "write")

@@ -1,10 +1,10 @@
 """How fast one conductor process works off jobs that do nothing, against the workers of other libraries.
 
-    python benchmarks/conductors                                # everything, on servers of its own
-    python benchmarks/conductors --aio                          # handlers that are coroutines
-    python benchmarks/conductors --aio --killed                 # what becomes of 300 jobs when their worker is killed
-    python benchmarks/conductors --only redis --place "two cores"
-    python benchmarks/conductors --venv /tmp/peers              # the peers are installed there on the first run
+    PYTHONPATH=. python benchmarks/conductors                    # everything, on servers of its own
+    PYTHONPATH=. python benchmarks/conductors --aio              # handlers that are coroutines
+    PYTHONPATH=. python benchmarks/conductors --aio --killed     # what becomes of 300 jobs when their worker is killed
+    PYTHONPATH=. python benchmarks/conductors --only redis --place "two cores"
+    PYTHONPATH=. python benchmarks/conductors --venv /tmp/peers  # the peers are installed there on the first run
 
 Redis: huey's consumer and RQ's SimpleWorker. PostgreSQL: pgqueuer and procrastinate. With --aio an AsyncConductor
 stands against the Conductor with its threads, arq, SAQ and taskiq on Redis, and the same two on PostgreSQL. Each peer
@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from jobboard.testing import watchdog
-from jobboard.testing.servers import PostgreSQL, Redis, Server
+from tests.support import watchdog
+from tests.support.servers import PostgreSQL, Redis, Server
 
 OURS = 100
 JOBS = 5_000

@@ -1,9 +1,9 @@
 """How fast the boards are against the *ideal*, and against other libraries.
 
-    python benchmarks/ideal                                     # all backends, on durable servers of its own
-    python benchmarks/ideal --backend redis --rounds 3          # two minutes
-    python benchmarks/ideal --pin --json pinned.json            # client and server share a core
-    python benchmarks/ideal --volatile --folder /dev/shm        # no disk: CPU and round trips alone
+    PYTHONPATH=. python benchmarks/ideal                               # all backends, on durable servers of its own
+    PYTHONPATH=. python benchmarks/ideal --backend redis --rounds 3    # two minutes
+    PYTHONPATH=. python benchmarks/ideal --pin --json pinned.json      # client and server share a core
+    PYTHONPATH=. python benchmarks/ideal --volatile --folder /dev/shm  # no disk: CPU and round trips alone
 
 The ideal is the shortest hand-written code that does a step with the same driver and keeps no promise: ideals.py. The
 others are used as their documentation shows, in bulk where they can: peers.py. Those that are not installed are left

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ideals import connect_mariadb
 
-from jobboard.testing import watchdog
-from jobboard.testing.servers import KINDS, Server
+from tests.support import watchdog
+from tests.support.servers import KINDS, Server
 
 BACKENDS = ("sqlite", "postgresql", "mariadb", "redis", "zookeeper")
 

@@ -1,9 +1,9 @@
 """How fast the Redis board is: against TaskFlow's, and as a board grows.
 
-    python benchmarks/redis                                   # everything, on servers of its own
-    python benchmarks/redis wake --place "one core"
-    python benchmarks/redis growth --jobs 1000000 --state delayed
-    python benchmarks/redis taskflow --venv /tmp/taskflow     # installed there on the first run
+    PYTHONPATH=. python benchmarks/redis                                # everything, on servers of its own
+    PYTHONPATH=. python benchmarks/redis wake --place "one core"
+    PYTHONPATH=. python benchmarks/redis growth --jobs 1000000 --state delayed
+    PYTHONPATH=. python benchmarks/redis taskflow --venv /tmp/taskflow  # installed there on the first run
 
 taskflow  TaskFlow's Redis board, in a process and an environment of its own
 growth    what a claim costs the server on a small and on a large board, and the memory for each job

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 import jobboard
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 # 200 bytes of JSON.
 DETAILS = {"path": "/srv/images/" + "x" * 165, "width": 640}

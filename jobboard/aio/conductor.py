@@ -64,7 +64,7 @@ class AsyncConductor:
         self._board = board
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[Any] | None = None
-        self._runs = 0
+        self._is_running = False
         # Called at the end of run(), one for each coroutine that waits for it, in whatever loop.
         self._awaiting: set[Callable[[], object]] = set()
         self._sync = Conductor(
@@ -111,7 +111,7 @@ class AsyncConductor:
     @property
     def dispatching(self) -> bool:
         """See :attr:`Conductor.dispatching <jobboard.conductor.Conductor.dispatching>`."""
-        return self._runs > 0
+        return self._is_running
 
     @functools.wraps(Conductor.handles, assigned=())
     def handles(self, *names: str, **options: Any) -> Registering[Coroutine[Any, Any, Job]]:
@@ -155,19 +155,20 @@ class AsyncConductor:
 
         :param signals: False: leave SIGTERM and SIGINT to the program, a web server for example.
         """
-        if not self._runs:
-            self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
+        if self._is_running:
+            raise RuntimeError(f"the conductor {self.name!r} is running already: make another to run beside it")
+        self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         thread = Threads(f"{self.name}-conductor", 1)
         caught = stopped_by_signals(self.name, self.stop, lambda: self._sync.at_work) if signals else None
         # From here on wait() waits, though the thread may not have begun.
-        self._runs += 1
+        self._is_running = True
         try:
             with caught or contextlib.nullcontext():
                 await see_through(
                     thread.begin(self._sync.run, max_dispatches), functools.partial(self._sync.stop, drain=False)
                 )
         finally:
-            self._runs -= 1
+            self._is_running = False
             thread.close()
             self._tell_end()
 
@@ -191,7 +192,7 @@ class AsyncConductor:
         return ended.is_set()
 
     def _has_ended(self) -> bool:
-        return not self._runs and self._sync.wait(0)
+        return not self._is_running and self._sync.wait(0)
 
     def _tell_end(self) -> None:
         for tell in list(self._awaiting) if self._has_ended() else ():

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from jobboard.testing.server import HOST, reserve_port
+from jobboard.testing.ports import HOST, reserve_port
 
 _CHUNK = 65536
 

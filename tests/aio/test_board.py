@@ -19,8 +19,8 @@ from jobboard.board import INTERNAL
 from jobboard.exceptions import ConnectionFailure, JobTrashed, NotFound
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, lost_reply, replaced
-from jobboard.testing.through_asyncio import VERBS
 from tests.aio.conftest import Run, waiting
+from tests.support.through_asyncio import VERBS
 
 MakeBoard = Callable[..., Any]
 FAST = pytest.mark.backends("memory")

@@ -20,9 +20,9 @@ import jobboard
 from jobboard import Act
 from jobboard.aio import AsyncJobBoard
 from jobboard.testing.conformance.support import replaced
-from jobboard.testing.servers import Etcd, MariaDB, PostgreSQL, Redis, Server, ZooKeeper
 from tests.aio.conftest import Run, waiting
 from tests.full import FULL
+from tests.support.servers import Etcd, MariaDB, PostgreSQL, Redis, Server, ZooKeeper
 
 THREADS = 4
 

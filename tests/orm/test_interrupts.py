@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def left_by(*arguments: str) -> list[str]:
-    """What :mod:`tests.interrupting` has found still held."""
-    program = [sys.executable, "-m", "tests.interrupting", *arguments]
+    """What :mod:`tests.support.interrupting` has found still held."""
+    program = [sys.executable, "-m", "tests.support.interrupting", *arguments]
     ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     *left, moments = ended.stdout.splitlines() or [ended.stderr]
     assert int(moments.removesuffix(" moments")) > 20

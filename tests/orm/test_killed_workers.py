@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from jobboard.exceptions import ClaimLost
 from jobboard.orm import JobAlreadySucceededError, JobLockedError, JobLostError
 from jobboard.states import instant
-from tests.mortals import Hold, Mortals, held_by_two
 from tests.orm.models import Done, Job, Picture, Status
+from tests.support.mortals import Hold, Mortals, held_by_two
 
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 

@@ -61,7 +61,7 @@ from jobboard.testing.history import HistoryEntry, judge
 from jobboard.testing.limited import Limiting
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
-from jobboard.testing.server import ServerError
+from tests.support.server import ServerError
 
 PATIENCE = 60
 """Seconds for which a call is repeated: longer than any outage, so that it fails only where something is wrong."""

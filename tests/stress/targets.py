@@ -19,12 +19,12 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from jobboard.testing import eventually
-from jobboard.testing.etcd_servers import Etcd, EtcdCluster
 from jobboard.testing.faults import FaultyProxy
-from jobboard.testing.redis_servers import Redis, RedisSentinel
-from jobboard.testing.server import HOST, ServerError
-from jobboard.testing.servers import MariaDB, PostgreSQL, ZooKeeper
-from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
+from tests.support.etcd_servers import Etcd, EtcdCluster
+from tests.support.redis_servers import Redis, RedisSentinel
+from tests.support.server import HOST, ServerError
+from tests.support.servers import MariaDB, PostgreSQL, ZooKeeper
+from tests.support.zookeeper_servers import ZooKeeperEnsemble
 
 TTL = 4
 """Seconds of a kept claim's lease."""

@@ -22,9 +22,9 @@ from jobboard.moving import Mover
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant
-from jobboard.testing.servers import selected_backends
 from tests.full import IN_FULL
-from tests.moving import fill, shown
+from tests.support.moving import fill, shown
+from tests.support.servers import selected_backends
 
 KINDS = ("sqlite", "postgresql", "redis", "zookeeper", *IN_FULL)
 pytestmark = pytest.mark.backends(*KINDS)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from jobboard.exceptions import JobFailure
 from jobboard.taskloop import IdsLost, TaskLoop
-from tests.mortals import Hold, Mortals, held_by_two
+from tests.support.mortals import Hold, Mortals, held_by_two
 
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 

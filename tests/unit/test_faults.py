@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.testing import eventually
 from jobboard.testing.faults import FaultyProxy
-from jobboard.testing.servers import Server
+from tests.support.servers import Server
 
 
 class Recorder(socketserver.ThreadingTCPServer):

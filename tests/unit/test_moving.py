@@ -15,8 +15,8 @@ from jobboard.primitives import Draft, Nonce, Paused
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
 from jobboard.testing.conformance.support import plant, record_of, take, trash_one, uuids
-from tests.moving import fill, shown
-from tests.unit.boards import Boards, Killed, boards
+from tests.support.boards import Boards, Killed, boards
+from tests.support.moving import fill, shown
 
 __all__ = ["boards"]
 

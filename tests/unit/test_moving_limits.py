@@ -1,7 +1,7 @@
 """What a move makes of limits."""
 
 from jobboard.primitives import Limit
-from tests.unit.boards import Boards, boards
+from tests.support.boards import Boards, boards
 
 __all__ = ["boards"]
 

@@ -12,7 +12,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover, survey
-from tests.unit.boards import Boards, Killed, boards
+from tests.support.boards import Boards, Killed, boards
 
 __all__ = ["boards"]
 pytestmark = pytest.mark.backends("memory")

@@ -2,7 +2,7 @@
 
 from jobboard.primitives import Limit
 from jobboard.testing.conformance.support import take, uuids
-from tests.unit.boards import Boards, boards
+from tests.support.boards import Boards, boards
 
 __all__ = ["boards"]
 

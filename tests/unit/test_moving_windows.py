@@ -11,7 +11,7 @@ from jobboard.engine import Done
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover, leftovers
 from jobboard.states import TRASHED
-from tests.unit.boards import Boards, Killed, boards
+from tests.support.boards import Boards, Killed, boards
 
 __all__ = ["boards"]
 

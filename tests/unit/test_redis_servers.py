@@ -17,11 +17,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from jobboard.testing import eventually
-from jobboard.testing import server as server_module
-from jobboard.testing.redis_servers import Address
-from jobboard.testing.servers import MissingServer, Redis, RedisCluster, RedisSentinel, Server, ServerError
-from jobboard.testing.watchdog import is_stopped, processes_in
+from jobboard.testing import eventually, ports
+from tests.support.redis_servers import Address
+from tests.support.servers import MissingServer, Redis, RedisCluster, RedisSentinel, Server, ServerError
+from tests.support.watchdog import is_stopped, processes_in
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -157,8 +156,8 @@ def test_several_servers_are_ended_and_started_as_one(
         servers.stop()
     assert processes_in(folder) == []
     assert not folder.exists()
-    monkeypatch.setattr(server_module, "_PORTS", [port for _, port in nodes])
-    for reservation, _ in [server_module.reserve_port() for _ in nodes]:
+    monkeypatch.setattr(ports, "_PORTS", [port for _, port in nodes])
+    for reservation, _ in [ports.reserve_port() for _ in nodes]:
         reservation.close()
     servers.stop()
 
@@ -179,7 +178,7 @@ def test_one_that_does_not_start_takes_all_with_it(
 
 STARTER = """
 import time
-from jobboard.testing.servers import RedisSentinel
+from tests.support.servers import RedisSentinel
 print(RedisSentinel().start().folder, flush=True)
 time.sleep(600)
 """

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from jobboard.testing import eventually
-from jobboard.testing import server as server_module
-from jobboard.testing.servers import (
+from jobboard.testing import eventually, ports
+from tests.support import server as server_module
+from tests.support.servers import (
     KINDS,
     Etcd,
     MariaDB,
@@ -28,7 +28,7 @@ from jobboard.testing.servers import (
     ZooKeeper,
     running,
 )
-from jobboard.testing.watchdog import clean_up, processes_in
+from tests.support.watchdog import clean_up, processes_in
 
 with_server = pytest.mark.backends(*KINDS)
 
@@ -159,7 +159,7 @@ def test_stop_leaves_nothing(kind: str) -> None:
 
 STARTER = """
 import os, sys, time
-from jobboard.testing.servers import KINDS
+from tests.support.servers import KINDS
 server = KINDS[sys.argv[1]]().start()
 if os.fork() == 0:
     time.sleep(600)
@@ -289,8 +289,8 @@ def test_a_missing_program_names_the_package(
 
 
 def test_two_servers_never_get_one_port() -> None:
-    first, port = server_module.reserve_port()
+    first, port = ports.reserve_port()
     with first, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_module, "_PORTS", range(port, port + 1))
-        with pytest.raises(ServerError, match="no free port"):
-            server_module.reserve_port()
+        patch.setattr(ports, "_PORTS", range(port, port + 1))
+        with pytest.raises(RuntimeError, match="no free port"):
+            ports.reserve_port()

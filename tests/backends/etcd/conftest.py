@@ -10,9 +10,9 @@ import pytest
 import jobboard
 from jobboard.testing import eventually
 from jobboard.testing.conformance.wire import QUIET
-from jobboard.testing.etcd_servers import Etcd, EtcdCluster
 from jobboard.testing.faults import FaultyProxy
 from tests.kv.conftest import build, make_driver
+from tests.support.etcd_servers import Etcd, EtcdCluster
 
 __all__ = ["build", "make_driver"]
 

@@ -14,11 +14,11 @@ from jobboard.job import Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Waiter
-from jobboard.testing.etcd_servers import EtcdCluster
 from jobboard.testing.history import judge
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.backends.etcd.conftest import link_of
 from tests.full import FULL
+from tests.support.etcd_servers import EtcdCluster
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(240)]
 

@@ -8,8 +8,8 @@ import pytest
 
 from jobboard.testing import conformance
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
-from jobboard.testing.etcd_servers import EtcdCluster
 from tests.full import FULL
+from tests.support.etcd_servers import EtcdCluster
 
 # It is started once: all that runs on it runs on one worker.
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.xdist_group("etcd-cluster")]

@@ -11,10 +11,10 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
-from jobboard.testing.etcd_servers import Etcd
 from jobboard.testing.faults import FaultyProxy
-from jobboard.testing.server import HOST
 from tests.backends.etcd.conftest import link_of
+from tests.support.etcd_servers import Etcd
+from tests.support.server import HOST
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 

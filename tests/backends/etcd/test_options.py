@@ -12,8 +12,8 @@ from jobboard.backends.etcd.driver import EtcdDriver
 from jobboard.engine import Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Posting
-from jobboard.testing.etcd_servers import Etcd
 from tests.backends.etcd.conftest import link_of
+from tests.support.etcd_servers import Etcd
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 

@@ -13,8 +13,8 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
-from jobboard.testing.etcd_servers import Etcd
 from tests.backends.etcd.conftest import link_of, permission
+from tests.support.etcd_servers import Etcd
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 

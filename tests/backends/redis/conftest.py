@@ -18,7 +18,7 @@ from jobboard.board import JobBoard
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, EventLog, Waiter, take
 from jobboard.testing.conformance.wire import QUIET
-from jobboard.testing.servers import KINDS, Redis
+from tests.support.servers import KINDS, Redis
 
 LIMIT = 30.0
 """How long a test waits for what has to happen."""

@@ -12,7 +12,7 @@ from jobboard.engine import Change
 from jobboard.exceptions import JobFailure
 from jobboard.job import Job
 from jobboard.primitives import Draft, Nonce
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
 

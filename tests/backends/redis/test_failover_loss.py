@@ -13,7 +13,7 @@ from jobboard.job import Job
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
-from jobboard.testing.servers import RedisSentinel
+from tests.support.servers import RedisSentinel
 
 # They look at the same failover.
 pytestmark = [pytest.mark.backends("redis"), pytest.mark.xdist_group("redis-failover-loss")]

@@ -21,9 +21,9 @@ from jobboard.primitives import Limit, Nonce
 from jobboard.states import CLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Waiter, take
-from jobboard.testing.servers import Redis
 from tests.backends.redis.test_lua_states import UUIDS, Pair, client, pairs, steps
 from tests.backends.redis.test_waiting import stands_still
+from tests.support.servers import Redis
 
 __all__ = ["client", "pairs"]
 

@@ -18,7 +18,7 @@ from jobboard.job import Act, Job
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, LONG, PATIENCE, Background, record_of, take, trash_one
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 # They look at the same two servers.
 pytestmark = [pytest.mark.backends("redis"), pytest.mark.xdist_group("redis-replicas")]

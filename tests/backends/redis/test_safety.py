@@ -15,7 +15,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import PATIENCE, Background, Waiter, take
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
 

@@ -24,7 +24,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.support import PATIENCE, Background, MakeBoard, replaced
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.faults import FaultyProxy
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
 

@@ -16,10 +16,11 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure
 from jobboard.job import Job
-from jobboard.testing import conformance, eventually, servers
+from jobboard.testing import conformance, eventually
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from jobboard.testing.conformance.support import Background, EventLog, Waiter, take, uuids
 from tests.full import FULL
+from tests.support import servers
 
 pytestmark = pytest.mark.backends("redis")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
-from jobboard.testing.servers import Redis
+from tests.support.servers import Redis
 
 pytestmark = pytest.mark.backends("redis")
 

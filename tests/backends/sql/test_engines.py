@@ -17,8 +17,8 @@ from sqlalchemy.pool import AssertionPool, Pool, QueuePool, SingletonThreadPool,
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import TaskLoop
-from jobboard.testing.server import TLSDaemon
-from jobboard.testing.servers import MariaDB
+from tests.support.server import TLSDaemon
+from tests.support.servers import MariaDB
 
 AS_MYSQLDB = """
 import sys

@@ -13,8 +13,8 @@ from jobboard.engine import Seat
 from jobboard.kv import layout
 from jobboard.kv.driver import Op
 from jobboard.testing import eventually
-from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 from tests.backends.zookeeper.inside import connection_of
+from tests.support.zookeeper_servers import ZooKeeperEnsemble
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 
 from jobboard.testing import conformance
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
-from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
+from tests.support.zookeeper_servers import ZooKeeperEnsemble
 
 # It is started once: all that runs on it runs on one worker.
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.xdist_group("ensemble")]

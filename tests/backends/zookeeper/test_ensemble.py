@@ -20,9 +20,9 @@ from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.history import judge
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
-from jobboard.testing.zookeeper_servers import ZooKeeperEnsemble
 from tests.backends.zookeeper.inside import connection_of
 from tests.full import FULL
+from tests.support.zookeeper_servers import ZooKeeperEnsemble
 
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(240)]
 

@@ -13,9 +13,9 @@ import jobboard
 from jobboard.backends.zookeeper.options import make_client
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Entity
-from jobboard.testing.server import HOST, reserve_port
-from jobboard.testing.servers import ZooKeeper
 from tests.backends.zookeeper.inside import connection_of, driver_of
+from tests.support.server import HOST, reserve_port
+from tests.support.servers import ZooKeeper
 
 pytestmark = pytest.mark.backends("zookeeper")
 

@@ -22,7 +22,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, EventLog, replaced, take
 from jobboard.testing.puppet import Puppet
 from tests.backends.zookeeper.inside import connection_of, path_of
-from tests.backups import Backup
+from tests.support.backups import Backup
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -250,7 +250,7 @@ def test_a_client_that_is_not_running_is_said_to_be(private_board: Any, started:
 
 
 def test_nobody_there_at_all() -> None:
-    from jobboard.testing.server import reserve_port
+    from tests.support.server import reserve_port
 
     reservation, port = reserve_port()
     with reservation:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobboard.testing import eventually
-from tests.programs import gunicorn, running
+from tests.support.programs import gunicorn, running
 
 PROJECT = Path(__file__).parents[3] / "examples/django"
 pytestmark = pytest.mark.backends("sqlite", "redis")

@@ -12,7 +12,7 @@ from taskflow.jobs import backends
 from taskflow.utils import kazoo_utils, redis_utils
 from taskflow.utils.kazoo_utils import make_client as make_kazoo_client
 
-from jobboard.testing.servers import selected_backends
+from tests.support.servers import selected_backends
 
 # Only its name tells one memory board from another, and these are told apart by where they lie.
 BACKENDS = [name for name in selected_backends() if name != "memory"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobboard.testing.servers import KINDS as SERVERS
-from jobboard.testing.servers import selected_backends
+from tests.support.servers import KINDS as SERVERS
+from tests.support.servers import selected_backends
 
 if TYPE_CHECKING:
     from tests.contrib.taskflow.moving.origins import Origin

@@ -16,7 +16,7 @@ from taskflow.jobs import backends
 
 from jobboard.contrib.taskflow.source import TaskFlowOrigin, fetch_source
 from jobboard.testing import eventually
-from jobboard.testing.server import HOST, Daemon
+from tests.support.server import HOST, Daemon
 
 _serial = itertools.count(1)
 

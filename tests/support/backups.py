@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from jobboard.testing.servers import Server
+from tests.support.servers import Server
 
 
 class Backup:

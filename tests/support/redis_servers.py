@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jobboard.testing import eventually
-from jobboard.testing.server import HOST, Server, ServerError, TLSDaemon
+from tests.support.server import HOST, Server, ServerError, TLSDaemon
 
 Address = tuple[str, int]
 

@@ -4,7 +4,7 @@
         board = jobboard.fetch('board', postgresql.uri)
 
 Whatever becomes of the process that started a server (an exception, Ctrl-C, SIGKILL), the server's
-processes, its folder and its shared memory go with it: see :mod:`jobboard.testing.watchdog`. Linux
+processes, its folder and its shared memory go with it: see :mod:`tests.support.watchdog`. Linux
 only, which has /proc and pidfds.
 
 Servers are not durable unless asked (``durable=True``, for benchmarks): what a server has
@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from jobboard.testing.etcd_servers import Etcd, EtcdCluster
-from jobboard.testing.redis_servers import Redis, RedisCluster, RedisSentinel
-from jobboard.testing.server import HOST, Daemon, MissingServer, Server, ServerError
+from tests.support.etcd_servers import Etcd, EtcdCluster
+from tests.support.redis_servers import Redis, RedisCluster, RedisSentinel
+from tests.support.server import HOST, Daemon, MissingServer, Server, ServerError
 
 __all__ = [
     "KINDS",

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from jobboard.testing.server import HOST, ServerError, reserve_port
-from jobboard.testing.servers import ZooKeeper
+from tests.support.server import HOST, ServerError, reserve_port
+from tests.support.servers import ZooKeeper
 
 
 class Member(ZooKeeper):

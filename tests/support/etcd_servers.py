@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jobboard.testing import eventually
-from jobboard.testing.server import HOST, ServerError, TLSDaemon
+from tests.support.server import HOST, ServerError, TLSDaemon
 
 
 class Etcd(TLSDaemon):

@@ -1,4 +1,4 @@
-"""A program that interrupts blocks at each of their moments: ``python -m tests.interrupting BLOCK TIMES URL``.
+"""A program that interrupts blocks at each of their moments: ``python -m tests.support.interrupting BLOCK TIMES URL``.
 
 The signal is a real SIGINT, or a SIGALRM where the block handles SIGINT itself. Python acts on signals where a function
 begins and where a function written in C returns. So the signal is sent at each of these moments in turn, as far as they

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -16,13 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from jobboard.testing import watchdog
-
-HOST = "127.0.0.1"
+from jobboard.testing.ports import HOST, reserve_port
+from tests.support import watchdog
 
 # Below the ports that the system gives to outgoing connections: a client that keeps trying a port
 # of that range while its server is down can end up connected to itself.
-_PORTS = range(15000, 30000)
 
 
 class ServerError(RuntimeError):
@@ -335,17 +332,3 @@ class TLSDaemon(Daemon):
         context = ssl.create_default_context(cafile=self.ca_file)
         context.load_cert_chain(self.cert_file, self.key_file)
         return context.wrap_socket(connection, server_hostname=HOST)
-
-
-def reserve_port() -> tuple[socket.socket, int]:
-    """A free port, and the socket whose life keeps other test processes off it."""
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        reservation = socket.socket(socket.AF_UNIX)
-        # An abstract name: taken machine-wide, given back by the system when its holder dies.
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            reservation.bind(f"\0jobboard-port-{port}")
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
-            return reservation, port
-        reservation.close()
-    raise ServerError("no free port")
