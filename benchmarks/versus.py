@@ -12,7 +12,8 @@ The second part has eight processes of each checkout that claim and consume one 
 scope (a limit per name) and with eight scopes (a limit per group). No limit ever binds. A figure is the share of what
 the same checkout does without a limit in the same round.
 
-Each checkout has tables of its own.
+On Redis, ZooKeeper and etcd (``--backend redis``) there is the first part alone. Each checkout has tables or a
+namespace of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "ideal"))
 
+DATABASES = ("sqlite", "postgresql", "mariadb")
 STEPS = {
     "post": "post",
     "finish": "claim + consume",
@@ -148,7 +150,9 @@ class Process:
 
 
 def uri_of(backend: str, uri: str, number: int) -> str:
-    return f"{uri}.{number}" if backend == "sqlite" else f"{uri}?table=jobboard{number}"
+    if backend == "sqlite":
+        return f"{uri}.{number}"
+    return f"{uri}?{'table' if backend in DATABASES else 'namespace'}=jobboard{number}"
 
 
 def compare(backend: str, processes: list[Process], given: argparse.Namespace) -> Iterator[str]:
@@ -230,6 +234,8 @@ def measure(backend: str, given: argparse.Namespace) -> Iterator[str]:
             crews[-1][0]("fill", "none", 1)
         yield f"{scene.version()}: before, now, ratio"
         yield from compare(backend, [crew[0] for crew in crews], given)
+        if backend not in DATABASES:
+            return
         with pinned(backend, scene.uri, given.pin):
             yield from limited(backend, crews, given)
 
@@ -245,8 +251,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="another checkout of jobboard")
     parser.add_argument("--now", type=Path, default=HERE.parent, help="the checkout to compare with it (this one)")
-    backends = ("sqlite", "postgresql", "mariadb")
-    parser.add_argument("--backend", action="append", choices=(*backends, "redis"), help="may be given again")
+    others = ("redis", "zookeeper", "etcd")
+    parser.add_argument("--backend", action="append", choices=(*DATABASES, *others), help="may be given again")
     parser.add_argument("--rounds", type=int, default=5, help="how often both take turns (%(default)s)")
     parser.add_argument("--jobs", type=int, default=200, help="for each step; ten times that in batches (%(default)s)")
     parser.add_argument("--limit-rounds", type=int, default=3, help="the same under limits (%(default)s)")
@@ -257,7 +263,7 @@ def main() -> None:
     parser.add_argument("--volatile", action="store_true", help="take a folder in memory, too")
     given = parser.parse_args()
     given.before, given.now = given.before.resolve(), given.now.resolve()
-    for backend in given.backend or backends:
+    for backend in given.backend or DATABASES:
         for line in measure(backend, given):
             print(line, flush=True)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,7 +162,17 @@ class ZooKeeperScene(ServerScene):
         return None
 
 
+class EtcdScene(ServerScene):
+    def version(self) -> str:
+        with urllib.request.urlopen(f"http://{self.server.uri.partition('//')[2]}/version") as answer:
+            return f"etcd {json.load(answer)['etcdserver']}"
+
+    def written(self) -> None:
+        return None
+
+
 _SCENES: dict[str, Any] = {
+    "etcd": EtcdScene,
     "postgresql": PostgreSQLScene,
     "mariadb": MariaDBScene,
     "redis": RedisScene,
