@@ -1,23 +1,27 @@
-"""A driver of each selected backend, as a store would hold it."""
+"""Fixtures for drivers: one of each selected backend that has one."""
 
+import contextlib
 import importlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.kv.driver import Driver
 from jobboard.testing.drivers import build_driver, driver, make_driver
+from tests.support.etcd_servers import EtcdCluster
+from tests.support.zookeeper_servers import ZooKeeperEnsemble
 
-__all__ = ["DRIVERS", "driver", "driver_class", "driver_of", "make_driver"]
+__all__ = ["DRIVERS", "build", "driver", "driver_class", "driver_of", "make_driver", "private_board"]
 
 DRIVERS = {
     "memory": "jobboard.backends.memory:MemoryDriver",
     "etcd": "jobboard.backends.etcd.driver:EtcdDriver",
     "zookeeper": "jobboard.backends.zookeeper.driver:ZooKeeperDriver",
 }
-"""Where the drivers are, by backend."""
+"""The drivers by backend."""
 
 _serial = itertools.count(1)
 
@@ -30,8 +34,8 @@ def driver_class(backend: str) -> type[Driver]:
 
 @pytest.fixture
 def build(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> Callable[..., Driver]:
-    """``build(name='board', **options)``: a driver that is not open yet. The same name is the same board."""
-    # The name is all that tells one memory board from another.
+    """Return ``build(name='board', **options)``, which makes a driver that is not open. Equal names share a board."""
+    # Boards in memory differ by name alone.
     where, made, suffix = conf_of(backend), driver_class(backend), f"-of-drivers-{next(_serial)}"
 
     def build(name: str = "board", **options: Any) -> Driver:
@@ -41,6 +45,34 @@ def build(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> Callable[..
 
 
 def driver_of(board: Any) -> Driver:
-    """The driver that a board of these backends stands on."""
+    """Return the driver under a board."""
     driver: Driver = board.engine.store._driver
     return driver
+
+
+@pytest.fixture
+def private_board(backend: str, private_server: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """``private_board(**options)``: a board on a server of the test's own, ``private_board.server``."""
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str = "board", **options: Any) -> Any:
+            board = jobboard.fetch(name, {"board": make.server.uri, **options})
+            stack.callback(board.close)
+            board.connect()
+            return board
+
+        make.server = private_server(backend)  # type: ignore[attr-defined]
+        yield make
+        make.server.resume()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def cluster(backend: str) -> Iterator[Any]:
+    """Three members, for all tests of a module."""
+    with ZooKeeperEnsemble() if backend == "zookeeper" else EtcdCluster() as cluster:
+        yield cluster
+
+
+def one_of(cluster: Any, member: Any) -> str:
+    """Return the URI of one member."""
+    return f"{cluster.uri.partition('://')[0]}://127.0.0.1:{member.port}"

@@ -1,4 +1,4 @@
-"""The driver of ``examples/driver`` passes the suites, as a package of its own that is installed."""
+"""The driver of ``examples/driver``, installed as a package, passes the suites of drivers and boards."""
 
 import os
 import sys
@@ -21,11 +21,8 @@ try:
 finally:
     sys.path.remove(str(EXAMPLE))
 
-DEPENDENT = {
-    *("TestClocks", "TestEvents", "TestFork", "TestIterjobs", "TestKeptAndFixed", "TestLife", "TestLimitRaces"),
-    *("TestLostReplies", "TestOrder", "TestOtherProcesses", "TestRaces", "TestTokens", "TestWaiting", "TestWakeUp"),
-}
-"""The parts of the conformance suite that depend on the driver most, and so are always run."""
+DEPENDENT = {"TestClocks", "TestFork", "TestLife", "TestOrder", "TestRaces", "TestWakeUp"}
+"""The parts of the conformance suite that depend most on a driver. ``--full`` runs all parts."""
 
 for name in () if FULL else set(conformance.__all__) - DEPENDENT:
     if name.startswith("Test"):
@@ -36,7 +33,7 @@ pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.any_driver]
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Its entry point is found here and in the processes that tests start."""
+    """Have the entry point found here and in processes of tests."""
     site = tmp_path_factory.mktemp("site")
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     info = site / "onefile-1.dist-info"

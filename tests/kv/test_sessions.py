@@ -1,4 +1,4 @@
-"""Claims that a session keeps, and what other boards hear, over a driver in memory whose session ends at will."""
+"""Sessions and events of the store, over a driver in memory whose session ends at will."""
 
 import contextlib
 import itertools
@@ -27,7 +27,7 @@ _names = itertools.count(1)
 
 
 class SessionDriver(MemoryDriver):
-    """Its claims are kept by its session."""
+    """A driver whose session keeps the claims."""
 
     keeps = "session"
     margin = 20 * 10**6
@@ -36,12 +36,12 @@ class SessionDriver(MemoryDriver):
         return replace(super().open(*args), remote_events=True)
 
     def change(self) -> str:
-        """Begin another session, while the one before still lives; that one."""
+        """Begin another session, while the session before still lives. Return the session before."""
         before, self._session = self.session(), None
         return before
 
     def lose(self) -> None:
-        """The server ends the session."""
+        """End the session, as a server does."""
         self.end(self.change())
 
     def end(self, session: str) -> None:
@@ -81,7 +81,7 @@ def beat(board: Any, jobs: list[Any]) -> Any:
     return board.engine.raw.renew(board.engine.handle, held(jobs), 10**9)
 
 
-def test_claims_of_a_session_that_has_ended_are_free(make: Callable[..., Any]) -> None:
+def test_the_end_of_a_session_frees_its_claims(make: Callable[..., Any]) -> None:
     board, other = make(), make()
     board.post_many([Posting("a")] * 3)
     board.claim_many("anna", 2)
@@ -94,7 +94,7 @@ def test_claims_of_a_session_that_has_ended_are_free(make: Callable[..., Any]) -
     assert [job.attempts for job in taken] == [2, 2]
 
 
-def test_a_waiter_gets_the_job_of_a_session_that_ends(make: Callable[..., Any]) -> None:
+def test_the_end_of_a_session_wakes_waiters(make: Callable[..., Any]) -> None:
     board, other = make(), make()
     job = board.post("a")
     board.claim(job, "anna")
@@ -103,10 +103,9 @@ def test_a_waiter_gets_the_job_of_a_session_that_ends(make: Callable[..., Any]) 
     assert waiter.wait() == job
 
 
-@pytest.mark.parametrize("count", [1, 250])
-@pytest.mark.parametrize("lives", [False, True])
+@pytest.mark.parametrize(("count", "lives"), [(1, False), (1, True), (250, True)])
 def test_a_beat_moves_all_claims_of_the_session_before(make: Callable[..., Any], count: int, lives: bool) -> None:
-    """At once, whether that session has ended already, or will end in a while."""
+    """The session before may have ended, or may still live."""
     board, other = make(), make()
     board.post_many([Posting("a")] * count)
     jobs = [job for _ in range(0, count, 100) for job in board.claim_many("anna", 100)]
@@ -121,15 +120,15 @@ def test_a_beat_moves_all_claims_of_the_session_before(make: Callable[..., Any],
     if lives:
         driver.end(before)
     assert other.claim_next("bert") is None
-    assert names(driver_of(other), layout.HOLDERS) == [driver.session()], "the one before holds nothing any more"
+    assert names(driver_of(other), layout.HOLDERS) == [driver.session()], "the session before holds nothing"
     assert other.stats().claimed == count
     commits: list[int] = []
     driver.commit, commit = lambda ops: commits.append(len(ops)) or commit(ops), driver.commit
     assert beat(board, jobs).lost == []
-    assert commits == [], "and then there is nothing to move"
+    assert commits == [], "the next beat has nothing to move"
 
 
-def test_what_another_has_taken_meanwhile_stays_theirs(make: Callable[..., Any]) -> None:
+def test_a_beat_leaves_a_job_to_its_new_holder(make: Callable[..., Any]) -> None:
     board, other = make(), make()
     board.post_many([Posting("a")] * 3)
     jobs = board.claim_many("anna", 3)
@@ -141,8 +140,8 @@ def test_what_another_has_taken_meanwhile_stays_theirs(make: Callable[..., Any])
 
 
 @pytest.mark.parametrize("nth", range(1, 6))
-def test_a_session_that_ends_while_its_slot_is_claimed(make: Callable[..., Any], nth: int) -> None:
-    """Before any request of the claim: the slot is the claim's then, or still its holder's, whose next beat tells."""
+def test_a_slot_has_one_holder_where_a_session_ends_during_a_claim(make: Callable[..., Any], nth: int) -> None:
+    """The session ends before the nth request of the claim. The slot goes to the claim, or stays with its holder."""
     board, other = make(), make()
     board.set_limit("a", concurrency=1)
     board.post_many([Posting("a")] * 2)
@@ -168,8 +167,8 @@ def test_a_session_that_ends_while_its_slot_is_claimed(make: Callable[..., Any],
     assert board.stats().claimed == 1
 
 
-def test_a_claim_is_never_stored_for_a_session_that_has_ended(make: Callable[..., Any]) -> None:
-    """The commit is refused as the session ends before it, and made again in the next one."""
+def test_a_claim_is_never_stored_for_an_ended_session(make: Callable[..., Any]) -> None:
+    """The session ends before the commit, which is refused and repeated in the next session."""
     board, other = make(), make()
     board.post_many([Posting("a")] * 2)
     take(board)
@@ -189,19 +188,19 @@ def test_a_claim_is_never_stored_for_a_session_that_has_ended(make: Callable[...
     assert other.find_owner(second) == "anna"
 
 
-def test_a_board_that_is_closed_holds_nothing(make: Callable[..., Any]) -> None:
+def test_a_closed_board_holds_nothing(make: Callable[..., Any]) -> None:
     board, other = make(), make()
     board.post("a")
     take(board)
     session = driver_of(board).session()
     board.close()
-    assert take(other).attempts == 1, "what is given back does not count"
+    assert take(other).attempts == 1, "a claim that is given back uses up no attempt"
     assert other.claim_next("bert") is None
     driver = driver_of(other)
     assert session not in (*names(driver, layout.HOLDERS), *names(driver, ALIVE), *holders_of(other))
 
 
-def test_a_damaged_claim_of_a_session_that_has_ended_goes_to_the_trash(make: Callable[..., Any]) -> None:
+def test_a_damaged_claim_of_an_ended_session_goes_to_the_trash(make: Callable[..., Any]) -> None:
     board, other = make(), make()
     job = board.post("a", key="k")
     take(board)
@@ -215,8 +214,7 @@ def test_a_damaged_claim_of_a_session_that_has_ended_goes_to_the_trash(make: Cal
     )
 
 
-def test_readers_leave_the_holders_to_others(make: Callable[..., Any]) -> None:
-    """A board that was opened for looking only writes nothing."""
+def test_a_read_only_board_writes_nothing_behind_an_ended_session(make: Callable[..., Any]) -> None:
     board, reader = make(), make(read_only=True)
     job = board.post("a")
     board.claim(job, "anna")
@@ -231,11 +229,11 @@ def test_readers_leave_the_holders_to_others(make: Callable[..., Any]) -> None:
     assert names(driver, layout.HOLDERS) == []
 
 
-# What other boards do
+# Events
 
 
-def test_jobs_that_come_and_go_are_heard(make: Callable[..., Any]) -> None:
-    """Of others once each; of this board's own acts, what it tells by itself."""
+def test_jobs_of_other_boards_are_heard_once(make: Callable[..., Any]) -> None:
+    """The board reports its own acts by itself, and does not hear them again."""
     board, other = make(), make()
     here = other.post("here before")
     events = EventLog(board)
@@ -254,8 +252,8 @@ def test_jobs_that_come_and_go_are_heard(make: Callable[..., Any]) -> None:
     assert events.of(here) == ["REMOVAL"]
 
 
-def test_one_listing_that_takes_long_delays_no_event(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have waited for a connection, which says nothing of how large the board is."""
+def test_a_slow_listing_delays_no_event(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing may have waited for a connection, and the board may be small."""
     board, other = make(), make()
     late = [0.0]
     monkeypatch.setattr("jobboard.kv.listener.boottime", lambda: boottime() + late[0])
@@ -273,7 +271,7 @@ def test_one_listing_that_takes_long_delays_no_event(make: Callable[..., Any], m
     eventually(lambda: events.of(job) == ["POSTED"], LIMIT)
 
 
-def test_nothing_is_heard_once_nobody_listens(make: Callable[..., Any]) -> None:
+def test_the_listener_ends_with_the_last_registration(make: Callable[..., Any]) -> None:
     def listeners() -> set[threading.Thread]:
         return {thread for thread in threading.enumerate() if thread.name == "jobboard-listener"}
 

@@ -1,4 +1,4 @@
-"""The driver for etcd: a record and a name are a key each, and what changes together is one Txn.
+"""The driver of etcd: each record and each name is a key, and a commit is one Txn.
 
 A path is a key behind ``<namespace>/board/<name>/``. A record outside of all folders, such as ``layout``, is the key
 ``<namespace>/layout/<name>``: a short range shows the names of all boards.
@@ -46,7 +46,7 @@ LARGEST = 1_500_000
 """The bytes of a request that a server takes by default: 1.5 MiB, less the frame of the request."""
 
 AROUND = 50_000
-"""The bytes among these that are no values, but keys, comparisons and errors."""
+"""The part of these bytes for keys, comparisons and errors."""
 
 CLOCK, NEXT = "clock", "next"
 """Two records of the driver's own. Both hold a time, and the board's time is the later one. Each lease and delay raises
@@ -87,9 +87,10 @@ class EtcdDriver(Driver):
 
     options: ClassVar[Mapping[str, Option]] = OPTIONS
     uri_parts: ClassVar[Mapping[str, str]] = uri_parts("namespace")
-    # With the 100 jobs around these.
+    # The values of a commit come with the keys of up to 100 jobs.
     most_bytes = LARGEST - 10 * AROUND
     most_kept = LARGEST - AROUND
+    poll_cap = 60.0
 
     def __init__(self, seat: Seat) -> None:
         check(seat.conf)
@@ -254,7 +255,7 @@ class EtcdDriver(Driver):
         size = sum(map(len, success)) * 3 // 4
         if size > LARGEST:
             raise ValueError(
-                f"it takes {size} bytes, and etcd takes {LARGEST} at once: post less at once, or smaller details"
+                f"a request of {size} bytes: etcd takes {LARGEST}; post fewer jobs at once, or smaller details"
             )
         answer = self._link.txn(compare, success)
         if not answer.succeeded:
@@ -267,7 +268,7 @@ class EtcdDriver(Driver):
         return self._bells + op.path if op.do == "ring" else self._key(op.path)
 
     def _required(self, op: Op) -> tuple[str, int | None] | None:
-        """Return the key that an operation compares, and the revision that the key must have. 0: none; None: any."""
+        """Return the key that an operation compares, and the revision that the key must have; 0: absent, None: any."""
         if op.do == "create":
             return self._key(op.path), 0
         if op.do == "lives":
@@ -287,7 +288,7 @@ class EtcdDriver(Driver):
             yield within([below(clock, now)], [put(clock, now)])
 
     def _refusal(self, required: Mapping[str, tuple[str, int | None]]) -> Refused:
-        """Return the refusal of a commit, with the paths that are still not as required."""
+        """Return the refusal of a commit, with the paths whose keys still differ from the required ones."""
         gets = [get(self._key(CLOCK)), get(self._key(NEXT)), *(get(key, only="keys") for key, _ in required.values())]
         clock, numbers, *kvs = (
             kvs
@@ -321,8 +322,10 @@ class EtcdDriver(Driver):
     # Upkeep
 
     def tidying(self) -> Iterator[None]:
-        """Remove the fences of empty parts: at the beginnings of the indexes, and at the end of ``done``. Only there
-        nobody reads what lies behind the outcome that is dropped next."""
+        """Remove the fences of empty parts at the beginnings of the indexes, and at the end of ``done``.
+
+        Readings remove other fences. None of them reads the part of ``done`` behind the outcome that is dropped
+        next."""
         walks = [self._fences.walk(Range(index, 1), least=1) for index in (READY, TIMED, OVER)]
         *_, over = self._walk([], walks)[1]
         after = over[0].partition(".")[2] if over else ""

@@ -1,4 +1,4 @@
-"""Fences: keys that part a long index of names into short ranges.
+"""Fences: keys that divide a long index of names into short ranges.
 
 etcd pays for all keys of a range, whatever the limit of the reading. Keys behind the limit count, and keys that were
 deleted since the last compaction. So the names of a long index are read part by part.
@@ -47,14 +47,14 @@ Part = tuple[str, str]
 class Fences:
     """The fences of one board.
 
-    :param root: what the board's keys begin with.
+    :param root: the beginning of the board's keys.
     """
 
     def __init__(self, link: Gateway, root: str, read_only: bool) -> None:
         self._link = link
         self._root = root
         self._read_only = read_only
-        # The fences of the last reading of an index, and its parts: the next reading asks for them at once.
+        # By index: the fences of the last reading and the number of its parts, which the next reading asks for at once.
         self._seen: dict[str, tuple[list[str], int]] = {}
 
     def added(self, index: str, names: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The session of a process: a lease of etcd's, and the key that goes with it."""
+"""The session of a process: a lease of etcd, and the key that ends with the lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SessionLease:
 
     @property
     def margin(self) -> int:
-        """Return for how many µs the lease surely lives on."""
+        """Return the µs for which the lease surely lives on."""
         return int((self._renewed + self.ttl - boottime()) * 1e6)
 
     def hold(self) -> str:
@@ -50,13 +50,13 @@ class SessionLease:
                 self._renew()
 
     def forget(self, lease: str) -> None:
-        """Hold this lease no longer: it has ended."""
+        """Forget this lease, which has ended."""
         with self._lock:
             if self._name == lease:
                 self._name = None
 
     def grant(self) -> str:
-        """Return the name of a new lease, and learn its time. A lease that nobody renews ends by itself."""
+        """Return the name of a new lease, and note its duration. A lease that nobody renews ends by itself."""
         sent = boottime()
         granted = self._link.call("/v3/lease/grant", json.dumps({"TTL": self.ttl}))
         self.ttl, self._renewed = int(granted["TTL"]), sent

@@ -1,4 +1,4 @@
-"""Connections to the members of an etcd cluster, requests, and the meaning of their errors.
+"""The gateway to an etcd cluster: connections to its members, requests, and the meaning of their errors.
 
 Every member has a JSON gateway, which needs HTTP only. Each call has a connection to itself, which stays open for the
 next call. A change is sent again only after a refusal that did nothing.
@@ -50,7 +50,7 @@ _BROKEN = (OSError, HTTPException, ValueError)
 
 
 class GatewayRefusal(Exception):
-    """The refusal of a server. ``code``: gRPC's."""
+    """The refusal of a server. ``code``: the code of gRPC."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -110,11 +110,11 @@ class Gateway:
             raise
 
     def read(self, operations: Sequence[str]) -> TxnAnswer:
-        """Read all of this at one revision, which has all changes that were acknowledged before."""
+        """Read at one revision, which has all changes that were acknowledged before."""
         return self.txn((), operations, changes=False)
 
     def call(self, path: str, body: str, changes: bool = False) -> Any:
-        """Ask one member after the other. Do not ask again where a change might then happen twice.
+        """Ask one member after the other, but no further member where a change might happen twice.
 
         :raises ConnectionFailure: no member answers; ``outcome='unknown'`` where a change may have happened.
         :raises JobFailure: the request is refused.
@@ -139,7 +139,7 @@ class Gateway:
         raise failure
 
     def _valid_token(self, refused: str | None) -> str | None:
-        """Return the token of the board's user, another one than the refused one. None: there is no user.
+        """Return the token of the board's user, and never the refused token; None: the board has no user.
 
         A server spends up to 0.4 s of its CPU on a password, so one thread logs in for all."""
         if self._conf["user"] is None:
@@ -181,11 +181,11 @@ class Gateway:
         advice = next((f": {way_out}" for what, way_out in _ADVICE.items() if what in message), "")
         nothing_done = _is_stale(error) or any(each in message for each in _NOTHING_DONE)
         if not nothing_done and _NO_ROOM not in message and (error.code not in _FOR_NOW or advice):
-            return JobFailure(f"etcd has refused it: {message}{advice}", error)
-        # Another member may do it. This member is up: its next answer is no sign that it has come back.
+            return JobFailure(f"etcd has refused the request: {message}{advice}", error)
+        # Another member may carry the request out. This member is up, so its next answer does not show that it is back.
         self._move_on()
-        unknown = changes and not nothing_done
-        return ConnectionFailure(f"etcd can't do it now: {message}{advice}", error, "unknown" if unknown else "none")
+        told = f"etcd can't carry the request out now: {message}{advice}"
+        return ConnectionFailure(told, error, "unknown" if changes and not nothing_done else "none")
 
     def _broken(self, error: Exception, changes: bool) -> ConnectionFailure:
         self._lost()
@@ -206,7 +206,7 @@ class Gateway:
                 waiting.register(wire.sock, select.POLLIN)
                 if not waiting.poll(0):
                     return wire
-                # Something can be read though nothing was asked: the other end has closed the connection.
+                # An idle connection that can be read was closed by the other end.
                 wire.close()
         return self._connect()
 
@@ -237,11 +237,10 @@ class Gateway:
         try:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            # Silence says nothing here. The kernel finds out that the other end has gone.
+            # A watch may be silent for long. The kernel finds out that the other end has gone.
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # The look that follows replaces a stale token.
             response = _ask(wire, path, body, self._token)
             if response.status != 200:
                 raise OSError(f"etcd has answered {response.status}")

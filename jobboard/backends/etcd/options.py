@@ -35,9 +35,9 @@ def _hosts(value: Any) -> list[tuple[str, int | None]]:
 OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the members: 'a:2379,b:2379', or a list of such"),
     "port": Option(port, None, "the port of the hosts that come without one"),
-    "namespace": Option(path, "jobboard", "what the keys of this and other boards begin with"),
-    "timeout": Option(seconds(0.1, 3600), 5.0, "how long a connection, or an answer, may take, in seconds"),
-    "user": Option(text, None, "whom to connect as"),
+    "namespace": Option(path, "jobboard", "the beginning of the keys of all boards"),
+    "timeout": Option(seconds(0.1, 3600), 5.0, "the seconds that a connection, or an answer, may take"),
+    "user": Option(text, None, "the user"),
     "password": Option(text, None, "the user's password", secret=True),
     **TLS,
 }
@@ -51,9 +51,9 @@ def _is_tls(conf: Settings) -> bool:
 
 
 def check(conf: Settings) -> None:
-    """Check that options go together.
+    """Check that options fit together.
 
-    :raises ValueError: they do not.
+    :raises ValueError: two options exclude each other, or one misses the option that it needs.
     """
     if conf.driver not in _DRIVERS:
         conf.check_no_driver()

@@ -1,4 +1,4 @@
-"""The messages of etcd's JSON gateway, written by hand: keys and values are in Base64, which needs no escapes."""
+"""Messages of etcd's JSON gateway. They are written by hand, as keys and values in Base64 need no escapes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def nothing_in(start: str, end: str) -> str:
 
 
 REFUSED = "key not found"
-"""The error of a server where a comparison of an inner Txn has failed; see :func:`txn`."""
+"""The error of a server when a comparison of an inner Txn fails; see :func:`txn`."""
 
 
 def txn(compare: Sequence[str], success: Sequence[str], never: str = "") -> str:
@@ -119,7 +119,7 @@ def txn(compare: Sequence[str], success: Sequence[str], never: str = "") -> str:
     An inner Txn with comparisons insists on them. If they fail, the inner Txn keeps the value of an absent key, so the
     server refuses the whole Txn.
 
-    :param never: the beginning of keys that are never there.
+    :param never: the beginning of keys that never exist.
     """
     first, *more = _chunks(compare) or [()]
     operations: Sequence[str] = success
@@ -163,7 +163,7 @@ def _kv(kv: Any) -> KV:
 def watch(folder: str, revision: int, without: str) -> str:
     """Return the request of a watch.
 
-    :param revision: the first revision to hear of; 0: the next one.
+    :param revision: the first revision to hear of.
     :param without: the events to leave out, ``NOPUT`` or ``NODELETE``.
     """
     wanted = {"key": _coded(folder), "range_end": _coded(end_of(folder)), "filters": [without]}

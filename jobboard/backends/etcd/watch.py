@@ -1,4 +1,4 @@
-"""The watch of a board on etcd: one thread that hears each bell, and the end of each session."""
+"""The watch of a board on etcd: a thread that hears each bell, and the end of each session."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class BellWatch:
         self._over = threading.Event()
 
     def begin(self) -> None:
-        """Hear of events from now on. MISSED stands for all events since the caller's last look."""
+        """Begin to hear events. MISSED stands for all events since the caller's last look."""
         with self._lock:
             if self._thread is not None or self._over.is_set():
                 return
-            self._thread = started("jobboard-watch", self._run, self._link.read([]).revision + 1)
+            self._thread = started("jobboard-watch", self._run, self._link.read([]).revision)
         self._heard(MISSED)
 
     def end(self) -> None:
@@ -51,26 +51,28 @@ class BellWatch:
         failures = 0
         while not self._over.is_set():
             why: object = "the connection has ended"
-            wanted = watch(self._bells, revision, "NODELETE") + watch(self._alive, revision, "NOPUT")
             try:
+                if failures:
+                    # The revision where the watch has ended may be compacted. This request also replaces a void token,
+                    # which the watch itself cannot.
+                    revision = self._link.read([]).revision
+                    self._heard(MISSED)
+                wanted = watch(self._bells, revision + 1, "NODELETE") + watch(self._alive, revision + 1, "NOPUT")
                 for line in self._link.stream("/v3/watch", wanted):
-                    self._hear(json.loads(line), again=not revision)
+                    self._hear(json.loads(line))
                     failures = 0
             except (JobBoardError, OSError, HTTPException, ValueError) as error:
                 why = error
-            # The next watch begins with the newest revision of that time. The one where this watch has ended may be
-            # compacted.
-            revision = 0
             failures += 1
             if not self._over.wait(retry.backoff(failures, 0.05, 2.0)):
-                LOG.info("the watch has ended, and begins again: %s", why)
+                # A watch that ends is common. A watch that fails to begin leaves waiters to a look every two seconds.
+                report = LOG.warning if failures == 2 else LOG.info
+                report("the watch has ended, and begins again: %s", why)
 
-    def _hear(self, told: Any, again: bool) -> None:
+    def _hear(self, told: Any) -> None:
         result = told.get("result", {})
         if "error" in told or result.get("canceled"):
             raise OSError(str(told.get("error") or result.get("cancel_reason") or "its revision was compacted"))
-        if result.get("created") and again:
-            self._heard(MISSED)
         for event in result.get("events", ()):
             key = a2b_base64(event["kv"]["key"]).decode()
             self._heard(key[len(self._bells) :] if key.startswith(self._bells) else MISSED)

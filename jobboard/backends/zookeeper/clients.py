@@ -1,4 +1,4 @@
-"""A board's client of kazoo's: its life, the reason why it has no connection, and its session timeout."""
+"""Kazoo clients of boards: their life, the reason for a missing connection, and their session timeout."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GAVE_UP = "no ZooKeeper server has answered within the tries of connection_retry
 REFUSED = "ZooKeeper has refused the authentication"
 
 _CLOSING = 60.0
-"""The seconds for which a client that does not end is waited for, in a thread of its own."""
+"""The seconds that a thread of its own waits for the end of a client."""
 
 
 class BoardClient:
-    """One client, which all threads of a board share until it is replaced.
+    """A client that all threads of a board share until the board replaces it.
 
     :param is_callers: whether the client is the caller's.
-    :param why: the reason why there is no connection, as the client before it has found.
+    :param why: the reason for the missing connection that the previous client has found.
     """
 
     def __init__(self, client: KazooClient, is_callers: bool, why: str) -> None:
@@ -35,7 +35,7 @@ class BoardClient:
         self._away_since: float | None = None
 
     def begin(self, timeout: float) -> None:
-        """Start the client, and wait until its thread has begun to connect: before, it looks as if it had given up."""
+        """Start the client, and wait until its thread begins to connect. Before, the client seems to have given up."""
         self.client.start_async()
         until = time.monotonic() + timeout
         while self.client.client_state == KeeperState.CLOSED and time.monotonic() < until:
@@ -66,9 +66,9 @@ class BoardClient:
         raise ConnectionFailure(self.why, refused=self._is_refused)
 
     def is_past(self, session: float) -> bool:
-        """Return whether another client should take the place of this one: it has given up, or its session is over.
+        """Return whether another client should replace this one: it has given up, or its session is over.
 
-        Servers with older data than a client has seen refuse that client for ever, without a word.
+        Servers with older data than a client has seen refuse that client for ever, and give no reason.
 
         :param session: the seconds for which a session outlives its connection.
         """
@@ -81,7 +81,7 @@ class BoardClient:
 
 
 def let_go(client: KazooClient) -> None:
-    """Stop and close a client, in a thread of its own where the client takes its time."""
+    """Stop and close a client. A slow end goes on in a thread of its own."""
     with contextlib.suppress(Exception):
         client.stop()
     if not _closed(client):
@@ -105,8 +105,8 @@ def _close_later(client: KazooClient) -> None:
 def on_negotiated(client: KazooClient, told: Callable[[float], None]) -> None:
     """Call ``told`` with the session timeout that a server grants, in seconds, at each connection.
 
-    kazoo shows this timeout nowhere, so this reaches into kazoo. A lease that outlived its session would be held by
-    two."""
+    kazoo has no public name for this timeout, so this function reaches into kazoo. If a lease outlived its session, two
+    workers would hold the job."""
     connect = client._connection._connect
 
     def noting(*arguments: object) -> tuple[float, float]:

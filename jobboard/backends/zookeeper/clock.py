@@ -1,4 +1,4 @@
-"""Bounds of the server's clock, from the requests that tell its time."""
+"""Bounds of the server's clock, learnt from the answers to changes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import threading
 from jobboard.job import boottime
 
 KEPT = 10.0
-"""The seconds after which the server is asked again. For so long a changed clock may go unnoticed, and a handle that
-only looks may lag."""
+"""The seconds after which a handle asks the server again. Within these, a handle may miss a change of the server's
+clock, and a handle that only looks may lag."""
 
 DRIFT = 500.0
-"""The µs by which the two clocks may part in a second."""
+"""The µs by which the two clocks may drift apart in a second."""
 
 
 class ClockBounds:
     """The bounds of the server's clock that this process knows.
 
-    Each answer to a change names a time of the server, in ms. It lies between the sending of the request and the
-    arrival of the answer. The earliest possible time counts, so no lease ends too early. A lease may end too late by
-    the unknown part, about the duration of the quickest of the last requests."""
+    Each answer to a change names a time of the server, in ms, between the sending of the request and the arrival of the
+    answer. The earliest possible time counts, so no lease ends too early. A lease may end too late by :attr:`unknown`,
+    which is about the duration of the quickest of the last requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Request = Callable[[KazooClient], Any]
-"""Sends one request and returns kazoo's promise of its result."""
+"""A function that sends one request and returns kazoo's promise of its result."""
 
 _BROKEN = (
     kazoo.ConnectionLoss,
@@ -57,7 +57,7 @@ _AT_ONCE = 1000
 """The most znodes that one request reads."""
 
 _HEADER = 14
-"""The bytes of one read, beside its path."""
+"""The bytes of one read without its path."""
 
 _LARGE = 10_000
 """The size in bytes from which a request may have broken its own connection."""
@@ -70,7 +70,7 @@ class Connection:
     :param client: the caller's client, instead.
     :param acl: the ACL of new znodes; None: that of the client.
     :param home: the process that has started the caller's client.
-    :param heard: told of each change of the client's state; must not block.
+    :param heard: called with each new state of the client; must not block.
     """
 
     def __init__(
@@ -121,8 +121,9 @@ class Connection:
         return min(5.0, max(0.7, self.session_timeout / 3), self.most_patience)
 
     def set_up(self, do: Callable[[], T]) -> T:
-        """Do what connect() does, and again if the connection breaks, as often as ``command_retry`` says. No claims
-        wait for a beat yet, so each request may take as long as the first connection."""
+        """Do the requests of connect(), and repeat them after a broken connection as often as ``command_retry`` says.
+
+        No claims wait for a heartbeat yet, so each request may take as long as the first connection."""
         until = time.monotonic() + self._timeout
         broken: list[ConnectionFailure] = []
 
@@ -144,8 +145,9 @@ class Connection:
             self._setting_up = False
 
     def open(self) -> KazooClient:
-        """Return the client, connected. Wait for the connection: for the time limit of ``connect()`` if the client is
-        the first one, and else for the time that the call has left.
+        """Return the client, connected.
+
+        The first client has the time limit of ``connect()`` for that, a later client the rest of the call's time.
 
         :raises ConnectionFailure: no server answers.
         """
@@ -163,7 +165,7 @@ class Connection:
             left = start + min(limit, self.most_patience) - time.monotonic()
             if left <= 0:
                 raise ConnectionFailure(why or latest.why)
-            # At first a client may fail sooner than one looks.
+            # A new client may fail at once.
             time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
         return latest.client
 
@@ -194,7 +196,7 @@ class Connection:
             self._latest = latest
             return latest
         client = self._make()
-        # The timeout that was asked for holds until the server's is known.
+        # The requested timeout counts until the server grants one.
         self.session_timeout = client._session_timeout / 1000
         on_negotiated(client, functools.partial(setattr, self, "session_timeout"))
         self._latest = latest = BoardClient(client, False, why)
@@ -215,7 +217,7 @@ class Connection:
         self._heard(state)
 
     def close(self) -> None:
-        """Close a client of this board's own. Leave no trace in the caller's."""
+        """Close the board's own client, or leave no trace in the caller's client."""
         with self._lock:
             with self._queueing:
                 self._closed = True
@@ -246,7 +248,7 @@ class Connection:
         client = self.open()
         deadline = time.monotonic() + self.patience
         self._check_silence(client, deadline)
-        # Nothing of a closed board may follow in a client of the caller's.
+        # A closed board may send nothing through a client of the caller's.
         with self._queueing:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
@@ -287,7 +289,7 @@ class Connection:
                 return error
             raise self._broken(error, changes, size) from error
         except Exception as error:
-            # kazoo gives a connection up whose replies it can't decode, with errors of any kind.
+            # kazoo gives up a connection whose replies it can't decode, with errors of any kind.
             raise self._broken(error, changes, size) from error
 
     def _broken(self, error: Exception, changes: bool, size: int) -> ConnectionFailure:
@@ -327,7 +329,7 @@ class Connection:
             others = folders[max(0, start - len(paths)) : max(0, start + _AT_ONCE - len(paths))]
             requests.append(self._multi_read(some, others))
         if not requests:
-            # The caller reads nothing now, and wants its next reading to be fresh.
+            # The caller reads nothing now. Its next reading is to be fresh.
             self.send(before)
             return [], []
         size = sum(len(path) + _HEADER for path in [*paths, *folders]) // len(requests)
@@ -350,7 +352,7 @@ class Connection:
         """Return whether the server is known to belong to no ensemble."""
         if self._alone is None:
             [found] = self.send([lambda client: client.get_async("/zookeeper/config")])
-            # Under a chroot of the caller's, or without the right to read it, that is not known.
+            # The znode is out of reach under a chroot of the caller's, or without the right to read it.
             self._alone = not isinstance(found, Exception) and not found[0]
         return self._alone
 
@@ -361,7 +363,7 @@ class Connection:
         """Do all of these or none, and return a stat for each put, and True for each other operation.
 
         :raises MultiRefused: one of them does not fit the znodes.
-        :raises JobFailure: it is refused for another reason, which another try would meet as well.
+        :raises JobFailure: the server refuses them for another reason, which another try would meet as well.
         """
         [results] = self.send([self._multi(ops)], changes=True, size=sum(op.size for op in ops))
         if isinstance(results, Exception):
@@ -374,7 +376,7 @@ class Connection:
         return list(results)
 
     def each(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """Do every one of these by itself, in one go. An exception is the answer to a refused one."""
+        """Do each of these by itself, in one go. An exception is the answer to a refused operation."""
         answers = self.send(
             [self._multi([op]) for op in ops], changes=True, size=max((op.size for op in ops), default=0)
         )
@@ -399,10 +401,10 @@ class Connection:
 
 
 def translated(error: Exception, path: str = "") -> JobFailure:
-    """Return the failure that users get for an error of kazoo's, at a path where that is known."""
+    """Return the failure for an error of kazoo's that users see. ``path``: the znode, where it is known."""
     at = f" at {path}" if path else ""
     if isinstance(error, kazoo.NoAuthError):
-        return JobFailure(f"ZooKeeper's ACLs forbid it{at}", error)
+        return JobFailure(f"ZooKeeper's ACLs forbid the request{at}", error)
     if isinstance(error, kazoo.AuthFailedError):
         return ConnectionFailure(REFUSED, error, refused=True)
     if isinstance(error, kazoo.NotReadOnlyCallError):
@@ -412,4 +414,4 @@ def translated(error: Exception, path: str = "") -> JobFailure:
             f"ZooKeeper has no room{at}: a quota there, or above, is used up; make room, or raise it with setquota",
             error,
         )
-    return JobFailure(f"ZooKeeper has refused it{at}: {type(error).__name__}", error)
+    return JobFailure(f"ZooKeeper has refused the request{at}: {type(error).__name__}", error)

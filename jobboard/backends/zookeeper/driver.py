@@ -59,7 +59,7 @@ _TRIES = 30
 _FIXED = (ALIVE, "bell", f"bell/{JOBS}", f"bell/{SCHEDULES}", "clock", "next")
 """The znodes that every board has, beside its records and indexes. connect() creates them."""
 
-# Characters that ZooKeeper refuses in a path, that separate here, or that lie beyond the plane that it counts in.
+# Characters that ZooKeeper refuses in a path, separators of this driver, and characters beyond the basic plane.
 _ESCAPED = re.compile("[%./\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 _EMPTY = 1.0
@@ -69,7 +69,7 @@ _AT_ONCE = 200
 """The folders that one step of a tidying looks at."""
 
 _BATCH = 4
-"""The numbers from which a new counter, which begins behind them, takes fewer operations than so many writes."""
+"""The size of a batch from which a new counter behind its numbers takes fewer operations than a write for each."""
 
 
 class _JobCounter(NamedTuple):
@@ -82,15 +82,15 @@ class _JobCounter(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The number that was given last."""
+        """The last number that was given."""
         return self.base + self.version
 
 
 class ZooKeeperDriver(Driver):
     """A board in the znodes of a ZooKeeper ensemble.
 
-    ``client``: a KazooClient of the caller's, started by them, which the board uses and never stops. ``claim_ttl`` is
-    the session timeout to ask for; ``characteristics.claim_ttl`` what the server has made of it.
+    ``client`` is a KazooClient that the caller has started. The board uses the client and never stops it. ``claim_ttl``
+    is the session timeout to ask for, ``characteristics.claim_ttl`` the timeout that the server grants.
     """
 
     options: ClassVar[Mapping[str, configuration.Option]] = OPTIONS
@@ -166,7 +166,7 @@ class ZooKeeperDriver(Driver):
         )
 
     def _missing(self) -> list[str]:
-        """Return the paths that every board has and this one has not. A deleted board has no layout."""
+        """Return the absent ones of the paths that every board has. A deleted board has no layout."""
         paths = [layout.LAYOUT, *_FIXED]
         found, _ = self.connection.read([self._at(path) for path in paths], fresh="/")
         return [path for path, each in zip(paths, found, strict=True) if each is None]
@@ -178,7 +178,7 @@ class ZooKeeperDriver(Driver):
         denied = None
         for path, made in zip(paths, self.connection.each([create(path) for path in paths]), strict=True):
             if isinstance(made, NoAuthError) and path in parents:
-                # An account that may not write above the chroot may do so below it.
+                # An account without the right to write above the chroot may have it below.
                 denied = translated(made, path)
             elif isinstance(made, NoNodeError):
                 raise denied or translated(made, path)
@@ -189,7 +189,7 @@ class ZooKeeperDriver(Driver):
             self.commit([*first, Op("create", "next/0")])
 
     def _incomplete(self) -> JobFailure:
-        """Return the failure of a call that has missed a znode that every board has."""
+        """Return the failure of a call that needs a znode that is absent, though every board has it."""
         missing = self._missing()
         if layout.LAYOUT in missing or not missing:
             return JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
@@ -247,7 +247,7 @@ class ZooKeeperDriver(Driver):
         return self._clock.unknown
 
     def now(self, exact: bool = False) -> int:
-        """Return the time, without a request if a late one has told the time, as each change does."""
+        """Return the time. Ask the server only if no answer has told the time lately; the answer to a change does."""
         if self._clock.known and not exact:
             return self._clock.earliest()
         path = self._at("clock")
@@ -367,7 +367,8 @@ class ZooKeeperDriver(Driver):
             ops = multi.build()
             size = sum(op.size for op in ops)
             if size > LIMIT:
-                raise ValueError(f"{size} bytes are to be stored at once: a ZooKeeper request of 1 MB can't hold them")
+                way_out = "post fewer jobs at once, or smaller details"
+                raise ValueError(f"a request of {size} bytes: ZooKeeper takes 1 MB; {way_out}")
             start = boottime()
             try:
                 results = self.connection.commit(ops)
@@ -379,7 +380,7 @@ class ZooKeeperDriver(Driver):
             if mtime is not None:
                 self._clock.told(mtime, start, boottime())
             return results
-        raise ConnectionFailure(f"given up after {_TRIES} tries, in each of which others were at the same znodes")
+        raise ConnectionFailure(f"given up after {_TRIES} tries: each time another process had changed the same znodes")
 
     def number(self, count: int, beaten: bool) -> Numbers:
         if beaten:
@@ -393,7 +394,7 @@ class ZooKeeperDriver(Driver):
         return Numbers(counter.last + 1, ops)
 
     def _draw(self, count: int) -> _JobCounter:
-        """Raise the counter by so many, whatever its version, and return the raised counter."""
+        """Raise the counter by ``count``, whatever its version, and return the raised counter."""
         for number in range(_TRIES):
             counter = self._counter or self._find_counter()
             try:
@@ -454,7 +455,7 @@ class ZooKeeperDriver(Driver):
         try:
             stats = self.connection.send([functools.partial(self._arm, word) for word in wanted])
         except ConnectionFailure:
-            # Waiters are told when there is a connection again.
+            # Waiters hear of the next connection.
             self._armed.difference_update(wanted)
             if self.connection.alive:
                 self._heard(MISSED)
@@ -487,7 +488,7 @@ class ZooKeeperDriver(Driver):
     # Upkeep
 
     def tidying(self) -> Iterator[None]:
-        """Remove empty folders: some at each step, and what they lay in at a later one."""
+        """Remove empty folders: some at each step, and the folders above them at a later step."""
         _, [kinds] = self.connection.read([], [self._at("side")])
         places = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
         # Folders with the number of levels of folders below them. A look at the levels above is a new one.
@@ -519,7 +520,7 @@ class ZooKeeperDriver(Driver):
         except ConnectionFailure:
             raise
         except JobFailure:
-            return []  # an account that may not list them
+            return []  # an account without the right to list them
         return [unquote(name) for name, found in zip(likely, layouts, strict=True) if found is not None]
 
 

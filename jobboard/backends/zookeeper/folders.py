@@ -1,4 +1,4 @@
-"""Folders of names and records: the place of each, and the way through them in order.
+"""Folders of names and records: their places, and walks through them in order.
 
 ::
 
@@ -83,7 +83,7 @@ def is_place(folder: str) -> bool:
 
 
 def path_of(path: str) -> str:
-    """Return where a record, or the name of an index, lies."""
+    """Return the path of a record, or of a name of an index."""
     place, _, name = path.rpartition("/")
     return "/".join((place, *folders_of(place, name), name)) if place else path
 
@@ -93,12 +93,12 @@ def folders_of(place: str, name: str) -> tuple[str, ...]:
 
 
 def levels_of(place: str) -> int:
-    """Return how many levels of folders lie below a place."""
+    """Return the number of levels of folders below a place."""
     return len(folders_of(place, "0"))
 
 
 def folders_above(path: str, root: str) -> Iterator[str]:
-    """The folders below the root in which this one lies, and itself, the uppermost first."""
+    """Yield the folders that lead from the root to this one, and this one."""
     at = path.find("/", len(root) + 1)
     while at > 0:
         yield path[:at]
@@ -108,15 +108,14 @@ def folders_above(path: str, root: str) -> Iterator[str]:
 
 
 class FolderWalk:
-    """One way through a place, in the order of its names.
+    """A walk through a place, in the order of its names.
 
     In ``timed`` a slot of 100 ms may hold thousands of names. While the slot lasts, all its folders are read at once,
-    so the names come in their order. Before and after, none or all of them are due, and one folder is read after the
-    other.
+    so the names come in their order. Before and after, none or all of the names are due, and folders are read singly.
 
-    :param after: a name, or the beginning of one: the way begins behind it.
+    :param after: a name, or the beginning of a name. The walk begins behind it.
     :param now: the server's time in µs.
-    :param read: lists folders. Most often it has listed the folders of the last way already.
+    :param read: lists folders. Most often it has listed the folders of the last walk already.
     """
 
     def __init__(self, place: str, after: str, now: int, read: List) -> None:
@@ -137,7 +136,7 @@ class FolderWalk:
         return folders
 
     def _below(self, folders: Iterator[str], bound: tuple[str, ...]) -> Iterator[str]:
-        """Yield the folders in these, read as they are needed, with a few ahead."""
+        """Yield the folders in these folders. Read them as needed, with a few ahead."""
         for some in growing(folders):
             for folder, names in zip(some, self._read(some), strict=True):
                 for name in sorted(names):
@@ -154,7 +153,7 @@ class FolderWalk:
                 yield from (name for name in names if name > self._after or self._slot(run[0]) != first)
 
     def _slot(self, folder: str) -> str:
-        """Return the part that folders have in common whose names are read at once."""
+        """Return the common part of the folders whose names are read at once."""
         return folder.rpartition(".")[0] if self._is_mixed(folder) else folder
 
     def _is_mixed(self, folder: str) -> bool:
@@ -167,7 +166,7 @@ class FolderWalk:
 
 
 def growing(items: Iterable[T]) -> Iterator[list[T]]:
-    """Yield items in lists of one, two, four and more, so that little is read in vain."""
+    """Yield items in lists of one, two, four and more, so that few are read in vain."""
     rest, size = iter(items), 1
     while some := list(itertools.islice(rest, size)):
         yield some

@@ -1,4 +1,4 @@
-"""Handlers of kazoo's that give a silent server up, and wait for a socket by one system call."""
+"""Handlers of kazoo that give up a silent server, and wait for a socket by one system call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE = 5.0
 
 
 class Impatient:
-    """The first base of one of kazoo's handlers, which gives a silent server up within seconds.
+    """The first base of a handler of kazoo that gives up a silent server within seconds.
 
     kazoo waits for the answer to a new connection as long as a session lasts. A starting server (3.8, for a few tenths
     of a second) and a frozen server accept connections and never answer. The session would be over before kazoo tries
@@ -44,7 +44,7 @@ class Impatient:
 
 
 def impatient(kind: type) -> Any:
-    """Return one of kazoo's handlers, made impatient."""
+    """Return a handler of this kind that is impatient."""
     return type(kind.__name__, (Impatient, kind), {"__module__": kind.__module__})()
 
 
@@ -58,7 +58,7 @@ class PollingHandler(Impatient, SequentialThreadingHandler):  # type: ignore[mis
         def run() -> None:
             try:
                 func(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - callers learn it from the answers that they wait for
+            except Exception as error:  # noqa: BLE001 - callers learn of the error from the answers that they wait for
                 LOG.warning("kazoo has given up a connection to ZooKeeper: %s", error)
 
         return super().spawn(run)

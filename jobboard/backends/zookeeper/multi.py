@@ -1,4 +1,4 @@
-"""The multi of one commit: its operations on znodes, and the lessons from its refusals.
+"""The multi of a commit: its operations on znodes, and the changes to them after a refusal.
 
 A record has a *mark*, 16 random digits. The record's value begins with the mark, and its only child has the mark as its
 name. A znode that is created again begins with version 0 again, but has another mark. A commit that compares a record
@@ -38,7 +38,7 @@ class RecordVersion(NamedTuple):
 
 
 def node_of(found: tuple[bytes, ZnodeStat] | None) -> Node | None:
-    """Return the record of what was read."""
+    """Return the record of a znode that was read."""
     if found is None:
         return None
     data, stat = found
@@ -52,7 +52,7 @@ class Multi:
     """The multi of a commit, built again after each refusal until it fits the znodes.
 
     :param root: the board's path.
-    :param known: the folders that are thought to exist, which this one corrects.
+    :param known: the folders that exist as far as the driver knows. The multi corrects them.
     :param failure: returns the failure of a commit that misses a znode that every board has.
     """
 
@@ -67,18 +67,18 @@ class Multi:
         self._connection, self._root, self._known, self._failure = connection, root, known, failure
         self._steps = [_Step(op, f"{root}/{_path(op)}") for op in ops]
         self._read: dict[str, RecordVersion] = {}
-        """By path: the versions that this commit has read of records whose version the store leaves open."""
+        """By path: the versions that this commit has read, of records whose version the store leaves open."""
         self._children: dict[str, list[str]] = {}
         """By path: the children of records that have others beside their marks."""
         self._there: set[str] = set()
-        """The names of this commit that are there, once that is known."""
+        """The names of this commit that exist, once that is known."""
         self._looked = False
         """Whether the driver has looked for names and folders."""
 
     def build(self) -> list[ZnodeOp]:
         self._made: list[ZnodeOp] = []
         self._owners: list[_Step | None] = []
-        """The step that each one belongs to; None: it creates a folder."""
+        """The step of each operation; None: the operation creates a folder."""
         self._folders: dict[str, None] = {}
         for step in self._steps:
             znodes = list(self._znodes(step))
@@ -145,9 +145,9 @@ class Multi:
         return self._read[step.path]
 
     def refused(self, refusal: MultiRefused) -> None:
-        """Learn from a refusal, so that the next multi fits what is there.
+        """Learn from a refusal, so that the next multi fits the znodes.
 
-        :raises Refused: it would be refused as well.
+        :raises Refused: the next multi would be refused as well.
         """
         step, znode, error = self._owners[refusal.index], self._made[refusal.index], refusal.error
         is_absent = isinstance(error, NoNodeError)
@@ -167,7 +167,7 @@ class Multi:
             self._children.pop(step.path, None)
 
     def _look(self) -> None:
-        """Find out which folders and names of this commit are there."""
+        """Find out which folders and names of this commit exist."""
         folders = {each for step in self._steps if step.needs_folder for each in folders_above(step.folder, self._root)}
         names = [step.path for step in self._steps if step.op.do in ("add", "remove")]
         found, _ = self._connection.read([*folders, *names])
@@ -195,7 +195,7 @@ class Multi:
 
 
 class _Step:
-    """One operation of the commit, and the path of its znode."""
+    """An operation of the commit, and the path of its znode."""
 
     def __init__(self, op: Op, path: str) -> None:
         self.op, self.path = op, path

@@ -23,7 +23,7 @@ KAZOO_LOG = logging.getLogger("jobboard.drivers.kazoo")
 
 
 def _no_secrets(record: logging.LogRecord) -> bool:
-    # kazoo's debug output shows requests as they are, those that carry passwords too.
+    # kazoo's debug output shows whole requests, passwords included.
     arguments = record.args if isinstance(record.args, tuple) else ()
     return "passwd" not in str(record.msg) and not any(isinstance(each, (Auth, SASL, Connect)) for each in arguments)
 
@@ -87,7 +87,7 @@ def _acls(value: Any) -> list[Any]:
         else:
             raise TypeError("must be a list of kazoo ACLs, or of dicts of make_acl's arguments")
     if not made:
-        raise ValueError("must name somebody; leave it out, and anybody may do anything")
+        raise ValueError("must hold one ACL at least; without the option anybody may do anything")
     return made
 
 
@@ -106,9 +106,11 @@ def _handler(value: Any) -> Any:
 
 
 def _check_green(handler: Any) -> None:
-    """Check that the program is green throughout. The board's own threads would wait for green ones for ever.
+    """Check that a program with a green handler is green throughout.
 
-    :raises ValueError: it is not.
+    The board's own threads would wait for green threads for ever.
+
+    :raises ValueError: the handler is green, and the program is not.
     """
     kind = type(handler).__module__.removeprefix("kazoo.handlers.")
     if kind == "gevent":
@@ -141,19 +143,19 @@ OPTIONS: Mapping[str, Option] = {
     "hosts": Option(_hosts, None, "the servers: 'a:2181,b:2181', a list of such, or a dict of hosts and ports"),
     "port": Option(port, None, "the port of the hosts that come without one"),
     "chroot": Option(_chroot, "", "the path under which everything lies"),
-    "namespace": Option(path, "jobboard", "the path, under the chroot, of this and other boards"),
-    "timeout": Option(seconds(0.1, 3600), 10.0, "how long connect() waits for a server, in seconds"),
+    "namespace": Option(path, "jobboard", "the path below the chroot under which boards lie"),
+    "timeout": Option(seconds(0.1, 3600), 10.0, "the seconds that connect() waits for a server"),
     "handler": Option(_handler, PollingHandler, "threading, gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
-    "randomize_hosts": Option(flag, True, "begin with any of the hosts, not with the first"),
+    "randomize_hosts": Option(flag, True, "begin with a random host, not with the first"),
     **TLS,
     "check_hostname": Option(flag, False, "TLS: whether the certificate must name the host"),
-    "user": Option(text, None, "digest authentication: whom to connect as"),
+    "user": Option(text, None, "digest authentication: the user"),
     "password": Option(text, None, "digest authentication: the user's password", secret=True),
     "auth_data": Option(_pairs, (), "further (scheme, credential) pairs", secret=True),
     "sasl_options": Option(mapping, None, "kazoo's SASL options: mechanism, username, password …", secret=True),
-    "default_acl": Option(_acls, None, "ACLs of what is created; the default lets anybody do anything", secret=True),
+    "default_acl": Option(_acls, None, "ACLs of new znodes; the default lets anybody do anything", secret=True),
 }
 
 _PORT = re.compile(r":\d+$")
@@ -165,25 +167,25 @@ def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:
     """Check a client of the caller's.
 
     :param claim_ttl: the default of that option.
-    :raises TypeError, ValueError: it is no client, or options repeat its settings.
+    :raises TypeError, ValueError: the object is no client, or options repeat its settings.
     """
     if not isinstance(client, KazooClient):
         raise TypeError(f"client must be a kazoo.client.KazooClient, not {type(client).__name__}")
     try:
         _check_green(client.handler)
     except ValueError as error:
-        raise ValueError(f"client: its handler won't do: {error}") from None
+        raise ValueError(f"client: its handler can't be used: {error}") from None
     given = sorted(name for name in _CLIENTS_OWN if conf[name] != OPTIONS[name].default)
     if given:
-        raise ValueError(f"client= is connected already: leave out {', '.join(given)}")
+        raise ValueError(f"client= has its own settings: leave out {', '.join(given)}")
     if conf["claim_ttl"] != claim_ttl:
-        raise ValueError("option claim_ttl: it is the timeout of the session that client= has; leave it out")
+        raise ValueError("option claim_ttl: the session of client= has its own timeout; leave claim_ttl out")
 
 
 def check(conf: Settings) -> None:
-    """Check that options go together.
+    """Check that options fit together.
 
-    :raises ValueError: they do not.
+    :raises ValueError: an option misses the option that it needs.
     """
     conf.check_no_driver()
     needs = (("password", "user"), ("keyfile", "certfile"), ("keyfile_password", "keyfile"))

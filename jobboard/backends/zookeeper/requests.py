@@ -31,7 +31,7 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 LIMIT = 1_000_000
-"""The bytes that one request may have: the server's limit is 1 MiB, and its headers need some of that."""
+"""The bytes that one request may have: the server's limit is 1 MiB, and headers need some of that."""
 
 _DATA, _NAMES, _CREATE, _DELETE, _PUT, _CHECK = (
     bytes(multiheader_struct.pack(each.type, False, -1))
@@ -77,7 +77,7 @@ def check(path: str, version: int = -1) -> ZnodeOp:
 
 
 class MultiRefused(Exception):
-    """A multi that did nothing, because of its operation number ``index``."""
+    """The refusal of a multi, which did nothing because of its operation number ``index``."""
 
     def __init__(self, index: int, error: Exception) -> None:
         super().__init__(index, error)
@@ -106,7 +106,7 @@ class ServerRequest:
 
 
 def multi_read(client: KazooClient, paths: Sequence[str], folders: Sequence[str]) -> ServerRequest:
-    """Ask for (data, stat) of the paths and names in the folders; exceptions stand for those that are not there."""
+    """Ask for (data, stat) of the paths and the names in the folders. The answer for an absent one is an exception."""
     parts: list[bytes] = []
     for kind, some in ((_DATA, paths), (_NAMES, folders)):
         for path in some:
@@ -116,9 +116,9 @@ def multi_read(client: KazooClient, paths: Sequence[str], folders: Sequence[str]
 
 
 def multi(client: KazooClient, ops: Sequence[ZnodeOp], acl: Sequence[Any] | None) -> ServerRequest:
-    """Do all of these or none. A put is answered by a stat, each of the others by True or an exception.
+    """Do all of these or none. The answer to a put is a stat, to each other operation True or an exception.
 
-    :param acl: of what is created; None: the client's own.
+    :param acl: the ACL of new znodes; None: the client's own.
     """
     acls = list(acl or client.default_acl or OPEN_ACL_UNSAFE)
     allowed = b"".join((_number(each.perms) + _text(each.id.scheme) + _text(each.id.id)) for each in acls)

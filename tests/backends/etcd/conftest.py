@@ -8,58 +8,26 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.testing import eventually
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.faults import FaultyProxy
-from tests.kv.conftest import build, make_driver
-from tests.support.etcd_servers import Etcd, EtcdCluster
+from tests.kv.conftest import build, make_driver, private_board
+from tests.support.etcd_servers import Etcd
 
-__all__ = ["build", "make_driver"]
+__all__ = ["build", "make_driver", "private_board"]
 
 
 def driver_of(board: Any) -> Any:
-    """The driver under a connected board."""
+    """Return the driver under a connected board."""
     return board.engine.store._driver
 
 
 def link_of(board: Any) -> Any:
-    """Its connections, for what no verb does."""
+    """Return the connections of a board, for requests that no verb makes."""
     return driver_of(board)._link
 
 
-def listening(board: Any) -> None:
-    """Return once the watch of a board's waiters has begun, and the look that follows its beginning is over: a waiter
-    that finds no job from now on sleeps until a bell rings."""
-    eventually(lambda: board.claim_next("listener", timeout=0.1) is None and link_of(board)._streams)
-
-
-@pytest.fixture
-def cluster() -> Iterator[EtcdCluster]:
-    with EtcdCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def private_board(private_server: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """``private_board(**options)``: a board on a server of the test's own; ``private_board.server`` is that one."""
-    boards: list[Any] = []
-    server: Etcd = private_server("etcd")
-
-    def make(name: str = "board", **options: Any) -> Any:
-        board = jobboard.fetch(name, {"board": server.uri, **options})
-        boards.append(board)
-        board.connect()
-        return board
-
-    make.server = server  # type: ignore[attr-defined]
-    yield make
-    server.resume()
-    for board in boards:
-        board.close()
-
-
 def permission(kind: str) -> dict[str, str]:
-    """To do that with all of ``jobs/``."""
+    """Return a permission for all keys below ``jobs/``."""
     key, end = (b64encode(text).decode() for text in (b"jobs/", b"jobs0"))
     return {"permType": kind, "key": key, "range_end": end}
 
@@ -92,14 +60,14 @@ def behind_a_proxy(uri: str, conf: dict[str, Any]) -> Iterator[tuple[Any, Faulty
 
 @pytest.fixture
 def far(board_conf: dict[str, Any], server_uris: dict[str, str]) -> Iterator[tuple[Any, FaultyProxy]]:
-    """A board of the shared server's behind a proxy, and that proxy."""
+    """A board on the shared server behind a proxy, and that proxy."""
     with behind_a_proxy(server_uris["etcd"], board_conf) as found:
         yield found
 
 
 @pytest.fixture
 def alone(private_server: Callable[..., Any]) -> Iterator[tuple[Any, FaultyProxy]]:
-    """A board behind a proxy, and that proxy. The server is the board's own: every revision, and so the number of every
-    job, is the same in each run."""
+    """A board behind a proxy, and that proxy. The board has a server of its own, so every revision, and the number of
+    every job, is the same in each run."""
     with behind_a_proxy(private_server("etcd").uri, {}) as found:
         yield found

@@ -1,4 +1,4 @@
-"""What a server is sent: how often, how much, and how large."""
+"""Requests to etcd: how many, how much they compare and write, and how large they may be."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 
 from jobboard.backends.etcd import fences
 from jobboard.job import Posting
-from jobboard.testing.conformance.support import Waiter
+from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.faults import FaultyProxy
-from tests.backends.etcd.conftest import link_of, listening
+from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
@@ -17,7 +17,7 @@ POST = b"POST /v3/"
 
 
 def test_one_txn_for_each_step(alone: tuple[Any, FaultyProxy], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look sees at once what the last one has seen behind its jobs; what was just claimed is not read to be ended."""
+    """A look reads the jobs that the last look saw behind its own. The end of a claim of one's own reads nothing."""
     # A look across a fence takes one or two requests more. The uuid of a job decides whether the job brings a fence.
     monkeypatch.setattr(fences, "_OFTEN", 10**9)
     board, proxy = alone
@@ -42,8 +42,8 @@ def test_one_txn_for_each_step(alone: tuple[Any, FaultyProxy], monkeypatch: pyte
     assert counter.count == 1
 
 
-def test_a_claim_that_was_lost_on_its_way_is_made_of_the_same_job(far: tuple[Any, FaultyProxy]) -> None:
-    """And not of the next, which the same look has seen behind it."""
+def test_a_claim_whose_request_is_lost_takes_the_same_job(far: tuple[Any, FaultyProxy]) -> None:
+    """Not the next job, which the same look has seen behind that job."""
     board, proxy = far
     board.claim(board.post("warm"), "anna")
     for job in [board.post("resize") for _ in range(3)]:
@@ -52,9 +52,8 @@ def test_a_claim_that_was_lost_on_its_way_is_made_of_the_same_job(far: tuple[Any
         assert fault.happened
 
 
-def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., Any], monkeypatch: Any) -> None:
-    """Each thing more costs each job."""
-    board = make_board()
+def test_a_claim_and_its_end_compare_and_write_few_keys(make_board: Callable[..., Any], monkeypatch: Any) -> None:
+    board = make_board(claim_ttl=QUIET)
     board.post_many([Posting("resize")] * 40)
     for _ in range(4):
         board.consume(board.claim_next("anna"), "anna")
@@ -76,7 +75,7 @@ def test_what_a_claim_and_its_end_compare_and_write(make_board: Callable[..., An
 
 
 def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
-    """However many claims it keeps: the lease is renewed, and what has changed since is read; only that."""
+    """For any number of claims: one renews the lease, and one reads the changes."""
     board, proxy = far
     board.post_many([Posting("resize")] * 200)
     jobs = board.claim_many("anna", 200)
@@ -89,23 +88,8 @@ def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callab
     assert [job for job in jobs if job.claim.lost] == [jobs[7]]
 
 
-def test_an_idle_waiter_sends_nothing(far: tuple[Any, FaultyProxy], make_board: Callable[..., Any]) -> None:
-    board, proxy = far
-    listening(board)
-    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=30))
-    other = make_board()
-    quiet = proxy.counter(b"/v3/kv")
-    for _ in range(20):
-        # What others do that frees nothing is not for it.
-        assert other.claim_next("bert") is None
-        assert other.stats().on_board == 0
-    assert quiet.count == 0
-    job = other.post("resize")
-    assert waiter.wait() == job
-
-
-def test_as_many_as_one_call_may_have_are_posted_at_once(private_board: Callable[..., Any]) -> None:
-    """Far more than a Txn has operations: all or nothing, in one Txn, with keys and without."""
+def test_the_largest_batch_is_posted_by_one_txn(private_board: Callable[..., Any]) -> None:
+    """With keys and without. It has far more operations than a Txn may have by default."""
     # Revisions are those of the whole server.
     board = private_board()
     link = link_of(board)
@@ -143,8 +127,8 @@ def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(
     assert board.job_count == 500
 
 
-def test_what_is_too_large_says_so(make_board: Callable[..., Any]) -> None:
+def test_a_posting_that_is_too_large_is_refused(make_board: Callable[..., Any]) -> None:
     board = make_board(max_details=4_000_000)
-    with pytest.raises(ValueError, match="etcd takes 1500000 at once: post less at once"):
+    with pytest.raises(ValueError, match="etcd takes 1500000; post fewer jobs"):
         board.post("resize", details={"picture": "x" * 1_600_000})
     assert board.post("resize", details={"picture": "x" * 1_000_000}).uuid == board.claim_next("anna").uuid

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard.backends.etcd import fences
 from jobboard.backends.etcd.requests import below, end_of, exists, is_at, nothing_in, put, span, within
 from jobboard.job import Act, Posting
 from jobboard.moving import Mover
+from jobboard.testing.faults import FaultyProxy
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(300)]
 
-BOUNDARIES = (*range(61, 69), *range(83, 89), *range(98, 101))
+BOUNDARIES = (63, 64, 65, 85, 86, 87, 99, 100)
 """Numbers of jobs around which the Txns of one claim, or of one end, are put together differently."""
 
 
@@ -22,7 +24,8 @@ def test_the_server_takes_a_txn_of_every_size(make_driver: Callable[..., Any]) -
     link, folder = make_driver()._link, f"sizes{uuid.uuid4()}/"
     never = exists(folder)
     inner = within([nothing_in(folder, folder + "9"), below(folder, b"0")], [put(folder)])
-    for compared in range(500):
+    # A Txn has parts of 40.
+    for compared in (0, 1, 20, *(40 * parts + more for parts in (1, 2, 3, 4, 8, 12) for more in (-1, 0, 1, 20))):
         compare = [never, *(is_at(f"{folder}{number}", 0) for number in range(compared))]
         for written in (64, compared, 5 * compared):
             writes = [*(put(f"{folder}{number}") for number in range(written)), inner]
@@ -30,15 +33,15 @@ def test_the_server_takes_a_txn_of_every_size(make_driver: Callable[..., Any]) -
 
 
 def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[..., Any]) -> None:
-    """Or none, where a comparison fails that lies deep within."""
+    """Or none, if a comparison of an inner Txn fails."""
     link, folder = make_driver()._link, f"sizes{uuid.uuid4()}/"
-    places = [f"{folder}{number}" for number in range(5000)]
+    places = [f"{folder}{number}" for number in range(2000)]
 
     def stored() -> int:
         count: int = link.read([span(folder, end_of(folder), only="count")]).counts[0]
         return count
 
-    for compared in (39, 40, 41, 1599, 1600, 1601, 1641, 3000):
+    for compared in (39, 40, 41, 1599, 1600, 1601, 1641):
         compare = [is_at(place, 0) for place in places[:compared]]
         last = [*compare[:-1], is_at(places[compared - 1], 1)]
         assert not link.txn(last, [put(place) for place in places]).succeeded
@@ -48,13 +51,13 @@ def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[...
     assert not link.txn(compare, [put(places[0], b"new")]).succeeded
 
 
-@pytest.mark.parametrize("options", [{"key": True}, {"key": True, "delay": 60}, {}], ids=str)
-def test_batches_of_every_size_are_posted(make_board: Callable[..., Any], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("keyed", [True, False])
+def test_batches_of_every_size_are_posted(make_board: Callable[..., Any], keyed: bool) -> None:
     board, posted = make_board(), 0
-    for size in (*range(1, 500, 37), *BOUNDARIES, 120, 125, 128, 250, 256, 499, 500):
+    for size in (1, 20, 39, 40, 41, *BOUNDARIES, 120, 128, 256, 499, 500):
         keys = [f"{size}-{number}" for number in range(size)]
         postings = [
-            Posting("mail", group=key, delay=options.get("delay"), key=key if "key" in options else None)
+            Posting("mail", group=key, delay=60 if keyed and size % 2 else None, key=key if keyed else None)
             for key in keys
         ]
         assert len(board.post_many(postings)) == size
@@ -92,3 +95,48 @@ def test_boards_of_mixed_jobs_are_moved_to_etcd(make_board: Callable[..., Any]) 
         assert source.job_count == 0
         assert {job.uuid for job in jobs} <= {job.uuid for job in target.iterjobs()}
         assert target.stats().claimed == 0
+
+
+# Limits
+
+
+def test_a_hundred_claims_in_a_hundred_scopes_are_one_commit(
+    alone: tuple[Any, FaultyProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a Txn compares, and all in one."""
+    # A look across a fence takes one or two requests more. The uuid of a job decides whether the job brings a fence.
+    monkeypatch.setattr(fences, "_OFTEN", 10**9)
+    board, proxy = alone
+    board.set_limit("mail", concurrency=1, per="group")
+    jobs = board.post_many([Posting("mail", group=f"g{number % 100}") for number in range(200)])
+    counter = proxy.counter(b"POST /v3/kv")
+    held = board.claim_many("anna", 100)
+    assert held == jobs[:100]
+    assert counter.count == 6
+    assert board.claim_many("anna", 100) == []
+    board.consume_many(held[:50], "anna")
+    assert board.claim_many("anna", 100) == jobs[100:150]
+    assert list(board.engine.raw.examine()) == []
+
+
+def test_a_long_list_of_claims_keeps_its_limit(make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The living ones are found by more than one Txn."""
+    board = make_board()
+    monkeypatch.setattr("jobboard.backends.etcd.driver.MOST_GETS", 60)
+    board.set_limit("mail", concurrency=140)
+    for _ in range(8):
+        board.post_many([Posting("mail")] * 20)
+        board.consume_many(board.claim_many("anna", 16), "anna")
+    held = [*board.claim_many("anna", 32), *board.claim_many("anna", 32)]
+    assert len(held) == 32
+
+
+def test_long_lists_of_many_groups_keep_their_limits(
+    make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lists at once would be too much for one Txn."""
+    board = make_board()
+    monkeypatch.setattr("jobboard.engine.limits.HEAVY", 3)
+    board.set_limit("mail", concurrency=2, per="group")
+    jobs = board.post_many([Posting("mail", group=f"g{number}") for number in range(10)])
+    assert [board.claim_many("anna", 10) for _ in range(4)] == [jobs[:4], jobs[4:8], jobs[8:], []]

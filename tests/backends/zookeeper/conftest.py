@@ -6,22 +6,43 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import jobboard
-import jobboard.conf
+from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.driver import ZooKeeperDriver
-from jobboard.engine import Seat
 from jobboard.kv import layout
-from jobboard.kv.driver import Op
-from jobboard.testing import eventually
-from tests.backends.zookeeper.inside import connection_of
-from tests.support.zookeeper_servers import ZooKeeperEnsemble
+from jobboard.testing.faults import FaultyProxy
+from tests.kv.conftest import build, make_driver, private_board
+
+__all__ = ["build", "make_driver", "private_board"]
 
 
-@pytest.fixture(scope="session")
-def ensemble() -> Iterator[ZooKeeperEnsemble]:
-    """Three servers, which nobody may stop."""
-    with ZooKeeperEnsemble() as ensemble:
-        yield ensemble
+def driver_of(board: Any) -> ZooKeeperDriver:
+    """Return the driver under a connected board."""
+    driver: ZooKeeperDriver = board.engine.store._driver
+    return driver
+
+
+def connection_of(board: Any) -> Connection:
+    return driver_of(board).connection
+
+
+def root_of(board: Any) -> str:
+    """Return the path of the znode of a board, or of a driver's board."""
+    driver = board if isinstance(board, ZooKeeperDriver) else driver_of(board)
+    return driver.place(layout.LAYOUT).removesuffix("/layout")
+
+
+def path_of(board: Any, job: Any) -> str:
+    """Return the path of a job's znode."""
+    return driver_of(board).place(layout.job_path(job.uuid))
+
+
+def owner_of(board: Any, job: Any) -> int | None:
+    """Return the id of the ZooKeeper session that keeps the claim of a job."""
+    [stored] = board.engine.store.read([job.uuid]).jobs
+    if stored.tag.session is None:
+        return None
+    [[found], _] = connection_of(board).read([f"{root_of(board)}/alive/{stored.tag.session}"])
+    return None if found is None else int(found[1].ephemeralOwner)
 
 
 @pytest.fixture
@@ -31,6 +52,7 @@ def address(server_uris: dict[str, str]) -> str:
 
 @pytest.fixture
 def caller(address: str) -> Iterator[KazooClient]:
+    """A client of the caller's."""
     client = KazooClient(hosts=address)
     client.start()
     yield client
@@ -39,55 +61,22 @@ def caller(address: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def private_board(private_server: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """``private_board(**options)``: a board on a server of the test's own; ``private_board.server`` is that one."""
-
-    boards: list[Any] = []
-
-    def make(name: str = "board", **options: Any) -> Any:
-        board = jobboard.fetch(name, {"board": make.server.uri, **options})
-        boards.append(board)
-        board.connect()
-        return board
-
-    make.server = private_server("zookeeper")
-    yield make
-    make.server.resume()
-    for board in boards:
-        board.close()
+def proxy(address: str) -> Iterator[FaultyProxy]:
+    """A proxy before the shared server."""
+    host, _, port = address.partition(":")
+    with FaultyProxy(host, int(port)) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def expire() -> Callable[[Any], None]:
-    """``expire(board)``: end the board's session from elsewhere, as the server does with one that is silent."""
+def expire(address: str) -> Callable[[Any], None]:
+    """``expire(board)``: end the board's session from elsewhere, as the server does with a silent session."""
 
     def expire(board: Any) -> None:
-        client = connection_of(board).open()
-        session, password = client._session_id, client._session_passwd
-        other = KazooClient(hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=(session, password))
+        client_id = connection_of(board).open().client_id
+        other = KazooClient(hosts=address, client_id=client_id)
         other.start()
         other.stop()
         other.close()
-        eventually(lambda: client.connected and client._session_id not in (None, session))
 
     return expire
-
-
-@pytest.fixture
-def make_driver(conf_of: Callable[[str], dict[str, Any]]) -> Iterator[Callable[..., ZooKeeperDriver]]:
-    """``make_driver(name='drivers', **options)``: a driver that is open, of a board that has a layout and a gate."""
-    where, drivers = conf_of("zookeeper"), list[ZooKeeperDriver]()
-
-    def make(name: str = "drivers", **options: Any) -> ZooKeeperDriver:
-        given = {**where, **options}
-        conf = jobboard.conf.parse(
-            given, {**jobboard.conf.COMMON, **ZooKeeperDriver.options}, ZooKeeperDriver.uri_parts
-        )
-        driver = ZooKeeperDriver(Seat(name, conf, None, "zookeeper"))
-        driver.open(True, [Op("create", layout.LAYOUT, b"1"), Op("create", layout.GATE_PATH)], lambda word: None)
-        drivers.append(driver)
-        return driver
-
-    yield make
-    for driver in drivers:
-        driver.close()

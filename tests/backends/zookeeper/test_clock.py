@@ -1,4 +1,4 @@
-"""Handles know the server's clock within bounds. Those may delay the end of a lease, and never cause it."""
+"""Bounds of the server's clock. They may delay the end of a lease, and never cause it."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,19 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.states import UNCLAIMED
 from jobboard.testing.conformance.support import LONG, SHORT, record_of, take, until_free
-from tests.backends.zookeeper.inside import driver_of
+from tests.backends.zookeeper.conftest import driver_of
 
 pytestmark = pytest.mark.backends("zookeeper")
 
 
 def lag(board: JobBoard, seconds: float) -> None:
-    """As after requests that took so long."""
+    """Widen the bounds of a board, as requests of that duration do."""
     driver = driver_of(board)
     driver.now()
     driver._clock._low -= seconds * 1e6
 
 
 def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: JobBoard) -> None:
-    """Though its holder took the server's time for an earlier one."""
     job = board.post("resize")
     lag(board, 5)
     before = driver_of(other).now(exact=True)
@@ -31,7 +30,7 @@ def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: J
     assert record.lock_until >= before + LONG * 10**6
 
 
-def test_one_who_lags_takes_a_lapsed_job_later_and_not_never(board: JobBoard, other: JobBoard) -> None:
+def test_a_board_that_lags_takes_a_lapsed_job_later(board: JobBoard, other: JobBoard) -> None:
     job = board.post("resize")
     lag(other, 0.5)
     board.claim(job, "anna", SHORT)
@@ -39,7 +38,7 @@ def test_one_who_lags_takes_a_lapsed_job_later_and_not_never(board: JobBoard, ot
     assert take(other, "bert", timeout=LONG) == job
 
 
-def test_one_who_lags_sees_a_lapse_that_another_has_seen(board: JobBoard, other: JobBoard) -> None:
+def test_a_board_that_lags_sees_a_lapse_that_another_has_seen(board: JobBoard, other: JobBoard) -> None:
     job = board.post("resize", key="k")
     board.claim(job, "anna", SHORT)
     until_free(board, job)

@@ -1,34 +1,18 @@
-"""What ZooKeeper's driver alone does: counters that are replaced, marks, and what was damaged by hand."""
+"""Counters of jobs and marks of records, which the driver of ZooKeeper alone has."""
 
-import threading
 from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
 
 from jobboard.backends.zookeeper.driver import ZooKeeperDriver
-from jobboard.exceptions import JobFailure
-from jobboard.kv import layout
-from jobboard.kv.driver import ANY, Op, Range, Refused
+from jobboard.kv.driver import ANY, Op, Refused
+from jobboard.testing.drivers import at_once, numbered
+from tests.backends.zookeeper.conftest import root_of
 
 pytestmark = pytest.mark.backends("zookeeper")
 
 Make = Callable[..., ZooKeeperDriver]
-
-
-def root(driver: ZooKeeperDriver) -> str:
-    return driver.place(layout.LAYOUT).removesuffix("/layout")
-
-
-def numbered(driver: ZooKeeperDriver, *paths: str) -> int:
-    for beaten in (False, True, True, True, True):
-        numbers = driver.number(len(paths), beaten)
-        try:
-            driver.commit([*(Op("create", path) for path in paths), *numbers.ops])
-        except Refused:
-            continue
-        return numbers.first
-    raise AssertionError("beaten again and again")
 
 
 # Numbers
@@ -37,7 +21,7 @@ def numbered(driver: ZooKeeperDriver, *paths: str) -> int:
 def test_a_counter_is_replaced_before_its_version_ends(
     make_driver: Make, caller: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version of ZooKeeper's begins anew, below zero, at 2**31. One who remembers the old counter finds the new."""
+    """Versions start again below zero at 2**31. A driver that remembers the old counter finds the new one."""
     monkeypatch.setattr(ZooKeeperDriver, "renewed_at", 5)
     one, two, given = make_driver(), make_driver(), [0]
     for step in range(30):
@@ -45,13 +29,13 @@ def test_a_counter_is_replaced_before_its_version_ends(
         first = numbered(driver, *(f"job/{step}-{number}" for number in range(size)))
         assert first > given[-1]
         given += range(first, first + size)
-        [name] = caller.get_children(f"{root(one)}/next")
-        assert caller.get(f"{root(one)}/next/{name}")[1].version <= 5 + size
+        [name] = caller.get_children(f"{root_of(one)}/next")
+        assert caller.get(f"{root_of(one)}/next/{name}")[1].version <= 5 + size
     assert len(given) == len(set(given))
     assert given[-1] <= 2 * len(given), "numbers have few gaps"
 
 
-def test_many_who_draw_while_the_counter_is_replaced(make_driver: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_rise_while_the_counter_is_replaced(make_driver: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ZooKeeperDriver, "renewed_at", 3)
     drivers = [make_driver() for _ in range(4)]
     given: list[list[int]] = [[] for _ in drivers]
@@ -60,11 +44,7 @@ def test_many_who_draw_while_the_counter_is_replaced(make_driver: Make, monkeypa
         for _ in range(25):
             given[which] += [drivers[which].number(1, True).first]
 
-    threads = [threading.Thread(target=draw, args=(which,)) for which in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*(lambda which=which: draw(which) for which in range(4)))
     numbers = sorted(number for some in given for number in some)
     assert numbers == list(range(1, 101))
     assert all(some == sorted(some) for some in given)
@@ -82,8 +62,8 @@ def test_a_counter_that_was_deleted_goes_on_above_all_numbers(make_driver: Make,
     last = numbered(driver, "job/1")
     numbered(other, "job/2")
     for step in range(2):
-        for counter in caller.get_children(f"{root(driver)}/next"):
-            caller.delete(f"{root(driver)}/next/{counter}")
+        for counter in caller.get_children(f"{root_of(driver)}/next"):
+            caller.delete(f"{root_of(driver)}/next/{counter}")
         for each in (driver, other):
             first = numbered(each, f"job/{step}-{each is driver}")
             assert last < first < 10**16
@@ -124,7 +104,7 @@ def test_a_record_and_its_mark_are_two_znodes(make_driver: Make, caller: KazooCl
     assert caller.exists(driver.place("job/1")) is None
 
 
-def test_any_version_of_a_record_that_others_change_meanwhile(make_driver: Make) -> None:
+def test_a_change_of_any_version_fits_a_record_that_was_made_again(make_driver: Make) -> None:
     driver, other = make_driver(), make_driver()
     made = driver.commit([Op("create", "job/1", b"a")])
     commit, changed = driver.connection.commit, []
@@ -138,25 +118,3 @@ def test_any_version_of_a_record_that_others_change_meanwhile(make_driver: Make)
     driver.connection.commit = meanwhile  # type: ignore[method-assign, assignment]
     driver.commit([Op("put", "job/1", b"c", ANY)])
     assert [node and node.value for node in other.read(["job/1"]).nodes] == [b"c"]
-
-
-# What a board has
-
-
-def test_a_board_that_was_deleted_is_not_made_anew(make_driver: Make, caller: KazooClient) -> None:
-    driver = make_driver()
-    caller.delete(root(driver), recursive=True)
-    acts: list[Callable[[], object]] = [
-        lambda: driver.read([layout.GATE_PATH], [Range(layout.READY, 1)]),
-        lambda: driver.read(["side/key/a"]),
-        lambda: driver.commit([Op("create", "job/1"), Op("add", "ready/100.0000000000000001.u.1.n.")]),
-        lambda: driver.number(1, True),
-        driver.session,
-        driver.watch,
-    ]
-    for act in acts:
-        with pytest.raises(JobFailure, match="was deleted"):
-            act()
-    assert caller.exists(root(driver)) is None
-    again = make_driver()
-    assert numbered(again, "job/1") == 1

@@ -1,10 +1,17 @@
-"""Boards in programs of green threads."""
+"""Handlers of kazoo's: green threads, and the wait for a socket."""
 
+import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.handlers.gevent import SequentialGeventHandler
+
+import jobboard
+from jobboard.backends.zookeeper.handler import PollingHandler
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -16,13 +23,13 @@ PATCH = {
 WORK = """
 import sys, threading, jobboard
 from jobboard.testing import eventually
-from tests.backends.zookeeper.inside import connection_of, driver_of
+from tests.backends.zookeeper.conftest import connection_of, driver_of
 with jobboard.backend("board", sys.argv[1]) as board:
     print(type(connection_of(board).open().handler).__name__)
     job = board.post("resize")
     assert board.claim_next("anna") == job
     taken = []
-    waiter = threading.Thread(target=lambda: taken.append(board.claim_next("bert", timeout=20)))
+    waiter = threading.Thread(target=lambda: taken.append(board.claim_next("bert", timeout=60)))
     waiter.start()
     eventually(lambda: driver_of(board)._armed)
     other = board.post("resize")
@@ -38,36 +45,69 @@ with jobboard.backend("board", sys.argv[1]) as board:
 
 REFUSED = """
 import sys, jobboard
-try:
-    jobboard.fetch("board", {"board": sys.argv[1], "handler": sys.argv[2]})
-except ValueError as error:
-    print(error)
+for handler in sys.argv[1:]:
+    try:
+        jobboard.fetch("board", {"board": "zookeeper", "handler": handler})
+    except ValueError as error:
+        print(error)
 """
 
 
 def run(program: str, *arguments: str) -> str:
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("kind", PATCH)
-def test_green_threads(server_uris: dict[str, str], kind: str) -> None:
-    uri = f"{server_uris['zookeeper']}?handler={kind}&claim_ttl=1&namespace=green{uuid.uuid4().hex}"
+def test_a_board_works_in_a_green_program(server_uris: dict[str, str], kind: str) -> None:
+    uri = f"{server_uris['zookeeper']}?handler={kind}&claim_ttl=12&namespace=green{uuid.uuid4().hex}"
     assert run(PATCH[kind] + WORK, uri) == f"Sequential{kind.title()}Handler\n"
 
 
-@pytest.mark.parametrize("kind", PATCH)
-def test_green_threads_need_a_program_that_is_green_throughout(kind: str) -> None:
-    assert f"handler='{kind}': {kind} needs" in run(REFUSED, "zookeeper", kind)
-
-
-def test_a_client_of_the_callers_needs_that_too() -> None:
-    from kazoo.client import KazooClient
-    from kazoo.handlers.gevent import SequentialGeventHandler
-
-    import jobboard
-
+def test_green_handlers_are_refused_in_a_program_with_threads() -> None:
+    told = run(REFUSED, *PATCH).splitlines()
+    assert [f"handler='{kind}': {kind} needs" in line for kind, line in zip(PATCH, told, strict=True)] == [True, True]
     with pytest.raises(ValueError, match=r"client: .*gevent needs gevent.monkey.patch_all"):
         jobboard.fetch("board", "zookeeper", client=KazooClient(handler=SequentialGeventHandler()))
+
+
+# The wait for a socket
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    one, other = socket.socketpair()
+    with one, other:
+        yield one, other
+
+
+def test_sockets_are_reported_once_they_can_be_read_or_written(pair: Pair) -> None:
+    one, other = pair
+    select = PollingHandler().select
+    assert select(pair, [], [], 0.001) == ([], [], [])
+    assert select([], [one], [], 10) == ([], [one], [])
+    assert select([one, other], [other], [], 10) == ([], [other], [])
+    other.send(b"x")
+    assert select([one, other], [], [], 10) == ([one], [], [])
+    assert select([one], [one], [], None) == ([one], [one], [])
+
+
+def test_broken_and_closed_sockets_are_reported_as_readable(pair: Pair) -> None:
+    one, other = pair
+    other.close()
+    assert PollingHandler().select([one], [], [], 10) == ([one], [], [])
+    assert one.recv(1) == b""
+    number = one.detach()
+    socket.close(number)
+
+    class Closed:
+        def fileno(self) -> int:
+            return number
+
+    [closed], _, _ = PollingHandler().select([Closed()], [], [], 10)
+    assert closed.fileno() == number

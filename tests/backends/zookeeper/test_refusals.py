@@ -1,4 +1,4 @@
-"""A server that won't do it: for want of rights, or of room."""
+"""Changes that a server refuses: for want of rights or room, and for their size."""
 
 import re
 import uuid
@@ -13,19 +13,19 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 import jobboard
 from jobboard import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import Entity
+from jobboard.job import Act, Entity, Posting
 from jobboard.moving import Mover
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import take
-from tests.backends.zookeeper.inside import path_of
+from tests.backends.zookeeper.conftest import path_of
 from tests.support.servers import ZooKeeper
 
 pytestmark = pytest.mark.backends("zookeeper")
 
 
 class Strict(ZooKeeper):
-    """One that enforces quotas, which ``super:super`` may set."""
+    """A server that enforces quotas, which ``super:super`` may set."""
 
     def _command(self) -> list[str | Path]:
         java, *more = super()._command()
@@ -65,49 +65,40 @@ def room(private_server: Callable[..., Any]) -> Iterator[Room]:
     room.close()
 
 
-@pytest.fixture
-def board(room: Room) -> Iterator[Any]:
-    # An end that leaves an outcome always takes room; one that leaves nothing may find all that it writes there.
-    with jobboard.backend("board", room.uri + "?retry_for=0.2&keep_done=60") as board:
-        yield board
-
-
-@pytest.mark.parametrize("what", ["byte", "count"])
-def test_work_that_is_done_is_not_done_again_as_there_is_no_room(board: Any, room: Room, start: Any, what: str) -> None:
-    calls = []
+def test_finished_work_is_consumed_once_a_quota_has_room_again(room: Room, start: Any) -> None:
+    calls: list[jobboard.Job] = []
 
     def work(job: jobboard.Job) -> None:
-        room.none_left(what)
+        room.none_left("count")
         calls.append(job)
 
-    board.post("long")
-    held = take(board)
-    job = board.post("resize")
-    conductor = start(Conductor("anna", board, work))
-    eventually(lambda: calls)
-    for act in (
-        lambda: board.post("other"),
-        lambda: board.post("first of its rank", priority="HIGH"),
-        lambda: board.register_entity(Entity("conductor", "bert")),
-    ):
-        with pytest.raises(ConnectionFailure, match=r"no room at /jobboard/.* setquota") as refused:
-            act()
-        assert refused.value.outcome == "none"
-    assert [held.state, job.state] == [CLAIMED, CLAIMED]
-    room.again()
-    eventually(lambda: conductor.tally.consumed)
-    assert calls == [job]
-    assert not held.claim.lost
-    # Otherwise the conductor may claim the job before its state is read.
-    conductor.stop()
-    assert conductor.wait(10)
-    assert board.post("other").state == UNCLAIMED
+    # An end that leaves an outcome always takes room.
+    with jobboard.backend("board", room.uri + "?claim_ttl=60&retry_for=0.2&keep_done=60") as board:
+        job = board.post("resize")
+        conductor = start(Conductor("anna", board, work))
+        eventually(lambda: calls)
+        for act in (
+            lambda: board.post("other"),
+            lambda: board.post("first of its rank", priority="HIGH"),
+            lambda: board.register_entity(Entity("conductor", "bert")),
+        ):
+            with pytest.raises(ConnectionFailure, match=r"no room at /jobboard/.* setquota") as refused:
+                act()
+            assert refused.value.outcome == "none"
+        assert job.state == CLAIMED
+        room.again()
+        eventually(lambda: conductor.tally.consumed, 60)
+        assert calls == [job]
+        # The conductor would claim the next job.
+        conductor.stop()
+        assert conductor.wait(30)
+        assert board.post("other").state == UNCLAIMED
 
 
-def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
+def test_finished_work_is_consumed_once_acls_allow_it_again(
     make_board: Any, caller: KazooClient, start: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    board, calls = make_board(), []
+    board, calls = make_board(claim_ttl=60), list[jobboard.Job]()
     job = board.post("resize")
     folder = path_of(board, job).rpartition("/")[0]
 
@@ -119,7 +110,7 @@ def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
     eventually(lambda: "may not finish" in caplog.text)
     assert job.state == CLAIMED
     caller.set_acls(folder, OPEN_ACL_UNSAFE)
-    eventually(lambda: conductor.tally.consumed)
+    eventually(lambda: conductor.tally.consumed, 60)
     assert calls == [job]
 
 
@@ -131,17 +122,17 @@ def folder(caller: KazooClient) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_folder_in_which_nothing_may_be_made_is_named(
+def test_a_folder_whose_acls_forbid_a_board_is_named(
     caller: KazooClient, address: str, folder: str, readable: bool
 ) -> None:
     others = make_acl("world", "anyone", read=True) if readable else make_digest_acl("anna", "geheim", all=True)
     caller.create(folder, acl=[others])
-    with pytest.raises(JobFailure, match=f"ACLs forbid it at {folder}/jobboard$"):
+    with pytest.raises(JobFailure, match=f"ACLs forbid the request at {folder}/jobboard$"):
         jobboard.fetch("board", f"zookeeper://{address}{folder}").connect()
 
 
 class Narrow(ZooKeeper):
-    """One that takes only small requests."""
+    """A server that takes only small requests."""
 
     def _command(self) -> list[str | Path]:
         java, *more = super()._command()
@@ -149,13 +140,40 @@ class Narrow(ZooKeeper):
 
 
 def test_a_request_that_is_too_large_for_the_servers_is_named(private_server: Callable[..., Any]) -> None:
-    """They close its connection without a word."""
+    """The servers close its connection and give no reason."""
     with jobboard.backend("board", f"{private_server(Narrow).uri}?retry_for=0.5") as board:
         job = board.post("resize", details={"text": "x" * 20_000})
         with pytest.raises(ConnectionFailure, match=r"a request of 6\d{4} bytes: raise jute.maxbuffer") as failure:
             board.post("resize", details={"text": "x" * 60_000})
         assert failure.value.outcome == "unknown"
         assert take(board) == job
+
+
+def test_a_posting_that_a_later_claim_could_not_write_is_refused_at_post(make_board: Any) -> None:
+    board = make_board(max_details=10_000_000)
+    with pytest.raises(ValueError, match="1 MB"):
+        board.post("resize", details={"a": "x" * 1_000_000})
+    assert board.job_count == 0
+    large = board.post("resize", details={"a": "x" * 850_000})
+    for _ in range(2):
+        job = take(board, "ä" * 255)
+        board.abandon(job, "ä" * 255, error="é" * 20_000)
+    assert board.get(large.uuid).details == {"a": "x" * 850_000}
+    board.trash(take(board), "anna")
+    board.restore(large)
+
+
+def test_batches_of_large_postings_take_several_requests(make_board: Any) -> None:
+    board = make_board()
+    board.post_many([Posting("resize", details={"a": "x" * 60_000})] * 50)
+    for verb in ("abandon", "trash"):
+        # As many at a time as a request holds.
+        jobs: list[Any] = []
+        while some := board.claim_many("anna", 50):
+            jobs += some
+        assert len(set(jobs)) == 50
+        board.finish_many([Act(job, verb, error="e" * 20_000) for job in jobs], "anna")
+    assert board.stats().trashed == 50
 
 
 def test_an_outcome_that_is_too_large_is_left_behind_and_named(make_board: Callable[..., Any]) -> None:

@@ -1,0 +1,83 @@
+"""The lease and the watch of a board on etcd, and connections that fall silent."""
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobboard.kv.driver import JOBS, MISSED, Op, Range
+from jobboard.kv.layout import HOLDERS
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LIMIT, PATIENCE, Waiter, take
+from jobboard.testing.faults import FaultyProxy
+from tests.backends.etcd.conftest import driver_of, link_of
+
+pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
+
+
+def test_a_closed_board_leaves_no_lease(make_board: Callable[..., Any]) -> None:
+    board, other = make_board(), make_board()
+    board.post("resize")
+    job = take(board)
+    lease = driver_of(board).session()
+    board.close()
+    assert int(link_of(other).call("/v3/lease/timetolive", json.dumps({"ID": lease}))["TTL"]) == -1
+    assert other.claim_next("bert") == job
+    assert other.get(job.uuid).attempts == 1
+    # Once its claims are free, nobody has to look for the claims of its session.
+    assert other.claim_next("bert") is None
+    driver = driver_of(other)
+    assert driver.read([], [Range(HOLDERS, 10)]).names == [[driver.session()]]
+
+
+def test_a_watch_whose_revision_was_compacted_begins_again(make_board: Callable[..., Any], far: Any) -> None:
+    board, proxy = far
+    other = make_board()
+    link = link_of(other)
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=PATIENCE))
+    eventually(lambda: link_of(board)._streams)
+    proxy.refuse()
+    proxy.cut()
+    for _ in range(3):
+        other.cancel(other.post("gone"))
+    job = other.post("resize")
+    link.call("/v3/kv/compaction", json.dumps({"revision": str(link.read([]).revision), "physical": True}))
+    proxy.restore()
+    assert waiter.wait(3 * LIMIT) == job
+    waiter = Waiter(board, lambda: board.claim_next("anna", timeout=PATIENCE))
+    assert other.post("resize") == waiter.wait()
+
+
+def test_a_bell_between_two_watches_is_made_up_for(
+    make_driver: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch has ended and no request has failed, so only the next watch can report the bell."""
+    heard: list[str] = []
+    rung: list[Any] = []
+    driver, other = make_driver(heard=heard), make_driver()
+    driver.watch()
+    streams, stream = eventually(lambda: list(driver._link._streams)), driver._link.stream
+
+    def late(*args: Any) -> Any:
+        rung.append(other.commit([Op("ring", JOBS)]))
+        heard.clear()
+        return stream(*args)
+
+    monkeypatch.setattr(driver._link, "stream", late)
+    streams[0].shutdown(socket.SHUT_RDWR)
+    eventually(lambda: rung and {JOBS, MISSED} & set(heard))
+
+
+@pytest.mark.parametrize("what", ["request", "reply"])
+def test_a_silent_connection_is_given_up(far: tuple[Any, FaultyProxy], what: Any) -> None:
+    """The call is done once, on another connection."""
+    board, proxy = far
+    link_of(board).patience = 0.5
+    board.post("warm")
+    fault = proxy.silence(what, matching=b"POST /v3/kv/txn")
+    job = board.post("resize")
+    assert fault.happened
+    assert [each.name for each in board.iterjobs()] == ["warm", "resize"]
+    assert job == list(board.iterjobs())[1]
