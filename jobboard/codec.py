@@ -1,8 +1,8 @@
-"""Details and postings: checked where they come in, and carried as msgpack or JSON.
+"""Details and postings: their checks, and their encodings as msgpack and JSON.
 
-A posting on the wire is a map of ``details`` (what the poster gave) and whatever else of :class:`Content` there is. A
-reader ignores what it does not know, so that more can be added; what it must not ignore needs another version. That is
-stored beside the posting, so that a board can tell a newer one without reading it.
+An encoded posting is a map of the poster's ``details`` and the other fields of :class:`Content`. A reader ignores
+unknown fields, so that fields can be added. A field that no reader may ignore needs another version. The version is
+stored beside the posting, so that a board recognises a newer posting without reading it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jobboard.primitives import Returned
 from jobboard.states import FAILURE_BYTES, Failure
 
 VERSION = 1
-"""The version that is written, and the highest that is read."""
+"""The version of written postings, and the highest readable version."""
 
 MAX_TEXT = 255
 """The longest name, key or owner, in characters."""
@@ -44,9 +44,11 @@ Wire = Literal["msgpack", "json"]
 
 
 class Content(NamedTuple):
-    """The content of a posting: beside the details the name and uuid of a logbook, what the poster's process tells the
-    worker's, and the delay and due time that it was posted with, in µs; the record forgets these with the first claim.
-    ``schedule``: the id of the schedule that has posted it, and for which due time, in µs.
+    """The content of a posting.
+
+    book: the name and uuid of a logbook. context: texts from the poster's process for the worker's. delay, due: as
+    posted, in µs; the record forgets both with the first claim. schedule: the id of the schedule that posted the job,
+    and its due time in µs.
     """
 
     details: dict[str, Any]
@@ -59,7 +61,7 @@ class Content(NamedTuple):
 
 _KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list}
 _OPTIONAL = Content._fields[1:]
-_NO_MORE = (None,) * len(_OPTIONAL)
+_NO_MORE = [None] * len(_OPTIONAL)
 
 
 class Undecodable(ValueError):
@@ -84,9 +86,10 @@ def check_details(details: Any, limit: int, what: str = "details", bound: str = 
     """Return a copy of ``details`` in JSON's shape (None: empty; tuples become lists).
 
     :param limit: the largest size, in bytes of compact UTF-8 JSON.
-    :param what: what an error calls them, and ``bound`` the limit.
-    :raises TypeError: something in it is not of JSON's shape; the message names the path to it.
-    :raises ValueError: a value is out of range or the whole is too large.
+    :param what: the name of the details in an error.
+    :param bound: the name of the limit in an error.
+    :raises TypeError: a value is not of JSON's shape; the message names the path to the value.
+    :raises ValueError: a value is out of range, or the details are too large.
     """
     if details is None:
         return {}
@@ -111,19 +114,17 @@ def encode_checked(
     delay: int | None = None,
     due: int | None = None,
 ) -> bytes | str:
-    """What :func:`check_details` makes of the details, as a posting with the rest, which is checked already. Raises as
-    that does.
+    """Check the details as :func:`check_details` does, and return them in a posting with the other, checked fields.
 
-    Most details are plain. Those are not copied, as the posting is the copy; and only where it comes near the limit is
-    their size worked out.
+    Most details are plain. The posting is their only copy, and their size is computed only near the limit.
     """
     as_it_is = type(details) is dict and _plain(details, _MAX_DEPTH)
     shaped = details if as_it_is else check_details(details, limit)
     try:
-        posting = _pack(_body(shaped, book, context, delay, due, None), wire)
+        posting = _pack(_body(Content(shaped, book=book, context=context, delay=delay, due=due)), wire)
         most = len(posting.encode()) if isinstance(posting, str) else len(posting) * _JSON_GROWTH
     except UnicodeEncodeError:
-        check_details(details, limit)  # which tells where the lone surrogate is
+        check_details(details, limit)  # its error names the place of the lone surrogate
         raise
     if most > limit:
         check_details(details, limit)
@@ -131,8 +132,9 @@ def encode_checked(
 
 
 def _plain(value: Any, depth: int) -> bool:
-    """Return whether a dict, list or tuple has JSON's shape as it is, of no more than ``depth`` levels. It leaves lone
-    surrogates to the encoding. What it refuses may still be of that shape: see :func:`_shaped`."""
+    """Return whether a dict, list or tuple of at most ``depth`` levels has JSON's shape without a conversion.
+
+    Lone surrogates are left to the encoding. :func:`_shaped` may still convert a value for which this is false."""
     if type(value) is dict:
         for key in value:
             if type(key) is not str:
@@ -209,12 +211,13 @@ def _shaped_key(key: Any, path: str) -> str:
 
 def encode(content: Content, wire: Wire) -> bytes | str:
     """Return a checked content as a posting of :data:`VERSION`."""
-    return _pack(_body(*content), wire)
+    return _pack(_body(content), wire)
 
 
-def _body(details: dict[str, Any], *more: Any) -> dict[str, Any]:
-    """Return the map of a posting, from the fields of a :class:`Content`."""
-    body = {"details": details}
+def _body(content: Content) -> dict[str, Any]:
+    """Return the map of a posting, with the fields of ``content`` that are not None."""
+    details, *more = content
+    body: dict[str, Any] = {"details": details}
     if more != _NO_MORE:
         body |= {name: value for name, value in zip(_OPTIONAL, more, strict=True) if value is not None}
     return body
@@ -223,7 +226,7 @@ def _body(details: dict[str, Any], *more: Any) -> dict[str, Any]:
 def decode(posting: bytes | str, wire: Wire) -> Content:
     """Return the content of a stored posting.
 
-    :raises Undecodable: it is not a posting.
+    :raises Undecodable: the posting is damaged.
     """
     try:
         body = _unpack(posting, wire)
@@ -245,16 +248,16 @@ def decode(posting: bytes | str, wire: Wire) -> Content:
 
 
 def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
-    """Return a stored posting with more fields of a :class:`Content`, and all that newer writers may have put into it.
+    """Return a stored posting with more fields of a :class:`Content`. Fields of newer writers stay.
 
-    :raises Undecodable: it is not a posting.
+    :raises Undecodable: the posting is damaged.
     """
     decode(posting, wire)
     return _pack({**_unpack(posting, wire), **more}, wire)
 
 
 def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
-    """Return the encoded result, which is of JSON's shape; raise as :func:`check_details` does."""
+    """Return a result of JSON's shape in its encoded form. Raise as :func:`check_details` does."""
     shaped = _shaped(result, "result", 0)
     size = len(_JSON(shaped).encode())
     if size > limit:
@@ -266,17 +269,18 @@ def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
 
 
 def returned(result: Any, limit: int, wire: Wire) -> Returned:
-    """Return the encoded result of a handler, or the reason why it is refused: it is too late to raise."""
+    """Return the encoded result of a handler, or the reason of its refusal. It is too late to raise an error."""
     try:
         return Returned(encode_result(result, limit, wire))
-    except Exception as error:  # noqa: BLE001 - objects of the user's own do what they like
-        # Not str(error), which does what it likes, too.
+    except Exception as error:  # noqa: BLE001 - code of a user's object may raise anything
+        # str(error) might raise, too.
         return Returned(refused=clip_error("".join(traceback.format_exception_only(error)).rstrip()))
 
 
 def decode_result(result: bytes | str, wire: Wire) -> Any:
-    """
-    :raises Undecodable: it is damaged.
+    """Return a stored result.
+
+    :raises Undecodable: the result is damaged.
     """
     try:
         return _unpack(result, wire)
@@ -285,9 +289,9 @@ def decode_result(result: bytes | str, wire: Wire) -> Any:
 
 
 def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
-    """Return a stored posting for another wire, with all that newer writers may have put into it.
+    """Return a stored posting in the encoding of another wire. Fields of newer writers stay.
 
-    :raises Undecodable: it is not a posting.
+    :raises Undecodable: the posting is damaged.
     """
     if wire == other:
         return posting
@@ -299,9 +303,9 @@ def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
 
 
 def transcode_result(result: bytes | str, wire: Wire, other: Wire) -> bytes | str:
-    """Return a stored result for another wire.
+    """Return a stored result in the encoding of another wire.
 
-    :raises Undecodable: it is damaged.
+    :raises Undecodable: the result is damaged.
     """
     return result if wire == other else _pack(decode_result(result, wire), other)
 
@@ -315,12 +319,13 @@ def _unpack(posting: bytes | str, wire: Wire) -> Any:
 
 
 def failures_as_json(failures: Sequence[Failure]) -> str | None:
-    """Return a job's failures for a store that people query: a list of objects, as text; None without failures."""
+    """Return a job's failures as a JSON list of objects, for a store that people query; None without failures."""
     return _JSON([failure._asdict() for failure in failures]) if failures else None
 
 
 def failures_from_json(text: str | None) -> tuple[Failure, ...]:
-    """Return the failures of :func:`failures_as_json`. Other text is shown as one failure: damage hides nothing."""
+    """Return the failures that :func:`failures_as_json` has encoded. Other text becomes one failure, to hide
+    nothing."""
     if text is None:
         return ()
     try:

@@ -1,27 +1,28 @@
-"""Arguments and answers of the engine's calls, and what users read of them; see :class:`jobboard.engine.Engine`.
+"""Arguments and answers of the calls of :class:`jobboard.engine.Engine`, and the public ones among their types.
 
-The board checks arguments, decodes, translates, notifies, keeps claims and repeats after a lost connection. An
-engine stores opaque postings and makes each of these calls atomic on its server; :mod:`jobboard.states` says what
-each does to a record.
+The board checks arguments, decodes postings, notifies listeners and keeps claims. The engine stores opaque postings and
+makes each call atomic on its server. :mod:`jobboard.states` decides the effect of a call on a record.
 
 **Units.** Every time, delay and expiry is an integer of microseconds; instants since 1970 UTC on the server's clock.
 
-**Nonces.** A mutation gets a :class:`Nonce`. The backend stores, atomically with the mutation, one answer per
-(handle, slot) and overwrites it with that slot's next call. The same ``call`` again, whatever its ``attempt``, is
-answered from what is stored and does nothing; a lower ``call`` than the stored one is refused, as nobody waits for it
-any longer: that is how a first try which was held up on the way is kept from acting after its own repetition. So that
-this holds, a repetition (``attempt`` > 1) stores its answer whatever that is, and a first try may leave it out only
-where it changed nothing. Stored answers are ``(status, uuid, token)``: the record is read again on replay, and a
-claim that has meanwhile lapsed or gone to another is answered as LOST (by a take: left out). An extend whose token
-still stands is carried out again, and so is what ``insert`` did not store. An answer may be dropped after an hour.
+**Nonces.** Each mutation has a :class:`Nonce`. The commit of the mutation also stores one answer for the (handle, slot)
+of the nonce, in place of the answer to the slot's earlier call.
 
-**Failures.** A primitive raises :class:`~jobboard.exceptions.ConnectionFailure` when the server can't be reached or
-the connection breaks, within a few seconds, and with ``outcome='unknown'`` if the request may have been carried out
-or still may be; the board repeats the call with the same nonce. What the backend can repeat by itself at once (a
-deadlock, a script cache that was flushed) it does.
+- The same ``call`` again, with any ``attempt``, gets the stored answer and changes nothing.
+- A ``call`` below the stored one is refused. Nobody waits for its answer.
+- A repetition (``attempt`` > 1) stores its answer in any case, so that a delayed first try cannot act after it. A first
+  try that changes nothing may leave its answer out.
+- Stored answers are ``(status, uuid, token)``. A replay reads the record again. A claim that has lapsed or that another
+  holds by then is answered as LOST; a take leaves it out. An extend whose token still stands is done again, and so are
+  drafts that ``insert`` did not store.
+- A store may drop an answer after an hour.
 
-**Margins.** A margin counts from when *this try* was sent; on a replay it is what is left. None means that the claim
-stands as long as the process, which only memory can say.
+**Failures.** A call raises :class:`~jobboard.exceptions.ConnectionFailure` within a few seconds where the server cannot
+be reached. Its ``outcome`` is ``'unknown'`` if the request may have been carried out, or still may be. The board
+repeats the call with the same nonce. A backend itself repeats a request after a deadlock or a flushed script cache.
+
+**Margins.** A margin counts from the time at which *this try* was sent. On a replay, it is the time left. None means
+that the claim stands as long as the process, as only a board in memory can promise.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from jobboard.states import (
     CLAIMED,
@@ -86,9 +87,11 @@ HELD_UNTIL = 7_258_118_400_000_000
 class Arrival(NamedTuple):
     """The past of a job that arrives from another board.
 
-    The job is stored as CLAIMED by ``who`` until :data:`HELD_UNTIL`, so that nobody takes it before ``who`` gives it
-    free; or as TRASHED since ``trashed_on``, without its key. token: the least token of the job here. It exceeds the
-    earlier tokens of the job, as this server's clock may be behind the other's, and differs between two arrivals.
+    The job is stored as CLAIMED by ``who`` until :data:`HELD_UNTIL`. No worker takes the job before ``who`` releases
+    it. With ``trashed_on``, the job is stored as TRASHED since that instant, without its key.
+
+    token: the least token of the job on this board. This token exceeds all earlier tokens of the job, even if the clock
+    of this server is behind the clock of the other server. Two arrivals have different tokens.
     """
 
     who: str
@@ -123,7 +126,10 @@ class Draft(NamedTuple):
     replace: bool = False
 
     def record(self, sequence: int, now: int) -> Record:
-        """Return the job as it is stored at ``now``."""
+        """Return the job as it is stored at ``now``.
+
+        ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
+        """
         # Each post makes a record. By keywords this would take three times as long.
         uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _ = self
         until = due if delay is None else now + delay
@@ -354,6 +360,10 @@ class Paused:
         return self.everything or name in self.names
 
 
+Per = Literal["name", "group"]
+"""The scope of a limit."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """A limit of the claims of jobs of this name.
@@ -364,7 +374,7 @@ class Limit:
     """
 
     name: str
-    per: str = "name"
+    per: Per = "name"
     concurrency: int | None = None
     rate: tuple[int, float] | None = None
 

@@ -1,11 +1,11 @@
 """The lifecycle of a job: the only table of its transitions, and pure functions over a stored record.
 
-A backend stores a :class:`Record` and the server's time decides what it means: :func:`settle` turns a stored record
-into the logical one at a given instant, and every other function starts from there. Times are integers, microseconds
-since 1970-01-01 UTC on the *server's* clock. Nothing here reads a clock, and nothing here talks to anything.
+The state of a job is a function of its stored :class:`Record` and the server's time. :func:`settle` computes the record
+as of an instant, and every other function begins with it. Times are integers: microseconds since 1970-01-01 UTC on the
+*server's* clock. Nothing in this module reads a clock or sends a request.
 
-A function that may refuse returns ``(status, record)``: on :data:`OK` the record to store (None: nothing is left to
-store), on any other status the settled record as it was found.
+A function that may refuse returns ``(status, record)``. On :data:`OK` the record is to be stored; None means that the
+job leaves the store. On any other status the record is the settled record as it was found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class State(enum.StrEnum):
-    """What a job is doing, as everybody sees it."""
+    """The logical state of a job."""
 
     UNCLAIMED = "UNCLAIMED"
     SCHEDULED = "SCHEDULED"
@@ -38,7 +38,7 @@ LIVE = frozenset({UNCLAIMED, SCHEDULED, CLAIMED})
 
 
 class Verb(enum.StrEnum):
-    """What can happen to a job; the ones that end a claim are also the verbs of an :class:`~jobboard.job.Act`."""
+    """The transitions of a job. Those that end a claim are also the verbs of an :class:`~jobboard.job.Act`."""
 
     POST = "post"
     REPLACE = "replace"
@@ -65,7 +65,7 @@ PARTINGS = frozenset({Verb.CANCEL, Verb.PURGE})
 
 
 class Transition(NamedTuple):
-    """One row of the table: ``verb`` moves a job from ``source`` to one of ``targets`` (None: off the board)."""
+    """A row of the table: ``verb`` moves a job from ``source`` to one of ``targets``. None is a job off the board."""
 
     verb: Verb
     source: State | None
@@ -100,7 +100,7 @@ TRANSITIONS: tuple[Transition, ...] = (
 
 
 class Status(enum.StrEnum):
-    """A backend's answer to a request about one job."""
+    """The answer of an engine to a request about one job."""
 
     OK = "ok"
     LOST = "lost"
@@ -123,19 +123,22 @@ LAPSED = "the claim lapsed: its holder has died, or has not extended it in time"
 """The error of an attempt whose claim has lapsed."""
 
 EXHAUSTED = "the claim lapsed and the job's attempts are used up"
-"""The same of the last allowed attempt, with which the job goes to the trash. An operator's release of that attempt has
-this error only if the job has no other."""
+"""The error of the last allowed attempt, with whose lapse the job goes to the trash. An operator's release of that
+attempt adds this error only if the job has no error."""
 
 FAILURES = 10
-"""How many of its failures a job remembers."""
+"""The number of failures that a job remembers."""
 
 FAILURE_BYTES = 16 * 1024
-"""How much text these have in all, in bytes of UTF-8. Clients clip a single one to that."""
+"""The bytes of UTF-8 that the texts of these failures have together. Clients clip a single text to this size."""
 
 
 class Failure(NamedTuple):
-    """One thing that went wrong with a job: ``on``, in µs, and :attr:`when`, a datetime; ``who`` worked on it then
-    (None: nobody's attempt, but an operator's act); how many attempts it had had; and what was told of it."""
+    """A failure of a job.
+
+    on: its time in µs. who: the holder; None for an act of an operator. attempt: the number of attempts so far. text:
+    the error.
+    """
 
     on: int
     who: str | None
@@ -149,15 +152,14 @@ class Failure(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A job as it is stored. ``posting`` is opaque here; ``version`` is its codec's and lies outside of it.
+    """A job as it is stored.
 
-    ``priority`` is a rank, 0 is served first. ``lock_until`` is the end of the lease of a claimed job (None: no lease,
-    something else tells whether the holder lives), the due time of a scheduled one, and None otherwise. ``keeper`` is
-    the handle of the board that keeps the claim alive, None when the lease is fixed; what it holds after a lapse is the
-    store's business. ``sequence`` rises with each post of one priority. ``errors`` are the last failures, the latest
-    at the end: see :func:`failed`. ``retries`` counts the claims whose attempts do not count, because the work asked to
-    be done later. ``key_until``: until then the key stays taken, whatever becomes of the job (None: as long as the job
-    is on the board).
+    priority: a rank; 0 is served first. sequence: rises with each post of one priority. version: of the codec of
+    ``posting``, which is opaque here. lock_until: the end of the lease of a claimed job, None where something else
+    shows that the holder lives; the due time of a scheduled job; None otherwise. keeper: the handle of the board that
+    keeps the claim alive; None for a fixed lease; undefined after a lapse. errors: the latest failures, the newest
+    last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
+    key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
     """
 
     uuid: str
@@ -183,36 +185,38 @@ class Record(NamedTuple):
 
     @property
     def error(self) -> str | None:
-        """What the last failure has told."""
+        """The text of the last failure."""
         return self.errors[-1].text if self.errors else None
 
     @property
     def exhausted(self) -> bool:
-        """Whether no further claim is allowed."""
+        """True if no further claim is allowed."""
         return self.max_attempts is not None and self.attempts >= self.max_attempts
 
 
 def serving_order(record: Record) -> tuple[int, int]:
-    """By this jobs are sorted: a higher priority first, and of one priority the oldest post."""
+    """Return the sort key of a job: a higher priority goes first, and within one priority the oldest post."""
     return record.priority, record.sequence
 
 
 class Holder(NamedTuple):
-    """Who acts on a claim: by its ``token``, or (``token`` None) by the owner's name alone."""
+    """The caller of an act on a claim, known by its ``token``, or by the owner's name alone if ``token`` is None."""
 
     who: str
     token: int | None
 
 
 def next_token(token: int, now: int) -> int:
-    """The token that follows ``token``: rises even if a failover has lost the latest ones, as clocks go on. A store
-    with a counter of its own may use that: only that tokens rise is promised."""
+    """Return the token that follows ``token``. The clock makes it rise even where a failover has lost the latest
+    tokens.
+
+    A store may use a counter of its own. The promise is that tokens rise."""
     return max(token + 1, now)
 
 
 def failed(record: Record, on: int, who: str | None, text: str) -> Record:
-    """The record with one more failure. It remembers :data:`FAILURES` of them, with :data:`FAILURE_BYTES` of text in
-    all: the oldest go first, and the last one stays whatever its size."""
+    """Return the record with one more failure. A record remembers :data:`FAILURES` failures with
+    :data:`FAILURE_BYTES` of text together. The oldest go first, and the last one stays whatever its size."""
     errors = (*record.errors, Failure(on, who, record.attempts, text))[-FAILURES:]
     sizes = [len(failure.text.encode()) for failure in errors]
     while len(sizes) > 1 and sum(sizes) > FAILURE_BYTES:
@@ -221,9 +225,9 @@ def failed(record: Record, on: int, who: str | None, text: str) -> Record:
 
 
 def workers(failures: Sequence[Failure], last: str | None, attempt: int) -> list[str]:
-    """Return who has worked on a job, once for each attempt that is known.
+    """Return the holders of the known attempts, one for each attempt.
 
-    A claim that has lapsed may still be ended or extended by its holder, which is no further attempt.
+    The holder of a lapsed claim may still end or extend the claim, which is no further attempt.
 
     :param last: the holder of the last attempt, if that has not failed.
     :param attempt: the number of that attempt.
@@ -235,7 +239,7 @@ def workers(failures: Sequence[Failure], last: str | None, attempt: int) -> list
 
 
 def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Record | None]:
-    """UNCLAIMED or SCHEDULED -> what ``fresh``, another post of its key, brings: details, priority and due time."""
+    """Give an UNCLAIMED or SCHEDULED job the details, priority and due time of ``fresh``, another post of its key."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
@@ -267,8 +271,9 @@ def settle(record: Record, now: int) -> Record:
 
 
 def lapse(record: Record, at: int) -> Record:
-    """Return a claimed record after the lapse of its claim, which is one more failure. ``at`` is the instant of the
-    lapse, or of the read that found it where nothing stamps that instant."""
+    """Return the record after its claim has lapsed, which is one more failure.
+
+    ``at`` is the end of the lease. If a session kept the claim, ``at`` is the time of the read."""
     if record.exhausted:
         return _trashed(failed(record, at, record.who, EXHAUSTED), at)
     return failed(record, at, record.who, LAPSED)._replace(state=UNCLAIMED, lock_until=None)
@@ -277,13 +282,13 @@ def lapse(record: Record, at: int) -> Record:
 def claim(
     record: Record | None, now: int, who: str, keeper: str | None, lock_until: int | None
 ) -> tuple[Status, Record | None]:
-    """UNCLAIMED -> CLAIMED, with one more attempt and a new token."""
+    """Claim an UNCLAIMED job, with one more attempt and a new token."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
     if record.state != UNCLAIMED:
         return Status(record.state.lower()), record
-    # By _replace it would take twice as long, and every job is claimed.
+    # Every job is claimed, and _replace takes twice as long.
     *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group, key_until = record
     lease = (next_token(token, now), who, keeper, lock_until)
     kept = (created_on, now, errors, retries, group, key_until)
@@ -292,7 +297,7 @@ def claim(
 
 
 def check(record: Record | None, holder: Holder, now: int) -> Status:
-    """Whether ``holder`` may act on the claim of this job."""
+    """Return OK if ``holder`` may act on the claim of this job, and the reason otherwise."""
     if record is None:
         return Status.ABSENT
     record = settle(record, now)
@@ -308,9 +313,9 @@ def check(record: Record | None, holder: Holder, now: int) -> Status:
 def extend(
     record: Record | None, holder: Holder, now: int, keeper: str | None, lock_until: int | None
 ) -> tuple[Status, Record | None]:
-    """CLAIMED -> CLAIMED until later; revives a lapsed claim that nobody has taken since.
+    """Extend a claim, or revive a lapsed claim that nobody has taken since.
 
-    Of a record as it is stored, a revived claim shows no lapse unless a sweep has written the lapse down."""
+    The revived record shows the lapse only if a sweep has written the lapse down."""
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
@@ -328,8 +333,13 @@ def finish(
     due: int | None = None,
     retry: bool = False,
 ) -> tuple[Status, Record | None]:
-    """End a claim by ``verb``, one of :data:`FINISHES`. ``delay`` in µs, or ``due``, the instant; ``refund``: this
-    attempt does not count; ``retry``: it counts as a retry instead."""
+    """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`PARTINGS` are passed to :func:`part`.
+
+    :param delay: µs before which nobody may claim an abandoned job.
+    :param due: the same as an instant.
+    :param refund: do not count this attempt.
+    :param retry: count a retry instead of this attempt.
+    """
     if verb in PARTINGS:
         return part(record, holder, now, verb, error)
     status = check(record, holder, now)
@@ -360,10 +370,10 @@ def finish(
 def part(
     record: Record | None, seen: Holder, now: int, verb: Verb, error: str | None = None
 ) -> tuple[Status, Record | None]:
-    """Cancel or purge a job, unless it has changed since ``seen``: its token, and who held it last ("": nobody).
+    """Cancel or purge a job, unless its token or its last holder ("": nobody) has changed since ``seen``.
 
-    Both together tell every version of a job that nobody holds: a claim changes the token, and the holder of one that
-    has lapsed, who may still abandon it, is gone from the record then."""
+    Token and last holder together identify each version of a job that nobody holds. A claim changes the token. The
+    holder of a lapsed claim may still abandon it, which clears the holder."""
     status, after = cancel(record, now, error) if verb == Verb.CANCEL else purge(record, now)
     if record is not None and status == OK and (record.who or "", record.token) != seen:
         return Status.LOST, settle(record, now)
@@ -373,7 +383,7 @@ def part(
 def release(
     record: Record | None, now: int, error: str | None = None, token: int | None = None
 ) -> tuple[Status, Record | None]:
-    """An operator takes a claim away from its holder, whose token no longer counts; with ``token`` that claim only."""
+    """Take a claim away from its holder, whose token no longer counts. With ``token``, take away that claim alone."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
@@ -390,7 +400,7 @@ def release(
 
 
 def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
-    """UNCLAIMED or SCHEDULED -> TRASHED."""
+    """Move an UNCLAIMED or SCHEDULED job to the trash."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
@@ -402,7 +412,7 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
 
 
 def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
-    """TRASHED -> UNCLAIMED at its old place, due at once, attempts and retries from 0; its key must be free."""
+    """Return a TRASHED job to its old place, due at once, with attempts and retries from 0. Its key must be free."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
@@ -414,7 +424,7 @@ def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
 
 
 def purge(record: Record | None, now: int) -> tuple[Status, Record | None]:
-    """TRASHED -> gone."""
+    """Remove a TRASHED job."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
@@ -426,7 +436,7 @@ def _trashed(record: Record, at: int) -> Record:
 
 
 def moment(instant: int) -> datetime.datetime:
-    """The time of an instant that is stored: µs since 1970, UTC. Of one that is damaged the nearest that there is."""
+    """Return a stored instant as a datetime in UTC; for a damaged one out of range, the nearest datetime."""
     try:
         return _EPOCH + instant * _MICROSECOND
     except OverflowError:
@@ -434,7 +444,7 @@ def moment(instant: int) -> datetime.datetime:
 
 
 def instant(moment: datetime.datetime) -> int:
-    """An aware time as it is stored."""
+    """Return an aware datetime as a stored instant."""
     return (moment - _EPOCH) // _MICROSECOND
 
 

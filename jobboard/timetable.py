@@ -1,8 +1,8 @@
 """Timetables: the due times of a cron expression in its time zone, or of a span, as instants in µs.
 
-**Daylight saving** is as in Debian's cron: what falls into an hour that is skipped is due at its end, and what falls
-into one that comes twice is due in the first. Where minute or hour begin with ``*`` it is due whenever the clock on the
-wall says so. This, and what an expression may hold, is the library cronsim's to tell.
+**Daylight saving** follows Debian's cron. A time in a skipped hour is due at the end of that hour. A time in a repeated
+hour is due in the first. An expression whose minute or hour begins with ``*`` follows the clock on the wall. The
+library cronsim decides this, and the syntax of expressions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cronsim import CronSim, CronSimError
 Missed = Literal["one", "all", "none"]
 
 MOST = 1000
-"""The number of missed times that are made up for at most."""
+"""The most missed times for which jobs are posted."""
 
 LATE = 60 * 1_000_000
-"""The µs after which a due time is missed, where nothing makes up for it."""
+"""The µs after which a due time is missed, with ``missed='none'``."""
 
 SHORTEST = 100_000
 """The shortest span between two due times, in µs."""
@@ -73,7 +73,7 @@ class Timetable(NamedTuple):
     def first(self, now: int, last: int | None) -> int:
         """Return the first due time of a schedule that is set at ``now``.
 
-        :param last: the last one that the schedule of this id was posted for before, which does not come again.
+        :param last: the latest due time for which the schedule of this id has posted a job. It does not come again.
         """
         return now + self.every if self.every is not None else self.after(max(now, last or 0))
 
@@ -94,15 +94,14 @@ class Timetable(NamedTuple):
         return [time for time in times if self.missed != "none" or now - time <= LATE]
 
     def _last(self, due: int, now: int, most: int) -> list[int]:
-        """The last due times up to ``now``, from ``due`` on. Which of them are known to whoever posted ``due`` does not
-        matter."""
+        """Return the last ``most`` due times from ``due`` up to ``now``."""
         if self.every is not None:
             count = (now - due) // self.every + 1
             return [due + index * self.every for index in range(max(0, count - most), count)]
         assert self.cron is not None
         window = _WINDOW
         while True:
-            # Walked forwards, which is what the library does best, and not from years ago.
+            # The library walks forwards quickly. A window keeps the walk from beginning years ago.
             begin = max(due, now - window)
             times = deque([due] if begin == due else [], maxlen=most)
             for time in _times(self.cron, self.tz, begin):
@@ -116,7 +115,7 @@ class Timetable(NamedTuple):
 
 @functools.lru_cache(1024)
 def _check(timetable: Timetable) -> None:
-    """Check a timetable once. Each look checks all stored schedules, and would parse their expressions again."""
+    """Check a timetable. The cache spares each look at all stored schedules a parse of their expressions."""
     cron, every, tz, _ = timetable
     for name, text in (("cron", cron), ("tz", tz)):
         if text is not None and len(text) > LONGEST:
@@ -135,12 +134,12 @@ def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
     try:
         fields = _NICKNAMES.get(cron.lower(), cron)
         if len(fields.split()) != 5:
-            raise CronSimError(f"it has not the {_FIELDS}; every= is for other spans")
+            raise CronSimError(f"must have the {_FIELDS}; use every= for other spans")
         times = CronSim(fields, datetime.datetime.fromtimestamp(instant // _SECOND, zone(tz)))
     except CronSimError as error:
         raise ValueError(f"cron={cron!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
     for time in times:
-        # In an hour that comes twice, the library goes back to the first.
+        # In a repeated hour, the library goes back to the first one.
         if (found := round(time.timestamp()) * _SECOND) > instant:
             instant = found
             yield found
@@ -148,7 +147,10 @@ def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
 
 @functools.lru_cache(64)
 def zone(tz: str) -> datetime.tzinfo:
-    """:raises ValueError: there is no such time zone."""
+    """Return a time zone.
+
+    :raises ValueError: there is no such time zone.
+    """
     if tz == "UTC":
         return datetime.UTC
     try:
@@ -159,7 +161,7 @@ def zone(tz: str) -> datetime.tzinfo:
 
 @functools.lru_cache(64)
 def _unknown(tz: str) -> str:
-    """Return why there is no such zone. The search for near names is slow, and each look would repeat it."""
+    """Return the error of an unknown zone. The cache spares each look a slow search for near names."""
     known = zoneinfo.available_timezones()
     if not known:
         return f"tz={tz!r}: this machine has no data of time zones; install the package tzdata"

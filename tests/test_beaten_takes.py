@@ -1,4 +1,4 @@
-"""Takes that others are in front of: many jobs, and what limits count of them, change between a look and its commit."""
+"""Contended takes: others claim many jobs between a look and its commit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ import pytest
 from jobboard.job import Posting
 from jobboard.testing.conformance.support import take
 
-pytestmark = pytest.mark.backends("memory", "zookeeper", "etcd")
+pytestmark = pytest.mark.backends("memory", "zookeeper")
 
 _AHEAD = 4
-"""How many jobs the others take while this one tries one."""
+"""The jobs that others take while this board tries one."""
 
 
 def at_each_commit(board: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: list[Callable[[], object]]) -> list[int]:
-    """Have others do this, one thing before each commit of the board. It answers how many changes each commit had."""
+    """Let others act before each commit of the board. Return the numbers of changes of the commits."""
     store, sizes = board.engine.store, []
     commit = store.commit
 
@@ -30,7 +30,7 @@ def at_each_commit(board: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: list[
 
 
 @pytest.mark.parametrize("limited", [False, True])
-def test_who_is_far_behind_leaves_out_at_once_what_others_have_taken(
+def test_a_take_leaves_out_all_jobs_that_others_took_since_its_look(
     board: Any, other: Any, monkeypatch: pytest.MonkeyPatch, limited: bool
 ) -> None:
     if limited:
@@ -42,7 +42,7 @@ def test_who_is_far_behind_leaves_out_at_once_what_others_have_taken(
     assert len(sizes) < steps * _AHEAD / 2
 
 
-def test_several_jobs_and_scopes_of_a_batch_are_lost_at_once(
+def test_a_batch_leaves_out_all_jobs_and_scopes_that_a_refusal_names(
     board: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board.set_limit("mail", concurrency=2, per="group")
@@ -50,14 +50,12 @@ def test_several_jobs_and_scopes_of_a_batch_are_lost_at_once(
     sizes = at_each_commit(board, monkeypatch, [lambda: other.claim_many("bob", 10)])
     mine = board.claim_many("anna", 10)
     assert mine == jobs[10:20]
-    # Where a refusal names all that was lost, none is left to try. ZooKeeper names the first, and nine are too few.
+    # ZooKeeper names the first refused job alone. Nine jobs are too few, and the take looks again.
     assert sizes == [10, 10]
     assert board.claim_next("anna") is None
 
 
-def test_the_last_slot_that_another_takes_meanwhile_is_not_had_twice(
-    board: Any, other: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_slot_is_not_given_twice(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     board.set_limit("mail", concurrency=1)
     jobs = board.post_many([Posting("mail")] * 3 + [Posting("report")])
     at_each_commit(board, monkeypatch, [lambda: other.claim(other.get(jobs[2].uuid), "bob")])
@@ -65,7 +63,7 @@ def test_the_last_slot_that_another_takes_meanwhile_is_not_had_twice(
     assert board.claim_next("anna") is None
 
 
-def test_a_limit_that_is_set_meanwhile_holds(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_take_obeys_a_limit_that_is_set_meanwhile(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = board.post_many([Posting("mail")] * 3 + [Posting("report")])
 
     def meanwhile() -> None:

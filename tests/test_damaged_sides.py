@@ -1,17 +1,19 @@
-"""What the doctor tells of damaged side records, on the stores that leave that to the engine."""
+"""Damaged side records: the board goes on, and the doctor names a cure that helps."""
 
 from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.cli import main
 from jobboard.engine.store import Mark, Store
+from jobboard.job import Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.examining import damage
+from jobboard.testing.conformance.damage import damage
 
 pytestmark = pytest.mark.backends("memory", "etcd", "sqlite", "zookeeper")
 
-keys = pytest.mark.backends("memory", "etcd")
+keys = pytest.mark.backends("memory")
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def odd(board: Any) -> list[Any]:
     return [each for each in board.examine() if not each.place.startswith("characteristic")]
 
 
-def test_what_a_limit_counts_goes_where_no_claim_comes(board: Any, make_board: Any) -> None:
+def test_a_damaged_scope_is_dropped_once_it_is_idle(board: Any, make_board: Any) -> None:
     # What a rate counts is stored on every board, and the claims of a limit on some.
     board.set_limit("mail", concurrency=1, per="group", rate=(9, 60))
     board.post("mail", group="g")
@@ -47,9 +49,8 @@ def test_what_a_limit_counts_goes_where_no_claim_comes(board: Any, make_board: A
 
 
 @keys
-@pytest.mark.parametrize("value", [b"\xc1no uuid", b"junk", None])
-@pytest.mark.parametrize("delay", [None, 600])
-def test_the_doctor_tells_and_its_advice_helps(board: Any, value: bytes | None, delay: float | None) -> None:
+@pytest.mark.parametrize(("value", "delay"), [(b"\xc1no uuid", None), (b"junk", 600), (None, None)])
+def test_the_advice_for_a_damaged_key_gives_the_key_back(board: Any, value: bytes | None, delay: float | None) -> None:
     job, fine = board.post("resize", key="k", delay=delay), board.post("resize", key="other")
     write(board, "k", value)
     [found] = odd(board)
@@ -63,7 +64,7 @@ def test_the_doctor_tells_and_its_advice_helps(board: Any, value: bytes | None, 
 
 
 @keys
-def test_one_that_is_claimed_is_worked_off(board: Any) -> None:
+def test_the_damaged_key_of_a_claimed_job_goes_with_the_job(board: Any) -> None:
     job = board.post("resize", key="k")
     board.claim(job, "anna")
     write(board, "k", b"\xc1no uuid")
@@ -74,8 +75,10 @@ def test_one_that_is_claimed_is_worked_off(board: Any) -> None:
 
 
 @keys
-def test_a_job_that_ends_meanwhile_is_not_odd(board: Any, make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its key goes between the request for the jobs and that for the keys."""
+def test_a_job_that_ends_during_an_examination_is_not_reported(
+    board: Any, make_board: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key goes between the request for the jobs and the request for the keys."""
     job = board.post("resize", key="k")
     store = board.engine.store
     read, other = type(store).read, make_board()
@@ -92,7 +95,7 @@ def test_a_job_that_ends_meanwhile_is_not_odd(board: Any, make_board: Any, monke
 
 
 @keys
-def test_one_that_outlives_its_job(board: Any) -> None:
+def test_a_damaged_window_is_reported_until_it_ends(board: Any) -> None:
     job = board.post("resize", key="k", key_for=600)
     board.claim(job, "anna")
     board.consume(job, "anna")
@@ -100,3 +103,28 @@ def test_one_that_outlives_its_job(board: Any) -> None:
     [found] = odd(board)
     assert (found.place, bool(found.reason)) == ("key k", True)
     assert "by itself at" in found.advice
+
+
+@keys
+@pytest.mark.parametrize("key_for", [None, 600])
+def test_a_damaged_key_is_free(board: Any, other: Any, key_for: float | None, caplog: pytest.LogCaptureFixture) -> None:
+    first = board.post("resize", key="k", key_for=key_for)
+    damage(board, "key", "k")
+    posted = other.post_many([Posting("mail"), Posting("resize", key="k")])
+    assert all(job.created for job in posted)
+    assert "the holder of the key 'k' can't be read" in caplog.text
+    claimed = board.claim_many("anna", 3)
+    assert claimed == [first, *posted]
+    board.consume_many(claimed, "anna")
+    assert other.post("resize", key="k", key_for=key_for).created
+
+
+@keys
+def test_a_damaged_entity_hides_no_other(board: Any, other: Any) -> None:
+    board.register_entity(jobboard.Entity("conductor", "damaged", {}))
+    other.register_entity(jobboard.Entity("conductor", "sound", {}))
+    [damaged] = [side for side in board.engine.store.sides("entity", None, 500)[0].sides if "damaged" in side.key]
+    damage(board, "entity", damaged.key)
+    assert [entity.name for entity in board.entities()] == ["sound"]
+    other.close()
+    assert board.entities() == []

@@ -1,4 +1,4 @@
-"""Threads that work on after the main thread has ended, and only then load what they need."""
+"""Threads that go on after the main thread has ended, and load modules only then."""
 
 import json
 import subprocess
@@ -36,9 +36,10 @@ WORKS = (
 )
 
 
-def test_they_work(board_conf: dict[str, Any]) -> None:
-    for work in WORKS:
+def test_a_board_works_once_the_main_thread_has_ended(board_conf: dict[str, Any]) -> None:
+    # Conductors do nothing of their own with a backend.
+    for work in WORKS if board_conf["board"].startswith(("redis", "sqlite")) else WORKS[:1]:
         program = PROGRAM.replace("{work}", work)
         command = [sys.executable, "-c", program, json.dumps(board_conf)]
-        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
         assert "done" in ended.stdout, ended.stderr

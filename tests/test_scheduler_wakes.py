@@ -1,4 +1,4 @@
-"""Those who post what is due sleep until then; what others change wakes them, by the server where it can."""
+"""Posters of schedules: they sleep until the next due time, and changes of other boards wake them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ from jobboard.testing.conformance.wire import Wire, wire
 __all__ = ["wire"]
 LIMIT = 20.0
 POLLS = {"sqlite", "mariadb"}
-"""Whose servers can't tell."""
+"""The backends whose servers report nothing."""
 
 
 class Asleep:
-    """A scheduler on a thread of its own. It looks at once, and is asleep then."""
+    """A scheduler on a thread of its own, which has looked once and sleeps."""
 
     def __init__(self, board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = 0
@@ -49,36 +49,33 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[JobBoard], A
         each.scheduler.stop()
 
 
-def posted(board: JobBoard, name: str) -> float:
-    """How long it takes until a job of this name is there."""
-    began = time.monotonic()
+def wait_until_posted(board: JobBoard, name: str) -> None:
     eventually(lambda: any(job.name == name for job in board.iterjobs(ensure_fresh=True)), LIMIT)
-    return time.monotonic() - began
 
 
-def test_what_another_sets_wakes_it(
+def test_schedules_of_another_board_wake_a_poster(
     backend: str, board: JobBoard, other: JobBoard, sleeping: Callable[[JobBoard], Asleep], monkeypatch: Any
 ) -> None:
-    """The first schedule of a board, one that is due sooner than the next, and one that goes."""
+    """The first schedule of a board wakes the poster, and so does a schedule that is due sooner."""
     if backend not in POLLS:
         monkeypatch.setattr(scheduler, "GLANCE", LIMIT * 10)
     asleep = sleeping(board)
     other.schedule("soon", name="soon", every=0.3)
-    posted(other, "soon")
+    wait_until_posted(other, "soon")
     other.unschedule("soon")
     other.schedule("late", name="late", every=3600)
     looks = asleep.looks
     other.schedule("sooner", name="sooner", every=0.3)
-    posted(other, "sooner")
+    wait_until_posted(other, "sooner")
     assert asleep.looks > looks
     other.unschedule("sooner")
     other.unschedule("late")
 
 
-def test_an_idle_one_sends_nothing(
+def test_an_idle_poster_sends_nothing(
     backend: str, wire: Wire, board: JobBoard, sleeping: Callable[[JobBoard], Asleep], monkeypatch: Any
 ) -> None:
-    """Where the server can wake it; with a schedule and without."""
+    """With a schedule and without, where the server can wake the poster."""
     monkeypatch.setattr(scheduler, "GLANCE", 0.05)
     for number in range(2):
         if backend in POLLS:
@@ -91,7 +88,7 @@ def test_an_idle_one_sends_nothing(
         far = wire.far(retry_for=5) if wire else None
         asleep = sleeping(far.board if far is not None else board)
         counter = wire._proxy.counter() if wire and wire._proxy is not None else None
-        # It hears of its own doings, too.
+        # The poster may hear of its own acts at first.
         eventually(lambda: quiet(asleep, counter), LIMIT)  # noqa: B023
 
 

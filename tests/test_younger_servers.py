@@ -62,7 +62,9 @@ def work_off(board: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["older", "emptied"])
-def test_a_board_works_again(server: Server, fetch: Callable[..., Any], tmp_path: Path, emptied: bool) -> None:
+def test_a_board_outlives_a_restored_or_emptied_server(
+    server: Server, fetch: Callable[..., Any], tmp_path: Path, emptied: bool
+) -> None:
     if emptied:
         backup = Backup(server, tmp_path / "backup")
     board = fetch()
@@ -71,7 +73,7 @@ def test_a_board_works_again(server: Server, fetch: Callable[..., Any], tmp_path
         backup = Backup(server, tmp_path / "backup")
         kept = board.claim_next("anna", timeout=60)
         board.consume(kept, "anna")
-    work_off(board, 300)
+    work_off(board, 120)
     held = board.post("held")
     board.claim(held, "anna")
     waiter = Waiter(board, lambda: wait_for(board, "wanted"))
@@ -80,7 +82,7 @@ def test_a_board_works_again(server: Server, fetch: Callable[..., Any], tmp_path
     other = fetch()
     wanted = other.post("wanted")
     assert waiter.wait(LATEST) == wanted
-    eventually(lambda: held.claim.lost)
+    eventually(lambda: held.claim.lost, 60)
     with pytest.raises(ClaimLost):
         board.consume(held, "anna")
     if not emptied:

@@ -1,12 +1,12 @@
-"""The board in memory: the reference for the other boards, and the board for tests of one's own code.
+"""The board in memory: the reference for the other backends, and a board for the tests of users.
 
-Boards of one name in one process share their jobs, which stay when a board is closed. Time is the stored board's: give
-it a :class:`ManualClock` to make leases lapse and delays end at will::
+Boards of one name in one process share their jobs. The jobs stay when a board is closed. The stored board has a clock.
+A :class:`ManualClock` makes leases lapse and delays end at will::
 
     clock = ManualClock()
     board = jobboard.fetch("test", {"board": "memory", "clock": clock})
 
-A kept claim has no lease here: its holder lives in this very process.
+A kept claim has no lease: its holder lives in the same process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jobboard.primitives import Characteristics
 
 
 class ManualClock:
-    """A clock that :meth:`advance` alone moves. ``start`` in seconds since 1970 UTC."""
+    """A clock that only :meth:`advance` moves. ``start`` is in seconds since 1970 UTC."""
 
     def __init__(self, start: float = 1_000_000_000.0) -> None:
         self._now = start
@@ -54,7 +54,7 @@ class Shelf:
         self.lock = threading.Lock()
         self.records: dict[str, Node] = {}
         self.names: dict[str, list[str]] = {}
-        """The sorted names of each index, and of each folder of records."""
+        """The sorted names of each index and folder of records."""
         self.versions = itertools.count(1)
         self.sequence = 1
         self.listeners: weakref.WeakSet[MemoryDriver] = weakref.WeakSet()
@@ -121,23 +121,22 @@ _shelves_lock = threading.Lock()
 
 
 def forget(name: str) -> None:
-    """Drop the stored board of this name, with its jobs. Boards that are connected to it keep it to themselves."""
+    """Drop the stored board of this name, with its jobs. Connected boards keep their jobs to themselves."""
     with _shelves_lock:
         _shelves.pop(name, None)
 
 
 def _clock(value: Any) -> Callable[[], float]:
     if not callable(value):
-        raise TypeError("must be a callable that answers seconds since 1970, as time.time does")
+        raise TypeError("must be a callable that returns seconds since 1970, as time.time does")
     return value  # type: ignore[no-any-return]
 
 
 class MemoryDriver(Driver):
-    """The driver of one handle, over the shelf of its board. ``clock`` (in a dict) belongs to a board that is not
-    stored yet."""
+    """The driver of one handle, over the shelf of its board. The option ``clock`` becomes the clock of a new shelf."""
 
     options: ClassVar[Mapping[str, Option]] = {
-        "clock": Option(_clock, None, "a callable that answers seconds since 1970 UTC"),
+        "clock": Option(_clock, None, "a callable that returns seconds since 1970 UTC"),
     }
     keeps = "process"
     poll_cap = 3600.0
@@ -157,7 +156,7 @@ class MemoryDriver(Driver):
                 raise JobFailure(f"the board {self._name!r} is stored with another clock; forget({self._name!r}) first")
         self._shelf = shelf
         with contextlib.suppress(Refused):
-            # There is nothing to set up in memory, so a board is made whatever ``create`` says.
+            # Memory needs no setup, so a missing board is created whatever ``create`` is.
             self.commit(first)
         return Characteristics(
             durable=False,
@@ -167,7 +166,7 @@ class MemoryDriver(Driver):
             remote_events=False,
             transactional=False,
             claim_ttl=self._ttl,
-            notes="lives and dies with this process",
+            notes="lives and ends with this process",
         )
 
     def close(self) -> None:
@@ -181,7 +180,7 @@ class MemoryDriver(Driver):
             shelf.tell(MISSED)
 
     def forked(self) -> None:
-        # The child has a copy of everything. A thread of the parent may hold the copied lock.
+        # The child has a copy of all records. A thread of the parent may hold the copied lock.
         self._shelf.lock = threading.Lock()
         self._session = None
 

@@ -1,7 +1,12 @@
-"""The engine decides what happens to jobs, over stores that only keep records, compare and set."""
+"""The engine: every transition of a job, decided over a store that only keeps records, compares and sets.
+
+Here lie the calls that a board makes, the contract of a store, and the rules of keys, limits, schedules and outcomes.
+The lifecycle of a single record lies in :mod:`jobboard.states`. Arguments are checked by the board, and servers are
+reached by the stores of :mod:`jobboard.backends`.
+"""
 
 from jobboard.engine.answers import Answer, Deed, slot_of
-from jobboard.engine.calls import Committer, Plan, Result, held_key
+from jobboard.engine.committer import Committer, Plan, Result, held_key
 from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine, Life
@@ -15,6 +20,8 @@ from jobboard.engine.store import (
     GATE,
     KINDS,
     LAPSING,
+    OVERDUE,
+    RETRY_HELD,
     Change,
     ClaimTerms,
     Committed,
@@ -39,6 +46,8 @@ __all__ = [
     "GATE",
     "KINDS",
     "LAPSING",
+    "OVERDUE",
+    "RETRY_HELD",
     "SCOPE",
     "Answer",
     "Change",

@@ -1,8 +1,8 @@
-"""Answers: what the latest call of each slot did, stored in the same commit, for the repetition of the call.
+"""Answers: the outcome of the latest call of each slot, stored by the commit of the call for its repetitions.
 
 A handle numbers its slots, and each slot numbers its calls: see :class:`~jobboard.primitives.Nonce`. A slot makes one
-call at a time. A call stores its answer only where the slot holds an older call's. So a first try that arrives late is
-refused once its repetition has stored an answer.
+call at a time. A call stores its answer only in place of an earlier call's answer. A first try that arrives late is
+therefore refused once its repetition has stored an answer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from jobboard.states import Status
 HOUR = 3600 * 1_000_000
 
 KEPT = HOUR
-"""For how many µs an answer is kept."""
+"""The µs for which an answer is kept."""
 
 
 class Deed(NamedTuple):
-    """The outcome of a call for one job. token: of a claim; 0 for every other deed."""
+    """The outcome of a call for one job, as the stored answer of the call lists it.
+
+    token: the token of a claim; 0 otherwise."""
 
     status: Status
     uuid: str
@@ -30,7 +32,7 @@ class Deed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The number of a call, the try that was answered, and what the call did: the value of the slot's side record."""
+    """The value of a slot's side record: the number of a call, its answered try, and its outcomes."""
 
     call: int
     attempt: int
@@ -43,7 +45,7 @@ class Answer(NamedTuple):
 
     @classmethod
     def of(cls, side: Side) -> Answer | None:
-        """Return the answer that a slot holds; None if it holds none."""
+        """Return the answer that a slot holds, or None."""
         if side.value is None:
             return None
         call, attempt, done = msgpack.unpackb(side.value)

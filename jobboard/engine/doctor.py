@@ -1,6 +1,6 @@
 """The doctor: weaknesses of a board's server, unreadable side records, and keys that jobs have and do not hold.
 
-It looks through the same reads as every other call. Each oddity names its repair."""
+The doctor uses the reads of the other calls. Each oddity names its repair."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from jobboard.engine.calls import PAGE, Committer, held_key
+from jobboard.engine.committer import PAGE, Committer, held_key
 from jobboard.engine.entities import StoredEntity
 from jobboard.engine.keys import holder_of
 from jobboard.engine.limits import SCOPE, Listed
@@ -63,9 +63,9 @@ def _schedules(committer: Committer) -> Iterator[Oddity]:
             case StoredSchedule():
                 continue
             case Unreadable(id_, why, newer):
-                # What begins with a dash would be an option.
+                # An argument that begins with a dash would be an option.
                 shown = f"{'-- ' if id_.startswith('-') else ''}{shlex.quote(id_)}"
-                advice = "upgrade the library here" if newer else f"set it anew, or: jobboard schedule remove {shown}"
+                advice = "upgrade the library here" if newer else f"set it again, or: jobboard schedule remove {shown}"
                 yield Oddity(f"schedule {id_}", f"it posts nothing here: {why}", advice)
 
 
@@ -73,8 +73,8 @@ def _entities(committer: Committer) -> Iterator[Oddity]:
     found = committer.listed("entity")
     for side in found.sides:
         if side.stands(found.now) and not _shows(side):
-            advice = "the next heartbeat of who has registered it writes it anew"
-            yield Oddity(f"entity {side.key}", "it can't be read, and nobody is shown it", advice + _end(side))
+            advice = "the next heartbeat of its process writes it again"
+            yield Oddity(f"entity {side.key}", "it can't be read, and is not listed", advice + _end(side))
 
 
 def _shows(side: Side) -> bool:
@@ -93,16 +93,16 @@ def _scopes(store: Store) -> Iterator[Oddity]:
             name, grouped, group = side.key.partition("\n")
             whose = f"jobs named {name!r}" + (f" of the group {group!r}" if grouped else "")
             yield Oddity(
-                f"what limits count of {whose}",
+                f"the claims that limits count of {whose}",
                 f"{error}, so that claims which stand are not counted",
-                "the next claim writes it anew; where none comes, an open board drops it within a quarter of an hour",
+                "the next claim writes it again; without a claim, an open board drops it within a quarter of an hour",
             )
 
 
 def _remembered(store: Store) -> Iterator[Oddity]:
     for side in _walked(store, "key"):
         if side.until is not None and holder_of(side) is None:
-            yield Oddity(f"key {side.key}", "whose it is can't be read", "its window runs all the same" + _end(side))
+            yield Oddity(f"key {side.key}", "its job can't be read", "its window runs all the same" + _end(side))
 
 
 def _walked(store: Store, kind: str) -> Iterator[Side]:
@@ -122,14 +122,14 @@ def _unheld(store: Store) -> Iterator[Oddity]:
     after: Record | None = None
     while page := store.page(after, PAGE, None, LIVE)[1]:
         for stored in _there(store, _strange(store, page)):
-            # The key goes with its job in one commit: while that is as it was, its key is, too.
+            # One commit removes a job and its key. The key is missing only if the job is unchanged.
             if _strange(store, [stored]) and _there(store, [stored]) == [stored]:
                 yield _of_key(stored.record)
         after = page[-1].record
 
 
 def _strange(store: Store, jobs: list[Stored]) -> list[Stored]:
-    """Those that have keys which are not theirs."""
+    """Return the jobs whose keys belong to no job or to another one."""
     keyed = [(key, stored) for stored in jobs if (key := held_key(stored.record)) is not None]
     sides = store.read([], [("key", key) for key in {key for key, _ in keyed}]).sides if keyed else []
     holders = {side.key: side.value for side in sides}
@@ -147,5 +147,5 @@ def _of_key(record: Record) -> Oddity:
         f"job {record.uuid}",
         f"its key {record.key!r} is not held: another job can be posted with it",
         f"'jobboard cancel {uuid}', then 'jobboard trash restore {uuid}' gives it back, unless another job has it now; "
-        "let a job that is claimed be worked off",
+        "let the work on a claimed job end",
     )

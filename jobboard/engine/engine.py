@@ -1,6 +1,6 @@
-"""The engine: every transition of a job, once.
+"""The engine: the calls of a board, decided once for all backends.
 
-It reads, asks :mod:`jobboard.states`, and commits what changes if nobody was quicker."""
+Each call reads, asks :mod:`jobboard.states`, and commits the changes if nobody was quicker."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from jobboard import notifier as events
 from jobboard.conf import Option
 from jobboard.engine import doctor
 from jobboard.engine.answers import Answer, Deed
-from jobboard.engine.calls import PAGE, Committer, Plan, Result, change_by, standing
-from jobboard.engine.ends import DAY, Recent, ending
+from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at
+from jobboard.engine.ends import DAY, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
-from jobboard.engine.finding import Choice, Finder
+from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
-from jobboard.engine.limits import Grouped, IdleScopes, Limits, Rooms, free, reviving
+from jobboard.engine.limits import Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import Done, outcomes_of
 from jobboard.engine.rules import Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
-from jobboard.engine.store import GATE, Change, ClaimTerms, Found, Hears, Look, Mark, Seat, Side, Stale, Store, Stored
+from jobboard.engine.store import GATE, Change, ClaimTerms, Found, Hears, Look, Mark, Seat, Side, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.logs import Log, tell_of_lapse
 from jobboard.primitives import (
@@ -66,55 +66,55 @@ WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
     *("set_limit", "remove_limit", "delist", "tidy", "set_schedule", "remove_schedule", "post_due", "keep", "remember"),
 )
-"""The methods that a board which was opened for looking only has not."""
+"""The methods that a read-only board refuses."""
 
 CLOSING = 2.0
-"""For how many seconds a request may take once its board is about to be closed."""
+"""The seconds that a request may take once its board is about to be closed."""
 
 
 class BeatSoon(Protocol):
-    """Renews kept claims now; see :meth:`~jobboard.claims.Claims.beat_soon`."""
+    """A function that renews kept claims now; see :meth:`~jobboard.claims.Claims.beat_soon`."""
 
     def __call__(self, start: bool = False) -> None: ...
 
 
 @dataclass
 class Life:
-    """The connected life of a board, as its engine calls it.
+    """The functions of one handle (a connected life of a board) that its engine calls.
 
     wake: have waiting threads look again. alarm: wake the posters of schedules. nap: sleep until a wake, and return
-    whether it came. rest: sleep between two tries. happened: notify of an act of another process.
+    whether one came. sleep_unless_closed: sleep between two tries. beat_soon: renew kept claims now. happened: notify
+    of an act of another process.
     """
 
     handle: str
     wake: Callable[[], None]
     alarm: Callable[[], None]
     nap: Callable[[float], bool]
-    rest: Callable[[float], None]
+    sleep_unless_closed: Callable[[float], None]
     beat_soon: BeatSoon
     happened: Callable[[str, Record], None]
 
 
 class Engine(Hears):
-    """Decides what happens to jobs, over a :class:`~jobboard.engine.Store`. Every method may be called from several
-    threads at once. Building an engine talks to nobody.
+    """The calls of a board over a :class:`~jobboard.engine.Store`.
 
-    Calls that change something take a nonce, the same one for each repetition of the call, and answer a repetition as
-    they answered its first try.
+    Every method may be called from several threads at once. The constructor sends no request. A call that changes
+    something takes a nonce, the same one for each repetition. A repetition gets the answer of the first try.
 
     :param make: makes the store for a seat: a subclass of Store.
-    :raises ValueError, TypeError: the options, or the client, are not such as this backend takes.
+    :raises ValueError, TypeError: the backend does not accept the options or the client.
     """
 
     options: Mapping[str, Option] = {}
     uri_parts: Mapping[str, str] = {}
-    """See :class:`~jobboard.engine.Store`. A subclass that makes its store by itself has its own."""
+    """See :class:`~jobboard.engine.Store`. The constructor takes both over from the store."""
 
     characteristics: Characteristics
-    """What the board promises; set by :meth:`open`."""
+    """The promises of the board; set by :meth:`open`."""
 
     life: Life | None = None
-    """The connected life of the board: from when it is open until it is closed, and a new one in a forked child."""
+    """The connected life of the board: from open to close. A forked child has a new one."""
 
     def __init__(self, seat: Seat, make: Callable[[Seat], Store]) -> None:
         self._seat = seat
@@ -137,7 +137,7 @@ class Engine(Hears):
     def __str__(self) -> str:
         return f"board {self._seat.name!r} at {self._seat.shown}"
 
-    # What the backend is like
+    # Properties of the backend
 
     @property
     def store(self) -> Store:
@@ -151,32 +151,35 @@ class Engine(Hears):
 
     @property
     def poll_cap(self) -> float:
-        """The longest that :meth:`wait` may sleep without a look, in seconds."""
+        """The longest sleep of :meth:`wait` without a look, in seconds."""
         return self._store.poll_cap
 
     @property
     def slot_calls(self) -> float:
-        """After how many calls a slot is better replaced by a new one."""
+        """The number of calls after which a slot is better replaced by a new one."""
         return self._store.slot_calls
 
     @property
     def has_replicas(self) -> bool:
-        """Return whether a replica may take the place of the server, as far as the board knows."""
+        """True if a replica may take the place of the server, as far as the board knows."""
         return self._store.has_replicas
 
     @property
     def reported_events(self) -> frozenset[str]:
-        """The acts of other processes that listeners of an open board hear of."""
+        """The acts of other processes of which listeners of an open board hear."""
         return self._store.reported_events
 
     @property
     def connected(self) -> bool:
-        """Return whether an open board has a connection at this moment."""
+        """True if the board is open and has a connection at this moment."""
         return self._is_open and self._store.connected
 
     @property
     def table(self) -> Any:
-        """The jobs' table, where they lie in one."""
+        """The table of the jobs on SQL.
+
+        :raises AttributeError: the jobs lie in no table.
+        """
         if self._store.table is None:
             raise AttributeError(f"the jobs of {self} lie in no table")
         return self._store.table
@@ -184,14 +187,19 @@ class Engine(Hears):
     # Life
 
     def setup(self) -> None:
-        """Do what ``jobboard setup`` does before it opens the board: create what is missing, bring what is there up to
-        date. Any number of times, in any number of processes at once."""
+        """Create the missing parts of the store, and bring the others up to date. ``jobboard setup`` calls this.
+
+        Any number of processes may call this any number of times."""
         self._make(self._seat).setup()
 
     def open(self) -> None:
-        """Connect, create what is missing unless ``auto_setup`` forbids it, refuse a store that is too new. Safe when
-        many processes do it at once. Never migrates."""
-        # A store that was open, or that could not be opened, is no use any more.
+        """Connect, and create the missing parts of the store unless ``auto_setup`` forbids it. Never migrate.
+
+        Many processes may do so at once.
+
+        :raises JobFailure: the store is too new for this version of the library.
+        """
+        # A closed store, or one that could not be opened, cannot be opened again.
         self._store = self._make(self._seat)
         self.characteristics = self._store.open(self, self._creates)
         self._is_open = True
@@ -206,25 +214,26 @@ class Engine(Hears):
         self._idle = IdleScopes(committer)
 
     def _make_committer(self) -> Committer:
-        return Committer(lambda: self.store, self.rest)
+        return Committer(lambda: self.store, self.sleep_unless_closed)
 
     def hurry(self) -> None:
-        """The board is about to be closed: from now on no request may take long."""
+        """Let no request take long from now on, as the board is about to be closed."""
         self._store.patience = min(self._store.patience, CLOSING)
 
     def shut(self) -> None:
-        """Drop the connections that this board made; never a client of the caller's."""
+        """Drop the connections of this board; never a client of the caller's."""
         if self._is_open:
             try:
                 self._keeper.clear_up()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the connections are closed
+            except Exception as error:  # noqa: BLE001 - the connections are closed after any error
                 LOG.warning("claims that nobody holds are left to end by themselves: %s", error)
             self._is_open = False
             self._store.close()
 
     def forked(self) -> None:
-        """Drop every inherited connection *without closing it*, first of all in a forked child: the parent still talks
-        through its socket. The next call opens a fresh one. Take no lock."""
+        """Drop every inherited connection *without closing it*, before anything else in a forked child.
+
+        The parent still uses the socket. The next call opens a new connection. Take no lock."""
         if self._is_open:
             self._store.forked()
             self._begin()
@@ -233,27 +242,31 @@ class Engine(Hears):
             forks.keep(self._store)
 
     def tidy(self, seconds: float = 1.0) -> bool:
-        """Drop what nobody needs any longer: answers of an hour ago, entities whose time is up, what was purged a day
-        ago, outcomes that have ended, scopes of limits in which nothing stands. For so many seconds at most; return
-        whether there may be more.
+        """Drop expired side records: answers, entities, marks of purged jobs, outcomes, and idle scopes of limits.
 
-        Called when a board is opened, unless for looking only, and every ten minutes while it renews anything; with
-        the next heartbeat where there is more."""
+        A board calls this when it is opened, unless read-only, and every ten minutes while it renews anything. Where
+        there is more, the next heartbeat calls this again.
+
+        :param seconds: the longest time that this may take.
+        :returns: whether there may be more.
+        """
         end = time.monotonic() + seconds
         more = self.store.tidy(seconds)
         return self._idle.tidy(max(0.0, end - time.monotonic())) or more
 
     def examine(self) -> Iterator[Oddity]:
-        """Yield what is odd in the store, beside what :meth:`page`, :meth:`trash_page` and :meth:`done_page` show.
+        """Yield the defects of the store that :meth:`page`, :meth:`trash_page` and :meth:`done_page` do not show.
+
         Reads in pages, and writes nothing."""
         return doctor.oddities(self._committer)
 
     def boards(self, most: int) -> list[str]:
-        """Return the names of boards in this store, at most so many, for people who have mistyped one: this board's own
-        among them if it is there. Bounded in cost: names may be missing where the search would be long."""
+        """Return the names of at most ``most`` boards in this store, for users who have mistyped a name.
+
+        This board's own name is among them if the board exists. Names may be missing where the search would be long."""
         return self.store.boards(most)
 
-    # What the store reports: the Hears of its contract
+    # Reports of the store: the Hears of its contract
 
     @property
     def handle(self) -> str:
@@ -278,22 +291,22 @@ class Engine(Hears):
     def nap(self, seconds: float) -> bool:
         return (life := self.life) is not None and life.nap(seconds)
 
-    def rest(self, seconds: float) -> None:
+    def sleep_unless_closed(self, seconds: float) -> None:
         if (life := self.life) is not None:
-            life.rest(seconds)
+            life.sleep_unless_closed(seconds)
 
     # Posting
 
     def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
-        """Store all the drafts or none, in their order: at most 500. A draft whose key another job holds, which lives
-        or whose window runs, is not stored: that job is its answer, also when it is an earlier draft of this call. A
-        holder that is unclaimed or scheduled gets what a draft with ``replace`` brings. An arrival is not stored if its
-        uuid is on the board or in its trash; what was purged may arrive again.
+        """Store all drafts or none, in their order: at most 500.
 
-        On a replay, a job that this call has stored, or an arrival that was there before, and that has left the board
-        since, is answered without a record. But a draft that was kept out by a job that is not this call's, and that no
-        longer holds the key, is tried again, as nothing was done for it. Only a later try than any that was answered
-        does so: nobody waits for an earlier one."""
+        - A draft is not stored while another job holds its key. The answer is that job, which may be an earlier draft
+          of this call. A draft with ``replace`` gives its posting to an unclaimed or scheduled holder.
+        - An arrival is not stored if its uuid is on the board or in the trash. A purged job may arrive again.
+        - On a replay, a job that has left the board since is answered without a record.
+        - On a replay, a draft is tried again if a job of another call held its key, and holds the key no longer. Only a
+          later try than the answered one does so, as nobody waits for an earlier try.
+        """
         store = self.store
         if self._is_plain(nonce) and all(draft.key is None and draft.arrival is None for draft in drafts):
             stored = store.post(drafts, nonce)
@@ -318,7 +331,7 @@ class Engine(Hears):
                 for index, ((status, uuid, _), stored) in enumerate(zip(answer.done, found.jobs, strict=True))
                 if status == Status.KEY
                 and uuid not in mine
-                and ((holder := standing(stored, found.now)) is None or holder.state not in LIVE)
+                and ((holder := record_at(stored, found.now)) is None or holder.state not in LIVE)
             }
             anew = plan([drafts[index] for index in sorted(gone)])
             done = iter(anew.done)
@@ -327,7 +340,7 @@ class Engine(Hears):
         result = self._committer.do(nonce, plan, again, extra=extra)
         for before, after, _ in made.changes:
             if before is not None and before.record.state == CLAIMED and isinstance(after, Record):
-                # A job that another posting replaces begins anew.
+                # The new posting clears the failures of the job, so the lapse shows in the log alone.
                 tell_of_lapse(after if after.state == TRASHED else before.record)
         # A short answer leaves out the uuids of the jobs that it has posted.
         deeds = [done._replace(uuid=done.uuid or draft.uuid) for done, draft in zip(result.done, drafts, strict=True)]
@@ -336,12 +349,15 @@ class Engine(Hears):
         if unknown:
             with store.transaction(**extra):
                 found = store.read(unknown)
-            records |= {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
-        # A holder was there when the key was refused, whatever has become of it since.
+            records |= {stored.record.uuid: record_at(stored, found.now) for stored in found.jobs if stored is not None}
+        # A holder that has left the board since was there when the key was refused.
         return [Posted(status, uuid, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
 
     def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
-        """:param seen: takes in the jobs that are here already: holders of keys, and earlier arrivals."""
+        """Return the plan of a post.
+
+        :param seen: receives the jobs that exist already: holders of keys, and earlier arrivals.
+        """
         keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
         held = holders_of(self.store, keys)
         marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
@@ -352,7 +368,7 @@ class Engine(Hears):
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
             if holder == draft.uuid:
-                # Its key has come before it, as it was not alive then; or a part of this call was written before.
+                # The key has arrived before its job, or an earlier try has written a part of this call.
                 holder = None
             if draft.uuid in there:
                 plan.done.append(Deed(Status.LIVE, draft.uuid))
@@ -367,17 +383,17 @@ class Engine(Hears):
         return plan if plan.changes else plan._replace(marks=[])
 
     def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
-        """Return the marks to take back of those that were purged here, and those of the jobs that are here."""
+        """Return marks that forget the purges of these jobs, and the records of the jobs that exist here."""
         if not uuids:
             return [], {}
         found = self.store.read(uuids, [("purged", uuid) for uuid in uuids])
-        there = {stored.record.uuid: standing(stored, found.now) for stored in found.jobs if stored is not None}
+        there = {stored.record.uuid: record_at(stored, found.now) for stored in found.jobs if stored is not None}
         return [Mark(side, None) for side in found.sides if side.value is not None and side.key not in there], there
 
     # Claiming
 
     def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
-        """Claim one job, if it is UNCLAIMED now. ``expiry`` None: keep the claim for this handle."""
+        """Claim a job if it is UNCLAIMED now. Without ``expiry``, this handle keeps the claim."""
         if self._is_plain(nonce) and self._finder.ruled.gate.value is None:
             stored = self.store.claim(uuid, ClaimTerms(who, *self._lease(expiry, nonce, 0)), nonce)
             if stored is not None:
@@ -426,10 +442,14 @@ class Engine(Hears):
         nonce: Nonce,
         **extra: Any,
     ) -> Taken:
-        """Claim the first ``limit`` (at most 100) jobs in order of (priority, sequence), narrowed to ``names``,
-        skipping postings of a version above ``readable``. Lapsed claims and due jobs come back to their old places
-        first, at most 100 of them, again while that leaves nothing to take. Each claim is atomic; no job goes to two
-        callers. A first try that finds nothing writes nothing that wakes anybody."""
+        """Claim the first ``limit`` jobs, at most 100, in order of (priority, sequence).
+
+        Lapsed claims and due jobs first return to their old places, 100 at a time, until there is a job to take. Each
+        claim is atomic, and no job goes to two callers. A first try without a result wakes nobody.
+
+        :param names: claim only jobs of these names.
+        :param readable: skip postings of a version above this one.
+        """
         store = self.store
         if self._is_plain(nonce) and self._finder.ruled.gate.value is None and not extra:
             lease = ClaimTerms(who, *self._lease(expiry, nonce, 0))
@@ -460,14 +480,14 @@ class Engine(Hears):
 
         result = self._committer.do(nonce, plan, beaten=choice.beaten)
         records, margin = self._claims(result, expiry)
-        # A fast path stores its answer in any order.
+        # The stored answer of a fast path has any order.
         records.sort(key=serving_order)
-        # A try that is made anew meets what it has met before.
+        # Several tries may have met the same job.
         trashed = list({record.uuid: record for record in trashed}.values())
         return Taken(records, margin, trashed, look and look.next_event, True, result.replayed)
 
     def _is_plain(self, nonce: Nonce | None) -> TypeGuard[Nonce]:
-        """Return whether a fast path of the store may be asked."""
+        """Return whether a fast path of the store may do the call."""
         return nonce is not None and nonce.attempt == 1
 
     def _lease(self, expiry: int | None, nonce: Nonce, now: int) -> tuple[str | None, int | None]:
@@ -477,24 +497,24 @@ class Engine(Hears):
         return nonce.handle, now + self._ttl if self._store.keeps == "lease" else None
 
     def _margin(self, expiry: int | None) -> int | None:
-        """Return for how long a claim that was just made, or renewed, stands for sure."""
+        """Return the µs for which a new or renewed claim surely stands."""
         if self._store.keeps == "lease":
             return (self._ttl if expiry is None else expiry) - self._store.precision
         return self._store.margin if expiry is None else expiry
 
     def _claims(self, result: Result, expiry: int | None) -> tuple[list[Record], int | None]:
-        """Return the claims of a call that stand, and for how long surely: of those just made, all and in full."""
+        """Return the claims of a call that still stand, and the µs for which they surely stand."""
         margin = self._margin(expiry)
         self._recent.learn(result.stored)
         if not result.replayed:
             if expiry is None and margin is not None and self._store.keeps == "session":
-                # The session was alive when the commit came, however long the call had looked before.
+                # The session was alive at the commit, so the time of the looks before does not count.
                 margin += result.late
             return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
         found = self.store.read([done.uuid for done in result.done])
         records = []
         for done, stored in zip(result.done, found.jobs, strict=True):
-            record = standing(stored, found.now)
+            record = record_at(stored, found.now)
             if record is not None and record.token == done.token and record.state == CLAIMED:
                 records.append(record)
         left = [record.lock_until - found.now for record in records if record.lock_until is not None]
@@ -503,16 +523,21 @@ class Engine(Hears):
     # Keeping claims
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
-        """Prolong the (uuid, token) claims in ``held`` (at most 1000) that ``handle`` keeps, to ``ttl`` from now,
-        reviving what has lapsed and is nobody else's. A claim is lost if its job is absent, trashed, or of another
-        token. A claim that ``handle`` no longer keeps, as somebody has given it a fixed lease by its owner's name, say,
-        is ``unkept``, and stays as it is. A job that a transaction of the caller's holds is ``missed``: neither renewed
-        nor lost."""
+        """Prolong the claims of ``handle`` to ``ttl`` from now, and revive lapsed ones that nobody else has taken.
+
+        - A claim is *lost* if its job is absent or trashed, or has another token.
+        - A claim is *unkept* if ``handle`` no longer keeps it: somebody has given it a fixed lease by its owner's name,
+          for instance. It stays as it is.
+        - A claim is *missed* if a transaction of a caller's holds the job. It is neither renewed nor lost.
+
+        :param held: the (uuid, token) of the claims, at most 1000.
+        """
         return self._keeper.renew(handle, held, ttl)
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
-        """Compare the holder and set the lease (``expiry`` None: kept by this handle). Return the status, and for how
-        long the claim stands for sure."""
+        """Set the lease of a claim if ``holder`` has the claim. Without ``expiry``, this handle keeps the claim.
+
+        Return the status, and the µs for which the claim surely stands."""
 
         def plan() -> Plan:
             found, stored, record = self._committer.one(uuid)
@@ -520,18 +545,18 @@ class Engine(Hears):
             made = Plan([], [Deed(status, uuid, 0)])
             if status != OK or stored is None or record is None or after is None:
                 return made
-            # A lapse that no sweep has written down is not to show.
+            # The record shows no lapse that no sweep has written down.
             change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
             if record.state == CLAIMED:
                 return made._replace(changes=[change])
-            revival = reviving(self._committer, stored, after)
+            revival = plan_revival(self._committer, stored, after)
             if revival is None:
                 return made._replace(done=[Deed(Status.LOST, uuid, 0)])
             return made._replace(changes=[change], marks=revival.marks, checks=revival.checks)
 
         forsaken = self._keeper.recall(uuid, holder.token)
         try:
-            # To extend again does no harm, and what has lapsed since the first try is revived by it.
+            # A second extend does no harm, and revives a claim that has lapsed since the first try.
             result = self._committer.do(nonce, plan, lambda answer: plan())
         except BaseException:
             if forsaken and holder.token is not None:
@@ -541,16 +566,18 @@ class Engine(Hears):
         return result.done[0].status, self._margin(expiry)
 
     def forsake(self, uuid: str, token: int) -> None:
-        """The holder of a kept claim was told that it is lost, and it is not renewed any more: see to it that the job
-        becomes free, even if what keeps the claim has survived, and the server refuses it at first. Does not block: the
-        next heartbeat does it, where no lease does."""
+        """Free the job of a kept claim whose holder was told that the claim is lost.
+
+        A lease ends by itself. Behind a session, the next heartbeat gives the claim back, and repeats that until it
+        succeeds. Does not block."""
         if self._store.keeps == "session":
             self._keeper.forsake(uuid, token)
             self._clear_up_soon()
 
     def doubt(self, nonce: Nonce) -> None:
-        """The retries of this call have run out and its outcome is unknown: what it may have claimed, or may still
-        claim, is nobody's. Does not block, as :meth:`forsake`."""
+        """Free the jobs that a call may have claimed, or may still claim, whose outcome stays unknown.
+
+        Does not block, as :meth:`forsake`."""
         if self._store.keeps == "session":
             self._keeper.doubt(nonce)
             self._clear_up_soon()
@@ -560,17 +587,19 @@ class Engine(Hears):
             life.beat_soon(start=True)
 
     def clear_up(self) -> None:
-        """Give back what :meth:`forsake` and :meth:`doubt` have left; the heartbeat calls this.
+        """Give back the claims of :meth:`forsake` and :meth:`doubt`. The heartbeat calls this.
 
-        :raises Exception: something is left, for the next beat."""
+        :raises Exception: a claim is left for the next beat.
+        """
         if self._is_open:
             self._keeper.clear_up()
 
-    # Ending claims, and what operators do
+    # Ends of claims, and acts of operators
 
     def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
-        """End each claim by its verb, or cancel or purge what nobody holds: at most 100 acts, each one atomic by
-        itself, answered in their order. What was purged reads TRASHED for a day."""
+        """End claims by their verbs, or cancel or purge jobs that nobody holds: at most 100 acts.
+
+        Each act is atomic by itself. The answers have the order of the acts. A purged job reads TRASHED for a day."""
         store = self.store
         plain = self._finder.ruled.gate.value is None and all(map(_is_plain_end, acts))
         if plain and self._is_plain(nonce) and store.consume(acts, nonce):
@@ -583,14 +612,14 @@ class Engine(Hears):
             nonlocal recent, made
             known, recent = recent, None
             if known is not None:
-                made = ending(acts, Found(store.now(), list(known), [self._finder.ruled.gate]))
+                made = plan_ends(acts, Found(store.now(), list(known), [self._finder.ruled.gate]))
                 if all(deed.status == OK for deed in made.done):
                     return made
             purged = [("purged", act.uuid) for act in acts if act.end.verb == Verb.PURGE]
-            # The gate, so that it is known whose slots come free. A transaction of the caller's would lock it for long.
+            # The gate shows whose slots come free. A transaction of the caller's would lock it for long.
             relied_on = [] if nonce is None else [GATE]
             sides = [*purged, *outcomes_of(acts), *relied_on]
-            made = ending(acts, store.read([act.uuid for act in acts], sides))
+            made = plan_ends(acts, store.read([act.uuid for act in acts], sides))
             return made
 
         result = self._committer.do(nonce, plan, extra=extra)
@@ -602,8 +631,11 @@ class Engine(Hears):
         return [deed.status for deed in result.done]
 
     def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
-        """Release, cancel, restore or purge a job. A restore whose key is taken: KEY. What was purged reads TRASHED for
-        a day. ``token``: release the claim that has it, and no other."""
+        """Release, cancel, restore or purge a job. A purged job reads TRASHED for a day.
+
+        :param token: release only the claim with this token.
+        :returns: KEY for a restore whose key another job has.
+        """
         released: list[Record] = []
         gate: Sequence[Side] = ()
 
@@ -618,7 +650,7 @@ class Engine(Hears):
             if any(holder != uuid for holder in held.by_key.values()):
                 return Plan([], [Deed(Status.KEY, uuid)])
             released = [before] if before.state == CLAIMED else []
-            # It may be its own key that a lapse has set free.
+            # The job may itself be the holder whose lapse has freed the key.
             changes = [change for change in held.freed if change.before != stored]
             marks = [Mark(side, b"", DAY) for side in found.sides[: len(purged)]]
             gate = found.sides[len(purged) :]
@@ -627,24 +659,25 @@ class Engine(Hears):
         result = self._committer.do(nonce, plan)
         status = result.done[0].status
         if result.replayed and verb == Verb.RELEASE:
-            # Nobody knows how far the try got that has released it.
+            # The try that released the job may not have woken anybody.
             released = [stored.record for stored in self.store.read([uuid]).jobs if stored is not None]
         if status == OK:
             self._freed(released, gate)
         return status
 
     def _freed(self, jobs: Sequence[Grouped], gate: Sequence[Side]) -> None:
-        """Claims of these jobs have ended, whatever is in the way here. Those who wait for their slots are woken.
+        """Wake waiters for the slots of ended claims. Errors are logged, as the claims have ended all the same.
 
-        :param gate: as it was then; none: it is yet to be read."""
+        :param gate: the gate at the end of the claims; empty if it has to be read.
+        """
         if not jobs:
             return
         try:
             ruled = self._finder.ruled_by(gate[0]) if gate else self._finder.newest()
-            if left := ruled.limits.left(jobs):
-                free(self._committer, left)
+            if left := ruled.limits.slots_of(jobs):
+                free_slots(self._committer, left)
         except JobBoardError as error:
-            LOG.info("nobody could be told that slots are free: %s", error)
+            LOG.info("waiters could not be told of free slots: %s", error)
 
     # Looking
 
@@ -653,8 +686,8 @@ class Engine(Hears):
         return self.store.now()
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
-        """Return the jobs as they stand, in the order asked for. Without a record: COMPLETE if absent, TRASHED if
-        purged."""
+        """Return the jobs as of now, in the order asked for. An absent job is COMPLETE, and a purged one TRASHED, both
+        without a record."""
         store = self.store
         found = store.read(uuids)
         gone = [uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None]
@@ -677,77 +710,84 @@ class Engine(Hears):
         states: frozenset[State] | None,
         fresh: bool = False,
     ) -> list[Seen]:
-        """Return the next ``limit`` (at most 500) live jobs in order of (priority, sequence) behind ``after``, narrowed
-        to names and logical states; fewer only at the end. Others may be among them, and a page may stop early with
-        one of those: the iterator leaves them out and goes on behind the last.
+        """Return the next ``limit`` live jobs, at most 500, in order of (priority, sequence) behind ``after``.
 
-        :param fresh: show everything that was acknowledged before this call."""
+        A page may hold jobs of other names and states, and may end early with such a job. The iterator leaves these
+        jobs out, and goes on behind the last one. Otherwise a page is shorter than ``limit`` only at the end.
+
+        :param names: return only jobs of these names.
+        :param states: return only jobs in these logical states.
+        :param fresh: show everything that was acknowledged before this call.
+        """
         now, jobs = self.store.page(after, limit, names, LIVE if states is None else states, fresh)
         return [_seen(stored, now) for stored in jobs]
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        """Return the next trashed jobs behind ``after``, by (modified_on, sequence) downwards, those that no sweep has
-        met included."""
+        """Return the next trashed jobs behind ``after``, by (modified_on, sequence) downwards. Jobs that no sweep has
+        written down as trashed are included."""
         return self.store.trash_page(after, limit)
 
     def tally(self) -> dict[State, int]:
-        """Return how many jobs are in each logical state but COMPLETE."""
+        """Return the number of jobs in each logical state but COMPLETE."""
         return self.store.counts({*LIVE, TRASHED})
 
     def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        """Return whether a take would find something; writes nothing."""
+        """Return whether a take would find a job. Write nothing."""
         return self._finder.peek(names, readable)
 
-    # Waiting and hearing
+    # Waits and reports
 
     def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
-        """Sleep until something may have become claimable since ``mark`` was read, ``limit`` seconds have passed, or
-        the board is closed. ``mark`` was read *before* the look that found nothing, and shows whether that was a take
-        or a peek. May wake for nothing."""
+        """Sleep until a job may have become claimable, for at most ``limit`` seconds, or until the board is closed.
+
+        May return early for nothing.
+
+        :param mark: the mark of the take or peek that found nothing. It shows which of the two that was.
+        """
         self.store.wait(names, codec.VERSION, limit, takes=mark is not None)
 
     def rouse(self) -> None:
-        """Make every :meth:`wait` of this handle that is under way return soon."""
+        """Make every running :meth:`wait` of this handle return soon."""
         self._store.rouse()
 
     def forgo(self) -> None:
-        """This thread will not look, though its :meth:`wait` has returned: what was meant for it alone is due to
-        another waiter."""
+        """Pass the wake-up of this thread on to another waiter, as this thread will not look after its :meth:`wait`."""
         self._store.forgo()
 
     def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
-        """See :meth:`Store.watch <jobboard.engine.Store.watch>`. News wake the life of the board, schedules that change
-        are its alarm, and it is told of events."""
+        """See :meth:`Store.watch <jobboard.engine.Store.watch>`. The reports reach the :attr:`life` of the board."""
         return self._is_open and self._store.watch(topic, on)
 
     # Pauses and limits
 
     def rules(self) -> Rules:
-        """Return what holds for all claims of the board."""
+        """Return the pauses and limits of the board."""
         return self._finder.newest().rules
 
     def pause(self, names: Sequence[str] | None, nonce: Nonce) -> None:
-        """Give no more claims of jobs of these names, or (None) of any job. A claim that stands goes on, and so does
-        what extends, revives or ends it. No call that begins after this one has returned makes a claim against it."""
+        """Pause jobs of these names, or (None) all jobs. Existing claims go on, and can be extended, revived and ended.
+
+        No call that begins after this one has returned claims a paused job."""
         self._rule(lambda rules: rules.pause(names), nonce)
-        self._store.commit((), settle=True)
+        self._store.commit((), after_older_gates=True)
 
     def resume(self, names: Sequence[str] | None, nonce: Nonce) -> None:
-        """Take that back for these names, or (None) all of it, and wake the waiters."""
+        """Resume jobs of these names, or (None) all jobs, and wake the waiters."""
         self._rule(lambda rules: rules.resume(names), nonce)
 
     def set_limit(self, limit: Limit, nonce: Nonce) -> None:
-        """Bound the claims of some jobs from when this returns on. Claims from before may stay uncounted."""
+        """Bound the claims of some jobs once this returns. Claims from before may stay uncounted."""
         self._rule(lambda rules: rules.limit(limit), nonce)
-        self._store.commit((), settle=True)
+        self._store.commit((), after_older_gates=True)
 
     def remove_limit(self, name: str, per: str | None, nonce: Nonce) -> Status:
-        """Return OK, or ABSENT. Waiters look again. ``per`` None: both."""
+        """Remove limits of a name, and have waiters look again. Without ``per``, remove both. Return OK or ABSENT."""
         return self._rule(lambda rules: rules.unlimit(name, per), nonce)
 
     def _rule(self, change: Callable[[Rules], Rules], nonce: Nonce) -> Status:
-        """Change the rules, once; ABSENT: they were so before. A board without rules always looks the same: a first
-        try that is late would meet that again, and only its call's answer keeps it from acting."""
+        """Change the rules once. Return ABSENT if that changes nothing.
+
+        The stored answer alone keeps a delayed first try from acting, as the rules may have come back meanwhile."""
         store = self.store
 
         def plan() -> Plan:
@@ -761,21 +801,19 @@ class Engine(Hears):
         return self._committer.do(nonce, plan).done[0].status
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
-        """Return the uuids of those of these jobs, all of them unclaimed, that are neither paused nor have to wait for
-        a slot, each by itself."""
+        """Return the uuids of those of these unclaimed jobs that are neither paused nor wait for a slot, each judged by
+        itself."""
         return self._finder.open_to_claims(jobs)
 
     # Outcomes and keys that outlive their jobs
 
     def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
-        """Return what these jobs have left that were consumed to be kept, in the order asked for; None where nothing
-        is."""
+        """Return the outcomes of these jobs, in the order asked for; None for a job without an outcome."""
         found = self.store.read([], [(OUTCOME, uuid) for uuid in uuids])
         return [Done.of(side) if side.stands(found.now) else None for side in found.sides]
 
     def done_page(self, after: Done | None, limit: int) -> list[Done]:
-        """Return the next outcomes behind ``after``, the one that was stored last first. Fewer than ``limit`` only at
-        the end."""
+        """Return the next outcomes behind ``after``, the newest first. Fewer than ``limit`` mean the end."""
         dones: list[Done] = []
         place: Any = None if after is None else after.place
         while len(dones) < limit:
@@ -786,28 +824,26 @@ class Engine(Hears):
         return dones
 
     def keep(self, dones: Sequence[Done]) -> int:
-        """Store outcomes of another board's, until they end: at most 40. One that is there already stays as it is.
-        Return how many were stored just now."""
+        """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
+        of stored ones."""
         most, limit = max((len(done.packed()) for done in dones), default=0), self.most_kept
         if limit is not None and most > limit:
             raise ValueError(f"the outcome takes {most} bytes, and {limit} fit here")
         there = self.outcomes([done.record.uuid for done in dones])
-        return self._keep([done for done, known in zip(dones, there, strict=True) if known is None])
-
-    def _keep(self, dones: Sequence[Done]) -> int:
-        marks = [
-            Mark(Side(OUTCOME, done.record.uuid, None, None, None), done.packed(), until=done.until) for done in dones
-        ]
-        try:
-            self._committer.commit([], marks)
-        except Stale:
-            # Another is quicker with some of them, or they are left of what has ended.
-            return 0 if len(dones) == 1 else sum(self._keep([done]) for done in dones)
-        return len(marks)
+        # Others may store some of them meanwhile, and expired records of these uuids may be left.
+        return self._committer.marks_apart(
+            [
+                Mark(Side(OUTCOME, done.record.uuid, None, None, None), done.packed(), until=done.until)
+                for done, known in zip(dones, there, strict=True)
+                if known is None
+            ]
+        )
 
     def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
-        """Return some of the keys whose windows run though no live job has them. ``place``: where to go on, None at the
-        beginning; it returns the next one, None at the end."""
+        """Return some of the keys whose windows run though no live job has them, and the next place; None at the end.
+
+        :param place: the place that the call before has returned; None at the beginning.
+        """
         found, further = self.store.sides("key", place, PAGE)
         remembered = [
             Remembered(side.key, holder, side.until)
@@ -817,79 +853,76 @@ class Engine(Hears):
         return remembered, further
 
     def remember(self, keys: Sequence[Remembered]) -> int:
-        """Keep these keys taken that another board has remembered: at most 100. One that is taken stays as it is.
-        Return how many were stored just now."""
-        for _ in self._committer.tries():
+        """Take at most 100 keys that another board has remembered. Taken keys stay as they are. Return the number of
+        stored ones."""
+
+        def marks() -> list[Mark]:
             found = self.store.read([], [("key", each.key) for each in keys])
-            marks = [
+            return [
                 Mark(side, each.uuid.encode(), until=each.until)
                 for each, side in zip(keys, found.sides, strict=True)
                 if not side.stands(found.now) and each.until > found.now
             ]
-            try:
-                self._committer.commit([], marks)
-            except Stale:
-                continue
-            return len(marks)
-        raise AssertionError("unreachable")
+
+        return self._committer.write(marks)
 
     # Schedules
 
     def schedules(self) -> list[StoredSchedule]:
-        """Return the schedules that can be read here."""
+        """Return the readable schedules."""
         return self._schedules.readable()
 
     def all_schedules(self) -> list[StoredSchedule | Unreadable]:
-        """Return the others, too."""
+        """Return all schedules, unreadable ones included."""
         return self._schedules.listed()
 
     def set_schedule(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
-        """Store what ``make`` returns for the time and for what stands there (None: nothing), if it is still as it was
-        read. Where that is the very same, nothing is written. Return what ``make`` has returned last; on a replay,
-        what stands there now."""
+        """Set a schedule to the result of ``make``. An equal schedule is not written again.
+
+        :param make: returns the schedule (None: none) from the time and the stored schedule. Called again if others
+            were quicker.
+        :returns: the last result of ``make``; on a replay, the stored schedule.
+        """
         return self._schedules.set(id, make, nonce)
 
     def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
-        """Return OK, or ABSENT."""
+        """Remove a schedule. Return OK or ABSENT."""
         return self._schedules.remove(id, nonce)
 
     def kept_stats(self) -> KeptStats:
-        """Return how much is kept beside the jobs."""
+        """Count schedules and outcomes."""
         return self._schedules.stats()
 
     def post_due(self, posted: DuePosts) -> int | None:
-        """Post the jobs of all schedules that are due: one for each due time, whoever else does so, as the commit that
-        posts a job also writes down the next due time. So the call may be repeated as it is.
+        """Post the jobs of all due schedules, one for each due time.
 
-        :param posted: takes in what it has posted. A repetition gets the same again: of what a lost reply leaves open
-            it finds out whether it is on the board.
-        :returns: in how many µs something is due again, None if nothing is known of."""
+        The commit that posts a job also writes the next due time, so that no other process posts the job again. The
+        call may be repeated without a nonce.
+
+        :param posted: receives the posted jobs. A repetition gets the same mapping again, and adds the jobs whose
+            replies were lost.
+        :returns: the µs until the next due time; None without one.
+        """
         return self._schedules.post_due(posted)
 
     # Entities
 
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        """Register or renew an entity (``metadata`` is JSON text) until ``ttl`` from now. Of two handles with the same
-        kind and name the last one counts."""
+        """Register or renew an entity until ``ttl`` from now. The last of two handles with one kind and name counts.
+
+        :param metadata: JSON text.
+        """
         key, value = json.dumps([kind, name]), json.dumps([handle, kind, name, metadata]).encode()
-        for _ in self._committer.tries():
-            [side] = self.store.read([], [(ENTITY, key)]).sides
-            try:
-                self._committer.commit([], [Mark(side, value, ttl)])
-            except Stale:
-                continue
-            return
+        self._committer.write(lambda: [Mark(self.store.read([], [(ENTITY, key)]).sides[0], value, ttl)])
 
     def delist(self, handle: str) -> None:
         """Remove every entity of this handle."""
-        for _ in self._committer.tries():
+
+        def marks() -> list[Mark]:
             sides = self._committer.listed(ENTITY).sides
-            mine = [Mark(side, None) for side in sides if (entity := StoredEntity.of(side)) and entity.handle == handle]
-            try:
-                self._committer.commit([], mine)
-            except Stale:
-                continue
-            return
+            return [Mark(side, None) for side in sides if (each := StoredEntity.of(side)) and each.handle == handle]
+
+        self._committer.write(marks)
 
     def roster(self) -> list[tuple[str, str, str]]:
         """Return the living entities as (kind, name, metadata), in any order."""
@@ -900,12 +933,13 @@ class Engine(Hears):
     # Transactions of the caller's
 
     def joins(self, extra: dict[str, Any]) -> bool:
-        """Return whether these extra arguments put the call into a transaction of the caller's: it gets no nonce and is
-        never repeated, as only the caller can repeat the whole."""
+        """Return whether these arguments put the call into a transaction of the caller's.
+
+        Such a call gets no nonce, and is never repeated: only the caller can repeat the whole transaction."""
         return "connection" in extra
 
     def after_commit(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
-        """Call ``done`` when a mutation stands (now, or at the caller's commit), ``undone`` if it never will."""
+        """Call ``done`` once a mutation stands: now, or at the caller's commit. Call ``undone`` if it never will."""
         self._store.after_commit(extra, done, undone)
 
 
@@ -914,7 +948,7 @@ def _is_plain_end(act: Finish) -> bool:
 
 
 def _seen(stored: Stored, now: int) -> Seen:
-    return Seen.at(now, standing(stored, now))
+    return Seen.at(now, record_at(stored, now))
 
 
 def _operated(

@@ -1,4 +1,4 @@
-"""Entities: who works on a board, a side record each, which a heartbeat renews."""
+"""Entities: the conductors and others that work on a board, each in a side record that a heartbeat renews."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIND = "entity"
 
 
 class StoredEntity(NamedTuple):
-    """An entity as it is stored. handle: of the board that has registered it. metadata: JSON text."""
+    """An entity as it is stored. handle: the handle of the board that registered the entity. metadata: JSON text."""
 
     handle: str
     kind: str
@@ -23,7 +23,7 @@ class StoredEntity(NamedTuple):
 
     @classmethod
     def of(cls, side: Side) -> StoredEntity | None:
-        """Return None where the entry is damaged, which must not hide the others."""
+        """Return the entity of a side record; None for a damaged record, which must not hide the others."""
         try:
             return cls(*json.loads(side.value or b""))
         except (ValueError, TypeError):

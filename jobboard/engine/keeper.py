@@ -1,4 +1,4 @@
-"""The keeper of claims: renews those that a handle keeps, and gives back those that nobody holds any more."""
+"""The keeper of claims: it renews kept claims, and gives back claims that nobody holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from jobboard import states
-from jobboard.engine.calls import Committer, change_by, standing
+from jobboard.engine.committer import Committer, change_by, record_at
 from jobboard.engine.limits import ClaimKey, revive
 from jobboard.engine.store import Change, Stored
 from jobboard.exceptions import ConnectionFailure
@@ -18,9 +18,11 @@ LOG = logging.getLogger(__name__)
 
 
 class ClaimKeeper:
-    """Where a lease keeps claims, a claim ends by itself. Behind a session, two kinds of claims have to be given back:
-    *forsaken* ones, which their holder has been told are lost, and those of *doubted* calls, of which nobody knows
-    whether they have claimed. The heartbeat gives them back, by :meth:`clear_up`, until that has succeeded."""
+    """The renewal of kept claims, and the return of claims that nobody holds.
+
+    A lease ends an abandoned claim by itself. A session does not, so two kinds of claims have to be given back. The
+    holder of a *forsaken* claim was told that the claim is lost. A *doubted* call may have claimed a job, and nobody
+    knows its outcome. The heartbeat gives both back by :meth:`clear_up`, and repeats that until it has succeeded."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
@@ -44,18 +46,18 @@ class ClaimKeeper:
             changes: dict[ClaimKey, Change] = {}
             revived: dict[ClaimKey, Change] = {}
             for claim, stored in zip(asked, found.jobs, strict=True):
-                record = standing(stored, found.now)
+                record = record_at(stored, found.now)
                 if stored is None or record is None or record.token != claim[1] or record.state == TRASHED:
                     lost.append(claim)
                 elif claim in tried and tried[claim] == stored.tag:
-                    # It was refused, and has not changed: another transaction holds it.
+                    # The commit was refused, and the job has not changed: another transaction holds the job.
                     missed.append(claim)
                 elif record.keeper != handle or record.who is None:
-                    # A clock that lags shows more than there is.
+                    # The time of a lagging clock would show a longer lease than there is.
                     unkept.append((*claim, Seen.at(found.now + store.precision, record).stands))
                 else:
                     until = found.now + ttl if leased else None
-                    # A lapse that no sweep has written down is not to show.
+                    # The renewed record shows no lapse that no sweep has written down.
                     after = record._replace(state=CLAIMED, lock_until=until, errors=stored.record.errors)
                     if after != stored.record or not stored.alive or stored.passing:
                         tried[claim] = stored.tag
@@ -67,26 +69,26 @@ class ClaimKeeper:
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
         raise AssertionError("unreachable")
 
-    # What is to be given back
+    # Claims to give back
 
     def forsake(self, uuid: str, token: int) -> None:
         self._forsaken.add((uuid, token))
 
     def recall(self, uuid: str, token: int | None) -> bool:
-        """Return whether this claim was to be given back, which it no longer is."""
+        """Give a claim no longer back. Return whether it was to be given back."""
         forsaken = token is not None and (uuid, token) in self._forsaken
         if token is not None:
             self._forsaken.discard((uuid, token))
         return forsaken
 
     def doubt(self, nonce: Nonce) -> None:
-        # While an earlier call of the slot is in doubt, nothing was sent of this one.
+        # While an earlier call of the slot is in doubt, this call has sent no request.
         self._doubted.setdefault((nonce.handle, nonce.slot), nonce)
 
     def clear_up(self) -> None:
-        """Give back what is to be given back. What is refused for its own sake keeps the rest from nothing.
+        """Give back all forsaken claims, and those of doubted calls. A refused one stops none of the others.
 
-        :raises Exception: the last of the reasons for which something is left.
+        :raises Exception: the last reason why a claim is left.
         """
         left: Exception | None = None
         acts = [functools.partial(self._answer, nonce) for nonce in [*self._doubted.values()]]
@@ -110,7 +112,7 @@ class ClaimKeeper:
         self._forsaken.discard((uuid, token))
 
     def _clear_up_before(self, nonce: Nonce) -> None:
-        """The next call of a slot overwrites the answer that shows what the call in doubt has done."""
+        """Clear up a doubted call before the next call of its slot overwrites its answer."""
         doubted = self._doubted.get((nonce.handle, nonce.slot))
         if doubted is not None and doubted.call < nonce.call:
             try:
@@ -120,7 +122,7 @@ class ClaimKeeper:
                 raise
 
     def _answer(self, nonce: Nonce) -> None:
-        """Find out what a doubted call has done, and give back what it has claimed."""
+        """Give back the claims of a doubted call, as its stored answer shows them."""
         answer = self._committer.fence(nonce)
         for status, uuid, token in answer.done if answer is not None else ():
             if status == OK and token:
@@ -140,7 +142,7 @@ class ClaimKeeper:
                 return
 
     def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
-        """Return the job as it stands, while this claim of it does."""
+        """Read a job. Return the time, the job as stored, and its record; without a record if this claim has ended."""
         found, stored, record = self._committer.one(uuid)
         stands = record is not None and record.state == CLAIMED and record.token == token
         return found.now, stored, record if stands else None

@@ -1,4 +1,4 @@
-"""Idempotency keys: a job holds its key while it lives, or until the key's window ends, whichever comes later."""
+"""Idempotency keys: a job holds its key until the later of its own end and the end of the key's window."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobboard import notifier, states
-from jobboard.engine.calls import standing, sweeping
+from jobboard.engine.committer import record_at, sweep_change
 from jobboard.engine.store import Change, Side, Store, Stored
 from jobboard.primitives import Draft
 from jobboard.states import LIVE, OK, Record
@@ -16,12 +16,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Holders(NamedTuple):
-    """The holders of the keys that a call is about.
+    """The holders of the keys of a call.
 
-    sides: the side records of the keys.
-    by_key: the uuids of the holders.
-    jobs: the holders that are stored, by uuid.
-    freed: changes that write down lapses by which a key has become free.
+    sides: the side records of the keys. by_key: the uuids of the holders. jobs: the stored holders by uuid. freed:
+    changes that write down lapses which have freed a key.
     """
 
     now: int
@@ -31,13 +29,13 @@ class Holders(NamedTuple):
     freed: list[Change]
 
     def seen(self) -> dict[str, Record]:
-        """Return the holders as they stand."""
-        return {uuid: standing(stored, self.now) for uuid, stored in self.jobs.items()}
+        """Return the records of the holders as of the reading."""
+        return {uuid: record_at(stored, self.now) for uuid, stored in self.jobs.items()}
 
     def replace(self, changes: list[Change], holder: str, draft: Draft) -> bool:
-        """Give a holder what ``draft`` brings; return false if the holder is claimed, or has come to its end.
+        """Give a holder the posting of ``draft``. Return false if the holder is claimed or has ended.
 
-        :param changes: takes in the change; the holder may be among them already.
+        :param changes: receives the change. The holder may be an earlier draft among them.
         """
         for index, (before, job, event) in enumerate(changes):
             if job is not None and job.uuid == holder:
@@ -46,7 +44,7 @@ class Holders(NamedTuple):
                 changes[index] = Change(before, after, event)
                 return True
         stored = self.jobs.get(holder)
-        renewed = None if stored is None else _replaced(standing(stored, self.now), draft, self.now)
+        renewed = None if stored is None else _replaced(record_at(stored, self.now), draft, self.now)
         if renewed is not None:
             changes.append(Change(stored, renewed, notifier.POSTED))
         return renewed is not None
@@ -74,7 +72,7 @@ def holder_of(side: Side) -> str | None:
     try:
         return (side.value or b"").decode()
     except UnicodeDecodeError:
-        LOG.warning("who has the key %r can't be read: %r", side.key, side.value)
+        LOG.warning("the holder of the key %r can't be read: %r", side.key, side.value)
         return None
 
 
@@ -93,11 +91,11 @@ def holders_of(store: Store, keys: Sequence[str]) -> Holders:
             if key not in remembered:
                 del held[key]
             continue
-        record = standing(stored, there.now)
+        record = record_at(stored, there.now)
         if record.state in LIVE or (record.key_until or 0) > there.now:
             holders.jobs[uuid] = stored
         else:
             del held[key]
             if stored.record.state in LIVE:
-                holders.freed.append(sweeping(stored, there.now))
+                holders.freed.append(sweep_change(stored, there.now))
     return holders

@@ -1,20 +1,20 @@
-"""Limits: how many claims may live at once, and how many may begin within a time.
+"""Limits: the number of claims that live at once, and the number of claims that begin within a time.
 
-A *scope* is the set of jobs that a limit counts together: those of one name, or those of one name and group. A scope
-has a side record, with the instants at which the last claims of a rate began. Two kinds of stores know which claims of
-a scope live:
+A *scope* is the set of jobs that a limit counts together: the jobs of one name, or of one name and group. Its side
+record has the instants at which the last claims of a rate began. There are two ways to know the living claims of a
+scope:
 
-- A store that *counts* locks a scope, and then counts its jobs that are stored as claimed. Until the end of its
-  transaction no other call begins a claim there, or revives one. The lock may have *parts*: a call that holds one of n
-  parts may begin one claim where there is room for n, as the others begin n - 1 claims at most that it does not see.
-  The end of a claim changes nothing but its job.
-- On other stores the side record *lists* claims by uuid and token. A claim changes the records of its scopes in its own
-  commit, so that two claims cannot both take the last slot. The record lists at least every claim that lives and that
-  began under the limit. It may list claims that have ended, as the end of a claim does not change it. So a scope with a
-  short list has room for sure. Where the list is as long as the limit, the jobs themselves show which claims live.
+- A store that *counts* locks a scope, and then counts its jobs that are stored as claimed. No other call begins or
+  revives a claim of the scope until the end of the transaction. The lock may have *parts*. A call that holds one of n
+  parts may begin a claim where there is room for n: the holders of the other parts begin n - 1 claims at most. The end
+  of a claim changes only its job.
+- On other stores, the side record *lists* claims by uuid and token. The commit of a claim also changes the records of
+  its scopes, so that two claims cannot both take the last slot. A record lists every living claim that began under the
+  limit. It may also list ended claims, as the end of a claim does not change the record. A scope with a short list
+  surely has room. If the list is as long as the limit, the jobs themselves show which claims live.
 
-On both, a lapsed claim takes its slot until it is written down as lapsed: a holder that revives the claim then meets a
-changed job, and has to enter the scope again.
+In both ways, a lapsed claim takes its slot until a sweep has written the lapse down. A holder that revives the claim
+after that meets a changed job, and has to enter the scope again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from jobboard.engine.answers import HOUR
-from jobboard.engine.calls import AT_ONCE, Committer, Timely, standing
+from jobboard.engine.committer import AT_ONCE, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopeLock, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
@@ -45,32 +45,32 @@ ClaimKey = tuple[str, int]
 """The uuid of a job, and the token."""
 
 TIMELY = 0.1
-"""The part of a rate's window within which the commit of a claim has to follow the reading of the time that the claim
-stores as its start. Two windows may overlap by so much."""
+"""The part of a rate's window in which the commit of a claim has to follow the reading of its start. Two windows may
+overlap by this part."""
 
 HEAVY = 10_000
-"""How many claims and starts one commit may store in lists, before the last one: some stores take 1 MiB at most."""
+"""The number of claims and starts after which a commit takes no further job. Some stores accept 1 MiB at most."""
 
-AHEAD = 60 * 1_000_000
-"""By how many µs a start may lie ahead of now, or by the rate's window if that is longer. A start further ahead comes
-from a clock that has been set back since, and does not count: nobody waits until the clock is there again."""
+CLOCK_SKEW = 60 * 1_000_000
+"""The µs, or the rate's window if that is longer, by which a start may lie ahead of now. A start further ahead comes
+from a clock that has been set back since. It does not count, so that nobody waits for the clock."""
 
 REMEMBERED = HOUR
-"""For how many µs a start is remembered that no rate counts: a rate that is set within that time counts the start."""
+"""The µs for which a start without a rate is remembered. A rate that is set within that time counts the start."""
 
 LAPSED = 100
-"""How many lapsed claims of a scope a store lists that counts."""
+"""The number of lapsed claims of a scope that a counting store lists."""
 
 MOST_IDLE = 2000
-"""How many records of scopes that stay one tidying meets at most."""
+"""The number of remaining scope records after which a tidying stops."""
 
 
 Grouped = Record | Finish
-"""A job, as limits see it: its uuid, name and group."""
+"""A job with its uuid, name and group."""
 
 
 class LimitScope(NamedTuple):
-    """A scope of a limit. key: of the side record."""
+    """A scope of a limit. key: the key of its side record."""
 
     key: str
     limit: Limit
@@ -89,47 +89,46 @@ class Limits:
         limits = self._by_name.get(job.name)
         if limits is None:
             return []
-        # Neither names nor groups have control characters.
+        # A line feed separates them, as neither names nor groups have control characters.
         return [
             LimitScope(job.name if limit.per == "name" else f"{job.name}\n{job.group}", limit)
             for limit in limits
             if limit.per == "name" or job.group is not None
         ]
 
-    def left(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
+    def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
         """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
         if not self._by_name:
             return {}
         held = ((job.uuid, [scope for scope in self.scopes(job) if scope.limit.concurrency]) for job in jobs)
         return {uuid: scopes for uuid, scopes in held if scopes}
 
-    def among(self, names: Sequence[str] | None) -> list[Limit]:
-        """Return the limits of jobs of these names; None: of any name."""
-        return [limit for name, limits in self._by_name.items() if names is None or name in names for limit in limits]
-
     def bind(self, names: Sequence[str] | None) -> bool:
-        """Return whether jobs of these names, None: of any name, may have scopes."""
+        """Return whether jobs of these names, or (None) of any name, may have scopes."""
         return bool(self._by_name) if names is None else any(name in self._by_name for name in names)
 
 
 class Listed(NamedTuple):
-    """The value of a scope's side record: claims, and the instants at which some began, the latest last."""
+    """The value of a scope's side record: claims, and the starts of claims, the latest last."""
 
     claims: tuple[ClaimKey, ...] = ()
     starts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, side: Side) -> Listed:
-        """Return an empty list for a damaged record: claims that stand no longer count, but no job waits for ever."""
+        """Return the value of a side record. A damaged record counts as empty, so that no job waits for ever."""
         try:
             return cls.read(side)
         except ValueError as error:
-            LOG.warning("what a limit counts of %r begins anew: %s", side.key, error)
+            LOG.warning("the count of a limit of %r begins anew: %s", side.key, error)
             return cls()
 
     @classmethod
     def read(cls, side: Side) -> Listed:
-        """:raises ValueError: the record is damaged."""
+        """Return the value of a side record.
+
+        :raises ValueError: the record is damaged.
+        """
         if side.value is None:
             return cls()
         try:
@@ -139,14 +138,14 @@ class Listed(NamedTuple):
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise ValueError(f"it is damaged: {error}") from error
         if not sound:
-            raise ValueError("it is damaged: it lists something else than claims")
+            raise ValueError("it is damaged: it lists other things than claims")
         return cls(claims, starts)
 
     def remembers(self, limit: Limit | None, now: int) -> bool:
-        """Return whether a rate counts one of these starts: the rate of this limit, or one that is set later."""
+        """Return whether the rate of this limit, or a rate that is set later, counts one of these starts."""
         rate = limit and limit.rate
         span = max(REMEMBERED, int(rate[1] * 1e6)) if rate else REMEMBERED
-        # One that lies further ahead is told by a clock that has been set back since.
+        # A start further ahead comes from a clock that has been set back since.
         return any(abs(now - start) < span for start in self.starts)
 
     def packed(self) -> bytes | None:
@@ -155,11 +154,11 @@ class Listed(NamedTuple):
 
 
 class _Room:
-    """A scope as it was read, and the claims that have entered it since.
+    """The room in one scope: the scope as it was read, and the claims that have entered it since.
 
-    :param counted: how many claims the store has counted. None: the side record lists the claims.
-    :param ended: how many of the counted claims have lapsed.
-    :param others: how many more claims may begin meanwhile, by those who hold the other parts of the scope's lock.
+    :param counted: the claims that the store has counted; None where the side record lists the claims.
+    :param ended: the counted claims that have lapsed.
+    :param others: the claims that the holders of the other parts of the scope's lock may begin meanwhile.
     """
 
     def __init__(
@@ -171,15 +170,15 @@ class _Room:
         self._counts = counted is not None
         self._counted = (counted or 0) + others
         self._live = (counted or 0) - ended
-        # With only those of its claims that live, where it mattered; and with those that have entered.
+        # cleared: the list without ended claims, where that mattered. listed: the same with entered claims.
         self.cleared = self.listed = listed._replace(claims=()) if self._counts else listed
         self._was_crowded = self.crowded
         self.sure = not self.listed.claims
-        """Whether all of the claims that were read live."""
+        """True if all listed claims are known to live."""
 
     @property
     def crowded(self) -> bool:
-        """Return whether the list is as long as the limit, so that it matters which claims live."""
+        """True if the list is as long as the limit, so that it matters which claims live."""
         most = self.scope.limit.concurrency
         return most is not None and len(self.listed.claims) >= most
 
@@ -189,7 +188,7 @@ class _Room:
         self.sure = True
 
     def open_to(self, uuid: str, now: int, begins: bool) -> bool:
-        """Return whether a claim of this job can begin, or be revived. Earlier claims of the job count for nothing."""
+        """Return whether a claim of this job can begin, or be revived. Earlier claims of the job do not count."""
         limit = self.scope.limit
         if limit.concurrency is not None:
             others = self._counted + sum(claim[0] != uuid for claim in self.listed.claims)
@@ -198,7 +197,7 @@ class _Room:
         return not (begins and limit.rate) or self.opens_in(now) == 0
 
     def is_full(self, now: int) -> bool:
-        """Return whether no claim can begin, whoever holds the other parts of the lock and whatever has lapsed."""
+        """Return whether no claim can begin, even without lapsed claims and holders of other parts."""
         most = self.scope.limit.concurrency
         return self.opens_in(now) > 0 or (most is not None and self._live >= most)
 
@@ -211,7 +210,7 @@ class _Room:
         return max(0, starts[-number] + int(seconds * 1e6) - now) if len(starts) >= number else 0
 
     def _starts(self, now: int, seconds: float) -> tuple[int, ...]:
-        starts, last = self.listed.starts, now + max(AHEAD, int(seconds * 1e6))
+        starts, last = self.listed.starts, now + max(CLOCK_SKEW, int(seconds * 1e6))
         return tuple(start for start in starts if start <= last) if starts and starts[-1] > last else starts
 
     def enter(self, claim: ClaimKey, now: int, begins: bool) -> None:
@@ -219,7 +218,7 @@ class _Room:
         if limit.concurrency is not None:
             claims = (*(each for each in claims if each[0] != claim[0]), claim)
         if begins and limit.rate:
-            # A call that has waited for another's transaction may have read the time before.
+            # A call that has waited for another transaction may have read an earlier time.
             starts = tuple(sorted((*self._starts(now, limit.rate[1]), now)))[-limit.rate[0] :]
         elif not self.listed.remembers(limit, now):
             starts = ()
@@ -227,24 +226,24 @@ class _Room:
 
     @property
     def weight(self) -> int:
-        """Return how many claims and starts a commit stores because of what has entered."""
+        """The number of claims and starts that a commit stores for the entered claims."""
         return len(self.listed.starts) if self._counts else len(self.listed.claims) + len(self.listed.starts)
 
     def mark(self) -> Mark | None:
-        """Return what has entered, as a change of the side record; None: it stays as it is."""
+        """Return the change of the side record by the entered claims; None for no change."""
         if self._counts:
             kept = self.listed._replace(claims=())
             return None if kept == self.cleared else Mark(self.side, kept.packed())
-        # Where the list was full and has room left, others may wait for that.
+        # Others may wait for the room of a list that was full.
         return Mark(self.side, self.listed.packed(), wakes=self._was_crowded and not self.crowded)
 
 
 class Rooms:
-    """The room in the scopes of some jobs, and what is left of it as claims of them begin.
+    """The room in the scopes of some jobs, which decides the claims that may begin. Each entered claim takes room.
 
-    :param now: the time by which the room is judged, until a later time is read with the scopes.
-    :param trashed: takes in the jobs whose last lapse is written down; None: nothing is, as nobody is going to enter.
-    :param own: the job that the call is about. An earlier claim of it takes no room.
+    :param now: the time that decides, until a later time is read with the scopes.
+    :param trashed: receives the jobs that a sweep moves to the trash; None: sweep nothing, as no claim begins.
+    :param own: the job of the call. An earlier claim of this job takes no room.
     """
 
     def __init__(
@@ -266,14 +265,14 @@ class Rooms:
         self.now = now
         self._asked = boottime()
         self.brought_back = False
-        """Whether a job can be claimed again because its claim has been found to have lapsed."""
+        """True if a sweep has brought back a job that can be claimed again."""
 
     def scopes(self, jobs: Iterable[Record]) -> dict[str, LimitScope]:
         """Return the scopes of these jobs, by their keys."""
         return {scope.key: scope for job in jobs for scope in self._limits.scopes(job)}
 
     def learn(self, jobs: Iterable[Record]) -> None:
-        """Read the scopes of these jobs that are not known yet, and write down lapsed claims where they matter."""
+        """Read the unknown scopes of these jobs, and sweep lapsed claims where these matter."""
         wanted = {key: scope for key, scope in self.scopes(jobs).items() if key not in self._rooms}
         if not wanted:
             return
@@ -283,19 +282,21 @@ class Rooms:
             self._list(wanted)
 
     def locks(self, jobs: Iterable[Record]) -> bool:
-        """Return whether claims of these jobs have to be entered under locks."""
+        """Return whether claims of these jobs need locked scopes."""
         return self._committer.store.locks_scopes and any(map(self._limits.scopes, jobs))
 
     def lock(self, scopes: Mapping[str, LimitScope]) -> None:
-        """Lock these scopes until the end of the transaction, and count again what has come meanwhile."""
+        """Lock these scopes until the end of the transaction, and count again."""
         self._read_counted(scopes, "whole")
         self._locked = frozenset(scopes)
 
     def by_parts(self, jobs: Sequence[Stored], waits: bool) -> list[Stored] | None:
-        """Lock a part of each scope of these jobs, and return what :meth:`open_jobs` does. None: the lock of the scopes
-        of the first job has no parts.
+        """Lock a part of each scope of the first jobs, and return the :meth:`open_jobs` among them.
 
-        :param waits: wait for a part of the scopes of the first job, and leave out the other scopes.
+        These are the jobs before the first one whose scopes have a lock without parts. Return None if that is the first
+        job.
+
+        :param waits: lock the scopes of the first job alone, and wait for a part. Otherwise lock parts that are free.
         """
         shared = list(itertools.takewhile(lambda stored: self._is_shared(stored.record), jobs))
         if not shared:
@@ -306,8 +307,10 @@ class Rooms:
         return self.open_jobs(shared)
 
     def open_jobs(self, jobs: Iterable[Stored]) -> list[Stored]:
-        """Return those of these jobs any one of which may be claimed under the locks, in their order; none behind the
-        first job of a scope that is not locked, or that a part of a lock does not decide about."""
+        """Return the jobs with room, in their order, of which any one may be claimed under the locks.
+
+        The result ends before the first job whose scope is not locked, or cannot be decided with the part of the lock
+        that is held."""
         found = []
         for stored in jobs:
             mine = self._limits.scopes(stored.record)
@@ -320,12 +323,12 @@ class Rooms:
         return found
 
     def _is_shared(self, job: Record) -> bool:
-        """Return whether the scopes of this job have parts for several claims at once, or nobody waits for a lock."""
+        """Return whether the locks of all scopes of this job have as many parts as the store gives them."""
         parts = self._committer.store.scope_parts
         return all(self._parts(scope) == parts for scope in self._limits.scopes(job))
 
     def _parts(self, scope: LimitScope) -> int:
-        """Return how many parts the lock of a scope has: one where there is never room for one claim of each part."""
+        """Return the number of parts of a scope's lock: one if the scope never has room for one claim of each part."""
         parts, limit = self._committer.store.scope_parts, scope.limit
         return 1 if limit.rate is not None or (limit.concurrency or 0) <= parts else parts
 
@@ -334,7 +337,7 @@ class Rooms:
         return self._locked.issuperset(scopes)
 
     def hold(self, stored: Stored, claim: Record, begins: bool = True, waits: bool = True) -> None:
-        """Lock a job, and then its scopes, for a claim that there was room for. Do nothing where scopes have lists.
+        """Lock a job and then its scopes for a claim that had room. Do nothing where scopes have lists.
 
         :param waits: as for :meth:`Store.commit`.
         :raises Stale: others were quicker.
@@ -348,13 +351,13 @@ class Rooms:
                 raise Stale(sides=[(SCOPE, scope.key) for scope in full])
 
     def _count(self, scopes: Mapping[str, LimitScope]) -> None:
-        """Have the store count the claims in these scopes, once the lapsed ones among them are written down."""
+        """Let the store count the claims in these scopes, and sweep the lapsed ones."""
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
             lapsed, now = self._read_counted(scopes), self.now
-            # What could not be written down, as another holds the job, takes its slot for now.
+            # A lapse that could not be written down, as another holds the job, takes its slot for now.
             left = [each for each in lapsed if tried.get(each.record.uuid) != each]
-            # Under locks it is written down in the next try, as this one may come to nothing.
+            # Under locks, the next try sweeps them, as this try may be given up.
             if self._trashed is None or self._locked or not left:
                 return
             tried |= {each.record.uuid: each for each in left}
@@ -362,7 +365,7 @@ class Rooms:
         raise AssertionError("unreachable")
 
     def _read_counted(self, scopes: Mapping[str, LimitScope], locks: ScopeLock | None = None) -> list[Stored]:
-        """Return lapsed claims in these scopes. They take room if they can be written down."""
+        """Count the claims in these scopes, under locks if asked. Return lapsed claims that a sweep can free."""
         store, asked = self._committer.store, boottime()
         now, counts = store.occupied([_place(scope, self._parts(scope)) for scope in scopes.values()], locks)
         found = {key: occupied for key, occupied in zip(scopes, counts, strict=True) if occupied is not None}
@@ -381,7 +384,7 @@ class Rooms:
             if self._trashed is None:
                 counted -= occupied.ended
             elif not locks and occupied.ended < LAPSED:
-                # Others have written some down meanwhile. Those that they have prolonged the locked count shows.
+                # Others have swept some meanwhile. The count under locks shows those that were prolonged.
                 counted -= occupied.ended - len(occupied.lapsed)
             side = sides.get(key) or Side(SCOPE, key, None, None, None)
             more = 0 if locks in (None, "whole") else self._parts(scope) - 1
@@ -398,7 +401,7 @@ class Rooms:
         self._tell(found.now, asked)
         self._clear([room for room in rooms if room.crowded])
         if (timely := self._timely(self._rooms)) is not None and boottime() > timely.end(1):
-            # Where it has waited for others, the time is of before.
+            # After a wait for others, the time is too old.
             asked = boottime()
             self._tell(self._committer.store.now(), asked)
 
@@ -412,18 +415,19 @@ class Rooms:
 
     @property
     def timely(self) -> Timely | None:
-        """Return by when the claims that have entered are to be stored."""
+        """The time by which the entered claims have to be stored; None without a rate."""
         return self._timely(self._weights)
 
     def clear(self, scopes: Iterable[str]) -> bool:
-        """Find out which claims in these scopes live, where that is not known; return whether that was so anywhere.
-        No claim may have entered."""
+        """Find out the living claims of these scopes where they are unknown. Return whether that was so anywhere.
+
+        Call this before a claim enters."""
         unsure = [room for room in map(self._rooms.__getitem__, scopes) if not room.sure]
         self._clear(unsure)
         return bool(unsure)
 
     def _clear(self, rooms: Sequence[_Room]) -> None:
-        """Take the claims that do not live from these lists."""
+        """Remove claims that do not live from these lists."""
         store = self._committer.store
         tried: dict[str, Record] = {}
         for _ in self._committer.tries():
@@ -438,10 +442,10 @@ class Rooms:
             for claim, stored in zip(listed, found.jobs, strict=True):
                 if stored is None or (stored.record.state, stored.record.token) != (CLAIMED, claim[1]):
                     continue
-                stands = standing(stored, found.now).state == CLAIMED
+                stands = record_at(stored, found.now).state == CLAIMED
                 if stands or self._trashed is not None:
                     live.add(claim)
-                # What could not be written down, as another holds the job, takes its slot for now.
+                # A lapse that could not be written down, as another holds the job, takes its slot for now.
                 if not stands and tried.get(claim[0]) != stored.record:
                     lapsed.append(stored)
             for room in rooms:
@@ -461,7 +465,7 @@ class Rooms:
         self.brought_back = self.brought_back or len(gone) < len(swept)
 
     def forget(self, scopes: Iterable[str]) -> None:
-        """Others have changed these scopes: read them again where they matter."""
+        """Forget scopes that others have changed, so that they are read again."""
         for key in scopes:
             self._rooms.pop(key, None)
             self._weights.pop(key, None)
@@ -482,17 +486,17 @@ class Rooms:
 
     @property
     def heavy(self) -> bool:
-        """Return whether the lists that have changed are as much as one commit should store."""
+        """True if the changed lists are as large as one commit should store."""
         return sum(self._weights.values()) > HEAVY
 
     def leave(self) -> None:
-        """Take back what has entered."""
+        """Take all entered claims out again."""
         self._weights.clear()
         for room in self._rooms.values():
             room.listed = room.cleared
 
     def marks(self) -> list[Mark]:
-        """Return what the claims that have entered change in their scopes."""
+        """Return the changes of the scopes by the entered claims."""
         marks = (self._rooms[key].mark() for key in sorted(self._weights))
         return [mark for mark in marks if mark is not None]
 
@@ -509,22 +513,22 @@ def _place(scope: LimitScope, parts: int = 1) -> ScopePlace:
 
 
 def lane(scope: LimitScope) -> Lane | None:
-    """Return the name and the group of a scope; None for the scope of a name."""
+    """Return the lane of a scope, its name and group; None for the scope of a name."""
     name, _, group = scope.key.partition("\n")
     return None if scope.limit.per == "name" else (name, group)
 
 
 class Revival(NamedTuple):
-    """The changes beside a lapsed claim that is revived, and what they rely on."""
+    """The changes of scopes by a revived claim, and the side records that they rely on."""
 
     marks: list[Mark]
     checks: list[Side]
 
 
-def reviving(
+def plan_revival(
     committer: Committer, stored: Stored, claim: Record, ruled: Found | None = None, waits: bool = True
 ) -> Revival | None:
-    """Return what revives this lapsed claim; None: its slot is another claim's now.
+    """Return the plan that revives a lapsed claim; None if another claim has its slot.
 
     :param stored: the job as it was read.
     :param ruled: the gate, if it was read already.
@@ -542,8 +546,7 @@ def reviving(
 
 
 def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[list[ClaimKey], list[ClaimKey]]:
-    """Store what revives lapsed claims. Return the claims that have no slot, and those to look at again, as others were
-    quicker."""
+    """Revive lapsed claims. Return the claims without a slot, and those at which others were quicker."""
     if not claims:
         return [], []
     ruled = committer.store.read([], [GATE])
@@ -564,7 +567,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
         assert change.before is not None
         try:
             with committer.store.transaction():
-                revival = reviving(committer, change.before, change.after, ruled, waits=False)
+                revival = plan_revival(committer, change.before, change.after, ruled, waits=False)
                 if revival is None:
                     lost.append(claim)
                 else:
@@ -574,10 +577,10 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     return lost, again
 
 
-def free(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
-    """Claims of these jobs have ended. Wake the waiters if their scopes were full.
+def free_slots(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
+    """Free the slots of ended claims, and wake waiters if the scopes were full.
 
-    A waiter that misses this, as it fails, looks by itself once a lease has passed.
+    If this fails, waiters look by themselves once a lease has passed.
 
     :param left: the scopes in which the ended claims had slots, by the uuids of their jobs.
     """
@@ -595,7 +598,7 @@ def free(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None
 
 
 def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
-    """Take claims that have ended from lists that were full, and wake the waiters."""
+    """Remove ended claims from lists that were full, and wake the waiters."""
     jobs_of: dict[str, set[str]] = {}
     for uuid, scopes in left.items():
         for scope in scopes:
@@ -603,16 +606,16 @@ def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScop
     store = committer.store
     for _ in committer.tries():
         gate, *sides = store.read([], [GATE, *((SCOPE, key) for key in jobs_of)]).sides
-        # It may have been set anew since these claims ended.
+        # The limits may have changed since the claims ended.
         rules = Rules.of(gate)
         full = []
         for side in sides:
             limit, listed = rules.of_scope(side.key), Listed.of(side)
-            # A later claim may have taken them from the list, and have woken nobody.
+            # A later claim may have removed them from the list without waking anybody.
             gone = jobs_of[side.key].difference(uuid for uuid, _ in listed.claims)
             if limit and limit.concurrency and len(listed.claims) + len(gone) >= limit.concurrency:
                 full.append((side, listed, gone))
-        # Others may have claimed these jobs since; read by the same request, a job may be older than its list.
+        # Others may have claimed these jobs since. A second reading shows the jobs newer than their lists.
         live = _claimed(committer, list(left)) if full else frozenset()
         marks = []
         for side, listed, gone in full:
@@ -628,8 +631,8 @@ def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScop
 
 
 def _claimed(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
-    """Return the claims of these jobs that are stored as such. A lapsed one that nobody has written down is among them,
-    as its holder may still extend it."""
+    """Return the claims of these jobs that are stored as claimed. Lapsed claims before a sweep are among them, as their
+    holders may still extend them."""
     jobs = committer.store.read(uuids).jobs if uuids else ()
     return frozenset(
         (stored.record.uuid, stored.record.token) for stored in jobs if stored and stored.record.state == CLAIMED
@@ -637,7 +640,7 @@ def _claimed(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
 
 
 class IdleScopes:
-    """Drops the records of scopes in which no claim stands and that no rate counts, some at each tidying."""
+    """The removal of idle scopes: those without a living claim, and whose starts no rate counts."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
@@ -645,8 +648,9 @@ class IdleScopes:
         self._begun = False
 
     def tidy(self, seconds: float) -> bool:
-        """Drop some; return whether there may be more. The first call does nothing: a board does not wait for this to
-        be connected."""
+        """Drop some idle scopes. Return whether there may be more.
+
+        The first call does nothing, so that the opening of a board does not wait for this."""
         if not self._begun:
             self._begun = True
             return False
@@ -669,14 +673,6 @@ class IdleScopes:
         read = ((side, Listed.of(side)) for side in sides)
         idle = [(side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), ruled.now)]
         held = _claimed(self._committer, list(dict.fromkeys(uuid for _, listed in idle for uuid, _ in listed.claims)))
-        return self._gone([side for side, listed in idle if held.isdisjoint(listed.claims)], ruled.sides)
-
-    def _gone(self, idle: Sequence[Side], checks: Sequence[Side]) -> int:
-        """Drop these, unless a claim enters one meanwhile, or the rules change; return how many have gone."""
-        if not idle:
-            return 0
-        try:
-            self._committer.commit([], [Mark(side, None) for side in idle], checks=checks)
-        except Stale:
-            return 0 if len(idle) == 1 else sum(self._gone([side], checks) for side in idle)
-        return len(idle)
+        gone = [Mark(side, None) for side, listed in idle if held.isdisjoint(listed.claims)]
+        # A claim may enter a scope meanwhile, or the rules may change.
+        return self._committer.marks_apart(gone, ruled.sides) if gone else 0

@@ -1,4 +1,4 @@
-"""Outcomes: what consumed jobs leave, each in a side record of its own, by the uuid of the job."""
+"""Outcomes of consumed jobs, each in a side record under the uuid of the job."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ _VALUES = tuple(field for field in Record._fields if field not in ("uuid", "post
 
 
 class Done(NamedTuple):
-    """One outcome.
+    """The outcome of a consumed job.
 
-    record: the job as it stood at its end: COMPLETE, ``modified_on`` that instant, ``who`` the consumer.
-    begun: when the last claim began.
-    until: when the outcome ends.
-    result: encoded; None where no result was given.
-    refused: why a handler's return value could not be stored.
-    place: how the store knows the outcome, for the page behind it.
+    record: the job at its end: COMPLETE, with ``who`` the consumer, and ``modified_on`` the end. begun: the begin of
+    the last claim. until: the end of the outcome. result: encoded; None without a result. refused: the reason why a
+    handler's return value could not be stored. place: the store's position of the outcome, for the page behind it.
     """
 
     record: Record
@@ -47,12 +44,12 @@ class Done(NamedTuple):
 
     @classmethod
     def of(cls, side: Side) -> Done | None:
-        """Return None where nothing is stored, or where it cannot be read."""
+        """Return the outcome of a side record; None for an absent or damaged record."""
         if side.value is None:
             return None
         try:
             uuid, posting, result, refused, begun, *values = msgpack.unpackb(side.value)
-            # What an older writer did not know has its default.
+            # Fields that an older writer did not know get their defaults.
             known: dict[str, Any] = dict(zip(_VALUES, values, strict=False))
             known |= {"state": COMPLETE, "errors": tuple(Failure(*failure) for failure in known["errors"])}
             record = Record(uuid=uuid, posting=posting, **known)
@@ -64,10 +61,11 @@ class Done(NamedTuple):
         return cls(record, begun, side.until or 0, result, refused, side)
 
 
-def kept(act: Finish, claimed: Record, now: int, side: Side | None) -> Mark:
-    """Return what stores the outcome of a job that stands as ``claimed`` and is consumed now.
+def outcome_mark(act: Finish, claimed: Record, now: int, side: Side | None) -> Mark:
+    """Return the mark that stores the outcome of a job consumed now.
 
-    :param side: the outcome that is stored already; if that was not read, the commit compares that there is none."""
+    :param claimed: the record of the job before its end.
+    :param side: the side record of the outcome as read; None: the commit requires that there is none."""
     record = claimed._replace(state=COMPLETE, keeper=None, lock_until=None, modified_on=now)
     result, refused = act.end.result or (None, None)
     done = Done(record, claimed.modified_on, 0, result, refused)

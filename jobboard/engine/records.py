@@ -1,4 +1,4 @@
-"""Records of jobs as bytes, for every store that keeps them as such, and what becomes of a damaged one."""
+"""Records of jobs as bytes, for stores that keep bytes, and the replacements of damaged records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 2**62
 """A token must have room to rise."""
 
 _STORED = 100_000
-"""How many of the bytes of a damaged record the trash keeps."""
+"""The bytes of a damaged record that the trash keeps."""
 
 _TEXT, _NUMBER = (str, type(None)), (int, type(None))
 _TYPES: dict[str, Any] = {
@@ -44,16 +44,16 @@ _FAILURE = (int, _TEXT, int, str)
 
 
 def pack(record: Record, beside: str | None = None) -> bytes:
-    """Return a record as msgpack. Its uuid is left out, as that is where it is stored.
+    """Return a record as msgpack, without its uuid, which is a part of its place.
 
-    :param beside: what the store keeps with the record; :func:`unpack` returns it.
+    :param beside: a text that the store keeps with the record. :func:`unpack` returns it.
     """
     packed: bytes = msgpack.packb((beside, *record[1:]))
     return packed
 
 
 def unpack(uuid: str, value: bytes) -> tuple[Record, str | None]:
-    """Return the record that :func:`pack` has packed, and what was beside it.
+    """Return a packed record, and the text beside it.
 
     :raises ValueError: the record is damaged; the message says how.
     """
@@ -78,8 +78,8 @@ def unpack(uuid: str, value: bytes) -> tuple[Record, str | None]:
 
 
 def damaged(uuid: str, value: bytes, error: ValueError, now: int) -> Record:
-    """Return what a job counts as whose record can't be decoded: a job in the trash, with the reason. Whoever meets the
-    job stores this record in place of the damaged one."""
+    """Return the record that replaces a damaged one: a job in the trash, with the reason. The first claim that meets
+    the damaged record stores the replacement."""
     return Record(
         uuid=uuid,
         name="damaged",
@@ -102,11 +102,11 @@ def damaged(uuid: str, value: bytes, error: ValueError, now: int) -> Record:
 
 
 def odd_job(uuid: str, place: str, reason: object) -> Oddity:
-    """Return what the doctor says about a job whose record can't be decoded."""
+    """Return the doctor's report of a job whose record can't be decoded."""
     purge = f"'jobboard trash purge {shlex.quote(uuid)}' removes it"
     return Oddity(place, f"job {uuid}: {reason}", f"the claim that meets it puts it into the trash; {purge}")
 
 
 def _check(fields: Any, types: tuple[Any, ...]) -> None:
     if not isinstance(fields, list) or len(fields) != len(types) or not all(map(isinstance, fields, types)):
-        raise ValueError("it is of another form")
+        raise ValueError("it has another form")

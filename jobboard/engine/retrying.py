@@ -1,4 +1,4 @@
-"""The engine of an open board: calls that are repeated while the backend is unreachable."""
+"""The retrying engine: the calls of the engine, repeated while the backend is unreachable."""
 
 from __future__ import annotations
 
@@ -58,9 +58,8 @@ def time_left() -> float | None:
 class RetryingEngine:
     """The engine of a board, with one method for each call of :class:`~jobboard.engine.Engine`.
 
-    A call that loses its connection is repeated for ``retry_for`` seconds in all, with the nonce of its first try.
-    Nothing is checked here, nobody is notified, and no claim is kept. A call with a transaction of the caller's is
-    never repeated.
+    A call that loses its connection is repeated for ``retry_for`` seconds in all, with the nonce of its first try. A
+    call in a transaction of the caller's is never repeated.
 
     :param raw: the engine itself, which does each call once.
 
@@ -76,7 +75,7 @@ class RetryingEngine:
     # Life
 
     def begin(self) -> None:
-        """Take calls, under a new handle. In a forked child, too: no lock is taken here."""
+        """Accept calls, under a new handle. A forked child calls this, too: take no lock."""
         self.handle = uuidutils.generate_uuid(dashed=False)
         self._slots: deque[Nonce] = deque()
         self._slot_count = 0
@@ -85,7 +84,7 @@ class RetryingEngine:
         self.is_open = True
 
     def end(self) -> None:
-        """Take no more calls, and repeat none that is under way."""
+        """Accept no more calls, and repeat no running call."""
         if self.is_open:
             self.is_open = False
             self._over.set()
@@ -106,7 +105,7 @@ class RetryingEngine:
         if not self.is_open:
             raise ConnectionFailure(f"{self.raw} is not connected; call connect() first")
 
-    def rest(self, seconds: float) -> None:
+    def sleep_unless_closed(self, seconds: float) -> None:
         """Sleep between two tries, until the board is closed at most."""
         self._over.wait(seconds)
 
@@ -129,7 +128,7 @@ class RetryingEngine:
 
     @property
     def reported_events(self) -> frozenset[str]:
-        """The acts of other processes that listeners of an open board hear of."""
+        """The acts of other processes of which listeners of an open board hear."""
         return self.raw.reported_events
 
     @property
@@ -164,17 +163,17 @@ class RetryingEngine:
     # Claims
 
     def claim(self, uuid: str, who: str, expiry: int | None) -> tuple[Claimed, float]:
-        """Claim one job. Return when the successful try was sent, too, on :func:`~jobboard.job.boottime`."""
+        """Claim one job. Return also the time of the answered try, on :func:`~jobboard.job.boottime`."""
         return self._mutate(self.raw.claim, uuid, who, expiry)
 
     def take(
         self, who: str, limit: int, expiry: int | None, names: Sequence[str] | None, **extra: Any
     ) -> tuple[Taken, float]:
-        """Claim the next jobs in order. Return when the successful try was sent, too."""
+        """Claim the next jobs in order. Return also the time of the answered try."""
         return self._mutate(self.raw.take, who, limit, expiry, names, codec.VERSION, **extra)
 
     def extend(self, uuid: str, holder: Holder, expiry: int | None) -> tuple[Status, int | None, float]:
-        """Prolong a claim. Return when the successful try was sent, too."""
+        """Prolong a claim. Return also the time of the answered try."""
         (status, margin), sent = self._mutate(self.raw.extend, uuid, holder, expiry)
         return status, margin, sent
 
@@ -350,7 +349,7 @@ class RetryingEngine:
     # Repetition
 
     def _mutate(self, call: Callable[..., T], *args: Any, **extra: Any) -> tuple[T, float]:
-        """Call a mutation, with the same nonce for each try. Return its answer, and when that try was sent."""
+        """Make a mutation, with the same nonce for each try. Return the answer, and the time of the answered try."""
         self.check_open()
         nonce = self._borrow()
         around, _calls.until = _calls.until, boottime() + self.retry_for
@@ -358,7 +357,7 @@ class RetryingEngine:
         try:
             sent = boottime()
             answer = call(*args, nonce, **extra), sent
-            # A try that may still be on its way is refused because of the next call of its slot.
+            # A slot whose last try failed is not worn: its next call refuses the try if that is still on its way.
             is_worn = nonce.call >= self.raw.slot_calls
             return answer
         except ConnectionFailure as error:
@@ -425,7 +424,7 @@ class RetryingEngine:
             return isinstance(error, ConnectionFailure) and not over.is_set() and bool(time_left())
 
         def sleep(seconds: float) -> None:
-            self.rest(min(seconds, time_left() or 0))
+            self.sleep_unless_closed(min(seconds, time_left() or 0))
 
         LOG.warning("trying again for %.3g s: %s", left, first)
         try:

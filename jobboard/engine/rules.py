@@ -1,7 +1,6 @@
-"""The gate: one side record with the rules that hold for all claims of a board, its pauses and its limits.
+"""The gate: one side record with the rules of all claims of a board, its pauses and limits.
 
-There is no gate while there are no rules. The commit of a claim compares that the gate is as it was when the claim was
-decided."""
+A board without rules has no gate. The commit of a claim requires that the gate has not changed since the decision."""
 
 from __future__ import annotations
 
@@ -16,22 +15,23 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import Limit, Paused
 
 MOST_PAUSED = 1000
-"""How many names can be paused by themselves."""
+"""The number of names that can be paused at a time."""
 
 MOST_LIMITS = 1000
-"""How many limits can be set; each may have any number of groups."""
+"""The number of limits of a board. Each limit may have any number of groups."""
 
 
 def damaged_gate(reason: object) -> JobFailure:
     return JobFailure(
-        f"what is paused and limited on this board can't be read, and without it nothing is claimed: the side record "
-        f"{GATE[0]}/{GATE[1]} is damaged ({reason}). Delete it in the store, and set these anew"
+        f"the pauses and limits of this board can't be read, and no job is claimed without them: the side record "
+        f"{GATE[0]}/{GATE[1]} is damaged ({reason}). Delete the record in the store, and set pauses and limits again"
     )
 
 
 def damaged_value(kind: str) -> bytes | None:
-    """Return what a store gives as the value of a side record that it can't decode: None, as if there were no record.
-    A damaged gate has a value, so that nothing is claimed past it."""
+    """Return the value that a store gives for a side record that it can't decode: None, as for an absent record.
+
+    A damaged gate has a value, so that no job is claimed past it."""
     return b"" if kind == GATE[0] else None
 
 
@@ -43,7 +43,10 @@ class Rules(NamedTuple):
 
     @classmethod
     def of(cls, gate: Side) -> Rules:
-        """:raises JobFailure: the gate is damaged."""
+        """Return the rules of a gate.
+
+        :raises JobFailure: the gate is damaged.
+        """
         if gate.value is None:
             return _NONE
         try:
@@ -53,7 +56,7 @@ class Rules(NamedTuple):
             raise damaged_gate(error) from error
 
     def packed(self) -> bytes | None:
-        """Return the value of the gate; None: there is none any more."""
+        """Return the value of the gate; None without rules."""
         if self == _NONE:
             return None
         packed: bytes = msgpack.packb((self.paused.everything, self.paused.names, list(map(astuple, self.limits))))
@@ -62,7 +65,10 @@ class Rules(NamedTuple):
     # Pauses
 
     def pause(self, names: Sequence[str] | None) -> Rules:
-        """:raises JobFailure: these are too many."""
+        """Return the rules with these names paused, or everything.
+
+        :raises JobFailure: too many names would be paused.
+        """
         if names is None:
             return self._replace(paused=replace(self.paused, everything=True))
         paused = {*self.paused.names, *names}
@@ -89,13 +95,16 @@ class Rules(NamedTuple):
         return self.found(name, "group" if grouped else "name")
 
     def limit(self, limit: Limit) -> Rules:
-        """Set a limit, in place of the one of its name and ``per``.
+        """Return the rules with a limit, in place of the limit of its name and ``per``.
 
-        :raises JobFailure: there are too many."""
+        :raises JobFailure: there are too many limits.
+        """
         there = self.found(limit.name, limit.per)
         others = [each for each in self.limits if each is not there]
         if len(others) >= MOST_LIMITS:
-            raise JobFailure(f"there are {MOST_LIMITS} limits, which is the most; per='group' is one for all groups")
+            raise JobFailure(
+                f"the board has {MOST_LIMITS} limits already; a limit per='group' covers all groups of a name"
+            )
         return self._replace(limits=tuple(sorted([*others, limit], key=lambda each: (each.name, each.per))))
 
     def unlimit(self, name: str, per: str | None) -> Rules:

@@ -1,7 +1,7 @@
-"""Schedules: a side record each, with the job that is to be posted, and the times.
+"""Schedules: side records with a job to be posted, and its due times.
 
-One commit posts a job that is due and writes down the next due time. It compares the schedule's tag, so that no other
-process has done so."""
+One commit posts a due job and writes the next due time. The commit compares the tag of the schedule, so that one
+process alone posts the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgpack
 
 from jobboard import codec
 from jobboard.engine.answers import Deed
-from jobboard.engine.calls import Committer, Plan, standing
+from jobboard.engine.committer import Committer, Plan, record_at
 from jobboard.engine.store import Mark, Side, Stale
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, KeptStats, Nonce
@@ -27,14 +27,14 @@ LOG = logging.getLogger(__name__)
 KIND = "schedule"
 
 VERSION = 1
-"""The version of a stored schedule that is written, and the highest that is read."""
+"""The version of written schedules, and the highest readable version."""
 
 AT_ONCE = 100
 BYTES = 512 * 1024
-"""One commit posts at most so many missed jobs, or so many bytes of postings."""
+"""The number of missed jobs, and the bytes of postings, that one commit posts at most."""
 
 AGAIN = 10_000_000
-"""After how many µs a schedule whose post was refused is tried again."""
+"""The µs after which a schedule whose post was refused is tried again."""
 
 
 class Newer(ValueError):
@@ -44,10 +44,9 @@ class Newer(ValueError):
 class StoredSchedule(NamedTuple):
     """A schedule as it is stored.
 
-    draft: the job that is posted each time. Its uuid names this setting, and gives the uuids of the jobs.
-    due: the next due time, which only rises.
-    last: the latest due time for which a job was posted.
-    held: why nobody posts jobs for now: a move between two boards that has not come to its end.
+    draft: the job to be posted. Its uuid identifies the setting, and determines the uuids of the jobs. due: the next
+    due time, which only rises. last: the latest due time for which a job was posted. held: the reason why nobody posts
+    jobs for now: an unfinished move between two boards.
     """
 
     id: str
@@ -63,11 +62,14 @@ class StoredSchedule(NamedTuple):
 
     @classmethod
     def of(cls, side: Side) -> StoredSchedule:
-        """:raises ValueError: the schedule can't be read here; the message says why."""
+        """Return the schedule of a side record.
+
+        :raises ValueError: the schedule can't be read here; the message has the reason.
+        """
         try:
             version, timetable, draft, due, last, held, *_ = msgpack.unpackb(side.value or b"")
             if version > VERSION:
-                raise Newer("a newer version of this library has set it; upgrade this one to have it posted here")
+                raise Newer("a newer version of this library has set it; upgrade this one to post its jobs here")
             entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held)
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
@@ -75,14 +77,14 @@ class StoredSchedule(NamedTuple):
         except Newer:
             raise
         except Exception as error:
-            raise ValueError(f"it is damaged, set it anew: {type(error).__name__}") from error
+            raise ValueError(f"it is damaged, set it again: {type(error).__name__}") from error
         if not fits:
-            raise ValueError("it is damaged, set it anew")
+            raise ValueError("it is damaged, set it again")
         entry.timetable.check()
         return entry
 
     def job(self, due: int, wire: codec.Wire) -> Draft:
-        """Return the job of a due time: with the same uuid, whoever posts it."""
+        """Return the job of a due time, whose uuid does not depend on the poster."""
         uuid = str(uuid5(UUID(self.draft.uuid), str(due)))
         return self.draft._replace(uuid=uuid, posting=codec.add_to(self.draft.posting, wire, schedule=[self.id, due]))
 
@@ -91,7 +93,9 @@ class StoredSchedule(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A schedule that can't be read here, and why. newer: a newer version of this library has set it."""
+    """A schedule that can't be read here.
+
+    why: the reason. newer: a newer version of this library has set the schedule."""
 
     id: str
     why: str
@@ -99,10 +103,10 @@ class Unreadable(NamedTuple):
 
 
 Make = Callable[[int, StoredSchedule | None], StoredSchedule | None]
-"""Returns the schedule to be stored (None: nothing), from the time and the stored one."""
+"""A function that returns the schedule to be stored, or None, from the time and the stored schedule."""
 
 DuePosts = dict[str, Record | None]
-"""The due jobs that one call has posted, over all of its tries, by uuid; None where the reply was lost."""
+"""The due jobs that all tries of a call have posted, by uuid; None where the reply was lost."""
 
 
 class Schedules:
@@ -123,7 +127,7 @@ class Schedules:
         return [schedule_of(side) for side in self._committer.listed(KIND).sides]
 
     def readable(self) -> list[StoredSchedule]:
-        """Return those that can be read here."""
+        """Return the readable schedules."""
         return [entry for side in self._committer.listed(KIND).sides if (entry := self._readable(side)) is not None]
 
     def set(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
@@ -151,7 +155,7 @@ class Schedules:
         return self._committer.do(nonce, plan).done[0].status
 
     def stats(self) -> KeptStats:
-        """Count schedules and outcomes. A schedule that can't be read counts, and is never due."""
+        """Count schedules and outcomes. An unreadable schedule counts, and is never due."""
         found = self._committer.listed(KIND)
         entries = (schedule_of(side) for side in found.sides)
         times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.held is None]
@@ -161,7 +165,7 @@ class Schedules:
         return KeptStats(len(found.sides), None if due is None else moment(due), late, outcomes)
 
     def post_due(self, posted: DuePosts) -> int | None:
-        """Post what is due. A schedule whose post fails keeps no other from being posted."""
+        """Post the due jobs of all schedules. A failed post of one schedule does not stop the others."""
         found = self._committer.listed(KIND)
         coming: list[int] = []
         for side in found.sides:
@@ -172,7 +176,7 @@ class Schedules:
                 if entry is not None and entry.due <= found.now:
                     entry = self._post(entry, side, found.now, posted)
             except ConnectionFailure:
-                # What it has posted all the same is not due to the next look.
+                # A job that was posted all the same is not due at the next look.
                 self._unsure = True
                 raise
             except (JobFailure, ValueError) as error:
@@ -189,15 +193,15 @@ class Schedules:
         return max(0, min(coming) - found.now) if coming else None
 
     def _learn(self, posted: DuePosts) -> None:
-        """Find out what the tries have posted whose replies were lost. Another process would have posted the same."""
+        """Read the jobs of tries whose replies were lost. Another process may have posted them, with the same uuids."""
         unknown = [uuid for uuid, record in posted.items() if record is None]
         if unknown:
             found = self._committer.store.read(unknown)
-            posted.update((stored.record.uuid, standing(stored, found.now)) for stored in found.jobs if stored)
+            posted.update((stored.record.uuid, record_at(stored, found.now)) for stored in found.jobs if stored)
 
     def _post(self, entry: StoredSchedule, side: Side, now: int, posted: DuePosts) -> StoredSchedule | None:
-        """Post the jobs of a schedule that is due, unless another process has done so. Return the schedule as it stands
-        then; None if it is gone."""
+        """Post the due jobs of a schedule, unless another process has done so. Return the schedule after that; None if
+        the schedule is gone."""
         tries = self._committer.tries()
         while entry.due <= now:
             after, drafts = self._next(entry, now)
@@ -222,7 +226,7 @@ class Schedules:
         return entry
 
     def _next(self, entry: StoredSchedule, now: int) -> tuple[StoredSchedule, list[Draft]]:
-        """Return the schedule as it stands after the next commit, and the jobs that the commit posts."""
+        """Return the schedule after the next commit, and the jobs that the commit posts."""
         times = entry.timetable.met(entry.due, now)
         most = max(1, min(AT_ONCE, BYTES // max(1, len(entry.draft.posting))))
         drafts = [entry.job(due, self._wire) for due in islice(times, most)]
@@ -242,7 +246,7 @@ class Schedules:
             return None
 
     def _warn(self, side: Side, reason: str) -> None:
-        """Warn once, and not at every look."""
+        """Log a warning once for each version of a schedule."""
         if self._warned.get(side.key) != (reason, side.tag):
             self._warned[side.key] = (reason, side.tag)
             LOG.warning("the schedule %r posts nothing here: %s", side.key, reason)

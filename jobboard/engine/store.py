@@ -1,11 +1,11 @@
-"""The store contract: what a backend implements, and the only thing that it implements.
+"""The contract of a store: the only interface that a backend implements.
 
-A store keeps jobs and side records, both with tags. It decides nothing about a job: it returns what is stored with the
-server's time of the same request, and it commits what the engine has decided, all or nothing, unless another process
-was quicker. Times are microseconds since 1970, as in :mod:`jobboard.states`.
+A store keeps jobs and side records, both with tags. It decides nothing about a job. A reading returns the stored
+records and the server's time of the same request. A commit stores the decision of the engine, all or nothing, unless
+another process was quicker. Times are microseconds since 1970, as in :mod:`jobboard.states`.
 
-**A tag never repeats** for a job or a side record: not across the trash, a purge, a deletion or a new arrival. What a
-store remembers may make a call faster and never decides one: the commit compares with what is stored.
+**A tag never repeats** for a job or a side record: not across the trash, a purge, a deletion or a new arrival. A
+store's memory may make a call faster, but decides none: the commit compares with the stored records.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from jobboard.conf import Option, Settings
 from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.states import Record, State
 
-# What goes to and fro
+# Arguments and answers
 
 
 class Stored(NamedTuple):
     """A job as it is stored.
 
-    tag: tells this version of the job from every other version that it ever had. Only the store knows what it is.
-    alive: false where a claim without a lease has lost the session that kept it.
-    passing: an earlier session of this very handle keeps the claim, and nobody prolongs that session.
+    tag: differs between all versions that the job ever had. Only the store knows its content. alive: false for a claim
+    without a lease whose session has ended. passing: an earlier session of this handle keeps the claim, and nobody
+    prolongs that session.
     """
 
     record: Record
@@ -40,12 +40,12 @@ class Stored(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A side record: what a board keeps beside its jobs, by kind and key. :data:`KINDS` lists the kinds.
+    """A side record: a value that a board keeps beside its jobs, by kind and key. :data:`KINDS` lists the kinds.
 
-    :param value: opaque to the store. None: nothing is stored, and ``until`` is None too.
-    :param until: the instant from which the record no longer counts, and may be dropped. None: never. The store returns
-        the record until it has dropped it.
-    :param tag: as in :class:`Stored`. None where nothing is stored, unless the store can tell one absence from another.
+    :param value: opaque to the store. None for an absent record, whose ``until`` is None, too.
+    :param until: the instant from which the record no longer counts, and may be dropped; None: never. The store returns
+        the record until the store has dropped it.
+    :param tag: as in :class:`Stored`. None for an absent record, unless the store can tell one absence from another.
     """
 
     kind: str
@@ -64,10 +64,10 @@ KINDS = {
     "key": "the uuid of the job that holds an idempotency key: while the job lives, or until the key's window ends",
     "purged": "a job that was purged within the last day",
     "entity": "an entity that is registered, a conductor for instance",
-    "outcome": "what a consumed job has left, by its uuid; there may be millions",
-    "scope": "the claims that a limit counts, of one name or of one name and group: see jobboard.engine.limits",
+    "outcome": "the outcome of a consumed job, by its uuid; there may be millions",
+    "scope": "the claims that a limit counts for one name, or for one name and group: see jobboard.engine.limits",
     "gate": "pauses and limits, which hold for all claims: one record at most, see jobboard.engine.rules",
-    "schedule": "a job that is to be posted at certain times",
+    "schedule": "a job to be posted at certain times",
 }
 """The kinds of side records. A store needs to know ``gate``, which is part of every look, and ``outcome``, which has an
 order. :meth:`Store.sides` lists outcomes, keys, entities, scopes and schedules."""
@@ -78,9 +78,15 @@ LAPSING = ("entity", "answer", "key", "purged")
 GATE = ("gate", "rules")
 """The kind and the key of the gate."""
 
+OVERDUE = 100
+"""The number of overdue jobs that a look returns at most."""
+
+RETRY_HELD = 50_000
+"""The µs until the next look at ready jobs that other transactions hold. Their rollback wakes nobody."""
+
 
 class Found(NamedTuple):
-    """The answer to a reading, in the order asked for. Of jobs that are not stored: None."""
+    """The answer to a reading, in the order asked for; None for an absent job."""
 
     now: int
     jobs: list[Stored | None]
@@ -88,15 +94,15 @@ class Found(NamedTuple):
 
 
 Lane = tuple[str, str]
-"""A name and a group."""
+"""A name and a group: the scope of a limit that counts each group by itself."""
 
 
 class Look(NamedTuple):
     """The answer to a look for jobs to claim.
 
     :param ready: the jobs that can be claimed, in serving order.
-    :param overdue: at most 100 jobs that the engine has to settle first. Their lease or delay has ended by ``now``, the
-        session that kept their claim has ended, or their record cannot be decoded.
+    :param overdue: at most :data:`OVERDUE` jobs that the engine has to settle first. Their lease or delay has ended by
+        ``now``, the session that kept their claim has ended, or their record cannot be decoded.
     :param next_event: µs until the next lease or delay ends, also where jobs are ready; None if there is none.
     :param gate: the gate as it was at the time of the look, or earlier.
     """
@@ -109,9 +115,10 @@ class Look(NamedTuple):
 
 
 class ScopePlace(NamedTuple):
-    """A scope, as a store that counts locks it.
+    """A scope whose claims a store counts.
 
-    key: of its side record. name, group: of its jobs; None: of any group. parts: how many parts its lock has.
+    key: the key of its side record. name, group: of its jobs; None for any group. parts: the number of parts of its
+    lock.
     """
 
     key: str
@@ -121,15 +128,15 @@ class ScopePlace(NamedTuple):
 
 
 ScopeLock = Literal["free part", "part", "whole"]
-"""How much of a scope to lock: a part if one is free, a part that is waited for, or all of its parts."""
+"""The lock of a scope: a part if one is free, a part after a wait, or all parts."""
 
 
 class Occupied(NamedTuple):
-    """The jobs of a scope that are claimed.
+    """The claimed jobs of a scope.
 
-    claims: how many are stored as claimed, those of a mover left out.
-    ended: how many of these claims have lapsed, and nobody has written that down.
-    lapsed: at most 100 of the latter, read a little later: others may have written them down, or prolonged them.
+    claims: the number of jobs that are stored as claimed, without those of a mover. ended: the number of these claims
+    that have lapsed before any sweep. lapsed: at most 100 of the latter. They are read a little later, so others may
+    have swept or prolonged some.
     """
 
     claims: int
@@ -138,11 +145,11 @@ class Occupied(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One job's step: from what was read (None: the job is new) to what is to be stored (None: nothing is left).
+    """The change of a job by a commit.
 
-    The commit gives a draft its sequence and its time: it stores ``draft.record(sequence, now)``.
-
-    event: reported to the listeners of other processes; one of :mod:`jobboard.notifier`.
+    before: the job as read; None for a new job. after: the record to be stored; None removes the job. The commit gives
+    a draft its sequence and time, and stores ``draft.record(sequence, now)``. event: one of :mod:`jobboard.notifier`,
+    for the listeners of other processes.
     """
 
     before: Stored | None
@@ -151,11 +158,11 @@ class Change(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """One side record's step: from what was read to ``value`` (None: nothing is left).
+    """The change of a side record by a commit.
 
-    The record counts for ``ttl`` µs from the commit on, or ``until`` an instant; with neither, for ever.
-
-    wakes: wake all waiters, as other jobs may have become claimable.
+    before: the record as read. value: the new value; None removes the record. ttl, until: the record counts for ``ttl``
+    µs from the commit on, or ``until`` an instant; with neither, for ever. wakes: wake all waiters, as other jobs may
+    have become claimable.
     """
 
     before: Side
@@ -165,7 +172,7 @@ class Mark(NamedTuple):
     wakes: bool = False
 
     def end(self, now: int) -> int | None:
-        """Return until when the record counts if it is stored at ``now``."""
+        """Return the end of a record that is stored at ``now``."""
         return self.until if self.ttl is None else now + self.ttl
 
 
@@ -177,10 +184,10 @@ class Committed(NamedTuple):
 
 
 class Stale(Exception):
-    """Nothing was committed: a job or a side record is not as it was read.
+    """The refusal of a commit: a job or a side record is not as it was read, and nothing was stored.
 
     :param uuids: jobs that have certainly changed.
-    :param sides: kinds and keys of side records that may have changed. With neither, the store cannot tell.
+    :param sides: kinds and keys of side records that may have changed. Without both, the store does not know.
     """
 
     def __init__(self, uuids: Iterable[str] = (), sides: Iterable[tuple[str, str]] = ()) -> None:
@@ -190,22 +197,24 @@ class Stale(Exception):
 
 
 class ClaimTerms(NamedTuple):
-    """The terms of a new claim. keeper: the handle that keeps it, None for a fixed lease. ttl: µs from the commit to
-    the end of the lease, None where a session or the process keeps the claim."""
+    """The terms of a new claim.
+
+    keeper: the handle that keeps the claim; None for a fixed lease. ttl: the µs from the commit to the end of the
+    lease; None where a session or the process keeps the claim."""
 
     who: str
     keeper: str | None
     ttl: int | None
 
 
-# What a store gets from above
+# Arguments from above
 
 
 @dataclass(frozen=True)
 class Seat:
-    """The place of a board: what a store is made for.
+    """The arguments of a new store: the name and the settings of its board, and the client of the caller.
 
-    shown: where the board is, without secrets, for errors.
+    shown: the place of the board in errors, without secrets.
     """
 
     name: str
@@ -215,42 +224,41 @@ class Seat:
 
 
 class Hears:
-    """The engine above a store: what the store reports to it, from any thread, and may ask of it.
+    """The engine, as its store sees it: the receiver of the store's reports, from any thread.
 
-    This class hears nothing: it is for a store without an engine."""
+    This class ignores all reports. It serves a store without an engine."""
 
     @property
     def handle(self) -> str:
-        """The name of this connected board, the same as in the nonces of its calls; empty before it is connected."""
+        """The handle of the connected board, as in the nonces of its calls; empty before the board is connected."""
         return ""
 
     def news(self) -> None:
-        """Jobs may have become claimable, or the next event may come sooner: wake this board's waiters."""
+        """Wake the waiters of this board: jobs may have become claimable, or the next event may come sooner."""
 
     def rescheduled(self) -> None:
-        """The schedules have changed."""
+        """Report that the schedules have changed."""
 
     def reconnected(self) -> None:
-        """There is a connection again, perhaps in another session."""
+        """Report a new connection, perhaps in another session."""
 
     def happened(self, event: str, record: Record) -> None:
-        """Another process has done something; only between ``watch("events")`` and ``watch("events", on=False)``."""
+        """Report an act of another process, between ``watch("events")`` and ``watch("events", on=False)``."""
 
     def nap(self, seconds: float) -> bool:
-        """Sleep until :meth:`news`, which this thread has not slept through since its last look, or for ``seconds``;
-        return whether there was news."""
+        """Sleep for ``seconds``, or until :meth:`news`. Return whether there was news since this thread's last look."""
         return False
 
-    def rest(self, seconds: float) -> None:
+    def sleep_unless_closed(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the board is closed."""
 
 
 class Store(abc.ABC):
     """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
 
-    Every method may be called from several threads at once, and raises ConnectionFailure where the server cannot be
-    reached: with ``outcome='unknown'`` where a commit may have happened, or may still happen. Building a store talks to
-    nobody.
+    Every method may be called from several threads at once. It raises ConnectionFailure where the server cannot be
+    reached, with ``outcome='unknown'`` if a commit may have happened or may still happen. The constructor sends no
+    request.
     """
 
     options: ClassVar[Mapping[str, Option]] = {}
@@ -263,104 +271,109 @@ class Store(abc.ABC):
     """The form of postings: msgpack bytes, or JSON text for stores that people query."""
 
     extras: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """Public verb -> the keyword arguments that this backend adds to it."""
+    """Public verb -> the arguments that this backend adds to it. Users pass them in ``extra=``, except ``where=`` and
+    ``connection=``, which each board's verbs declare."""
 
     keeps: Literal["process", "lease", "session"]
-    """What keeps a claim without an ``expiry``: the process itself, so that the claim never lapses; a lease, which is
-    renewed; or a session with the server, whose end :attr:`Stored.alive` shows."""
+    """The keeper of a claim without an ``expiry``: the process itself, so that the claim never lapses; a lease, which
+    is renewed; or a session with the server, whose end :attr:`Stored.alive` shows."""
 
     poll_cap: float = POLL_CAP
-    """The longest that :meth:`wait` may sleep without a look, in seconds; larger where the server wakes waiters."""
+    """The longest sleep of :meth:`wait` without a look, in seconds; larger where the server wakes waiters."""
 
     most_kept: int | None = None
-    """How many bytes an outcome may have; None: any number."""
+    """The bytes that an outcome may have; None for any number."""
 
     most_bytes: int | None = None
-    """How many bytes of postings the jobs may have that one commit changes, unless it is a single one; None: any."""
+    """The bytes of postings that one commit of several jobs may change; None for any number."""
 
     spare: int = 16
-    """How many jobs more than asked for a look reads where some of the first may not be claimable."""
+    """The number of additional jobs that a look reads where some of the first may not be claimable."""
 
     precision: int = 0
-    """By how many µs the time in an answer may lag behind the server's clock."""
+    """The µs by which the time in an answer may lag behind the server's clock."""
 
     margin: int | None = None
-    """For how many µs a claim that a session keeps stands for sure after an answer of the server; None: for ever."""
+    """The µs for which a claim of a session surely stands after an answer of the server; None for ever."""
 
     has_replicas: bool = False
-    """Whether a replica may take the place of the server, as far as the store knows."""
+    """True if a replica may take the place of the server, as far as the store knows."""
 
     reported_events: frozenset[str] = frozenset()
     """The acts of other processes that an open store reports to a listener, as events of :mod:`jobboard.notifier`."""
 
     gate_place: str = "the side record gate/rules"
-    """Where an operator finds the gate, to delete a damaged one."""
+    """The place of the gate, for an operator who has to delete a damaged one."""
 
     slot_calls: float = math.inf
-    """After how many calls a slot is better replaced by a new one, where what is written again and again gets slow."""
+    """The number of calls after which a slot is better replaced by a new one, where repeated writes get slow."""
 
     patience: float = 10.0
-    """For how many seconds one request may take. The engine lowers it when the board is about to be closed."""
+    """The seconds that one request may take. The engine lowers them when the board is about to be closed."""
 
     table: Any = None
-    """The table of the jobs, where they lie in one."""
+    """The table of the jobs on SQL; None elsewhere."""
 
     locks_scopes: bool = False
-    """Whether the store counts the claims in the scope of a limit by itself, under a lock: see :meth:`occupied`. If
-    not, the side record of the scope lists the claims."""
+    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`occupied`. Otherwise the
+    side record of the scope lists the claims."""
 
     scope_parts: int = 1
-    """How many parts the lock of a scope has, each for a claim that begins while there is room for one of each part. 1:
-    the lock keeps all other transactions out, as on SQLite, and nobody waits for it alone."""
+    """The number of parts of a scope's lock. Each part is for one claim, while there is room for one claim of each
+    part. 1: the lock keeps all other transactions out, as on SQLite, and is never waited for by itself."""
 
     wakes: bool = False
-    """Whether :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
+    """True if :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
 
     def __init__(self, seat: Seat) -> None:
-        """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
+        """:raises ValueError, TypeError: the backend does not accept the options or the client."""
         self.seat = seat
         self.hears = Hears()
 
     # Life
 
     def setup(self) -> None:
-        """Create what is missing, and bring what is there up to date, keeping the jobs. Any number of times, in any
-        number of processes at once; on a store that is not open."""
+        """Create the missing parts of the store, and bring the others up to date. Keep the jobs.
+
+        The store is not open. Any number of processes may call this any number of times."""
         self.open(Hears(), create=True)
         self.close()
 
     @abc.abstractmethod
     def open(self, hears: Hears, create: bool) -> Characteristics:
-        """Connect, and create what is missing if ``create`` is true. Never migrate. An implementation keeps ``hears``
-        as ``self.hears``.
+        """Connect. Create missing parts if ``create`` is true. Never migrate. An implementation keeps ``hears`` as
+        ``self.hears``.
 
         :raises JobFailure: the board is missing, or of a layout that only a newer version of this library reads.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Drop the connections that this store made; never a client of the caller's."""
+        """Drop the connections of this store; never a client of the caller's."""
 
     @abc.abstractmethod
     def forked(self) -> None:
-        """Drop every inherited connection *without closing it*, first of all in a forked child: the parent still uses
-        the socket. The next call connects anew. Take no lock."""
+        """Drop every inherited connection *without closing it*, before anything else in a forked child.
+
+        The parent still uses the socket. The next call opens a new connection. Take no lock."""
 
     @property
     def connected(self) -> bool:
-        """Return whether an open store has a connection at this moment."""
+        """True if an open store has a connection at this moment."""
         return True
 
     # Reading
 
     @abc.abstractmethod
     def now(self) -> int:
-        """Return the server's time. It may be an estimate that is not ahead of the server's clock."""
+        """Return the server's time, or an estimate that is not ahead of it."""
 
     @abc.abstractmethod
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
-        """Read these jobs, and the side records of these kinds and keys. Shows everything that was acknowledged before
-        this call. The jobs are read first, or all at one instant."""
+        """Read jobs by their uuids, and side records by kind and key.
+
+        The answer shows everything that was acknowledged before this call. The jobs are read first, or everything at
+        one instant."""
 
     @abc.abstractmethod
     def look(
@@ -372,14 +385,18 @@ class Store(abc.ABC):
         full: Sequence[Lane] = (),
         where: Any = None,
     ) -> Look:
-        """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence), of all that were
-        acknowledged before this call; fewer only where there are no more. With a limit of 0, or with no names: none.
+        """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence).
+
+        All jobs that were acknowledged before this call count. Fewer jobs mean that there are no more. A limit of 0, or
+        an empty list of names, finds none.
 
         :param names: only jobs of these names.
         :param readable: only postings of this version or below.
         :param without: no jobs of these names.
-        :param full: no jobs of these names and groups; they may be most of the board.
-        :param where: only jobs that meet this condition, which only a store with the extra argument ``where`` gets.
+        :param full: no jobs of these names and groups, which may be most of the board. These places leave them out:
+            ``not_full`` in the statements of SQL, ``ready_beside`` in ``jobboard/backends/sql/scopes.py``, ``look.lua``
+            on Redis, and ``LookFilter`` in ``jobboard/kv/store.py``.
+        :param where: only jobs that meet this condition. Only a store with the extra argument ``where`` gets one.
         """
 
     @abc.abstractmethod
@@ -393,41 +410,43 @@ class Store(abc.ABC):
     ) -> tuple[int, list[Stored]]:
         """Read the next live jobs behind ``after``, by (priority, sequence), and the time.
 
-        The page may hold jobs of other names and states; it may be shorter than ``limit`` before the end only if its
-        last job is such a one.
+        The page may hold jobs of other names and states. Before the end, the page may be shorter than ``limit`` only if
+        its last job is such a job.
 
-        :param fresh: show everything that was acknowledged before this call; else the answer may be some ms old.
+        :param fresh: show everything that was acknowledged before this call. Otherwise the answer may be some ms old.
         """
 
     @abc.abstractmethod
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
-        """Read the next jobs that are TRASHED now, by (modified_on, sequence) downwards, as they stand. A job counts
-        whose last lease has lapsed, even if nobody has written that down."""
+        """Read the records of the next TRASHED jobs as of now, by (modified_on, sequence) downwards.
+
+        A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
     def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
-        """Read some side records of a kind, about ``limit``: of outcomes the newest first, of others in any order. Of
-        keys, those whose job no longer lives; others may be among them.
+        """Read about ``limit`` side records of a kind, outcomes newest first, others in any order.
 
-        :param place: None at the beginning, then what the call before has returned. For outcomes it may be any
-            outcome's side record, behind which to go on, and which may be gone by now.
+        Keys are those whose jobs no longer live; other keys may be among them.
+
+        :param place: the place that the call before has returned; None at the beginning. For outcomes, also the side
+            record of any outcome, which may be gone: the answer begins behind it.
         :returns: the records and the next place; None at the end.
         """
 
     @abc.abstractmethod
     def counts(self, states: Collection[State]) -> dict[State, int]:
-        """Count the jobs in each of these states now. COMPLETE counts the outcomes; it is left out where the cost would
-        grow with their number."""
+        """Count the jobs in each of these states as of now. COMPLETE counts the outcomes. It is left out where the cost
+        would grow with their number."""
 
     # Writing
 
     def transaction(self, **extra: Any) -> contextlib.AbstractContextManager[None]:
         """Return the block of one try of a call of this thread.
 
-        At first there is no transaction: a reading locks nothing, and a commit stands at once. But from :meth:`lock` or
-        :meth:`occupied` on, or with ``connection=``, everything that is read and committed in the block belongs
-        together. It stands once the block has been left without an exception, or once the caller has committed, and
-        never if the block commits nothing. A reading in a transaction of the caller's locks the jobs.
+        At first the block has no transaction: a reading locks nothing, and a commit stands at once. A transaction
+        begins with :meth:`lock`, :meth:`occupied` or ``connection=``. It stands once the block has ended without an
+        exception, or once the caller has committed. It never stands if the block commits nothing. A reading in a
+        transaction of the caller's locks the jobs.
 
         :param extra: ``connection``: the caller's own transaction, where the store has this extra argument.
         :raises Stale: at the end of the block, or at any request in it: the transaction has lost against another.
@@ -435,32 +454,35 @@ class Store(abc.ABC):
         return contextlib.nullcontext()
 
     def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
-        """Return the jobs that are as they were read and that no other transaction holds. They stay so until the end of
-        the block's transaction. What the caller locks it has to claim, as others pass it over.
+        """Lock the unchanged jobs that no other transaction holds, until the end of the block's transaction. Return
+        them.
 
-        :param limit: lock the first so many, in serving order. None: wait for the other transactions, and return the
-            jobs as those have left them.
+        The caller has to claim the locked jobs, as others pass them over.
+
+        :param limit: the number of jobs to lock, in serving order. None: wait for other transactions, and return the
+            jobs as these have left them.
         """
         return list(jobs)
 
     def occupied(
-        self, scopes: Sequence[ScopePlace], locks: ScopeLock | None = None
+        self, places: Sequence[ScopePlace], locks: ScopeLock | None = None
     ) -> tuple[int, list[Occupied | None]]:
-        """Count the claims in each of these scopes. Return the time too. Only for a store that ``locks_scopes``.
+        """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``.
 
-        :param locks: first lock so much of each of these scopes until the end of the transaction, in one order. Then
-            count, by a statement that begins under the locks. The records to be locked are made where they are missing,
-            but for a free part: a scope of which no part is free is not counted, and None. Once in a transaction: where
-            more scopes turn out to be needed, the try begins anew.
+        :param locks: lock this much of each scope until the end of the transaction, all in one order, and then count by
+            a statement that begins under the locks. Missing records are created, unless a free part is asked for. The
+            answer is None for a scope without a free part. A transaction locks scopes once. A try that needs more
+            scopes begins again.
         """
         raise NotImplementedError
 
     def wake(self) -> None:  # noqa: B027 - only where it ``wakes``
-        """Wake the waiters of all processes: a claim has left a full scope."""
+        """Wake the waiters of all processes, as a claim has left a full scope."""
 
     def after_commit(self, extra: Mapping[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
-        """Call ``done`` once a mutation stands, or ``undone`` if it never will: at once, or with ``connection`` among
-        the extra arguments at the end of the caller's transaction."""
+        """Call ``done`` once a mutation stands, or ``undone`` if it never will.
+
+        That is at once, or at the end of the caller's transaction with ``connection`` among the extra arguments."""
         done()
 
     @abc.abstractmethod
@@ -469,31 +491,32 @@ class Store(abc.ABC):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        settle: bool = False,
+        after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
     ) -> Committed:
-        """Store every change and every mark if all the jobs and side records are as they were read, those in ``checks``
-        (the gate, today) included, and if what is new is not there. At most 500 drafts, or 100 changes of other jobs.
+        """Store all changes and marks, if all jobs and side records are as they were read and no new job exists.
 
-        Waiters are woken where a job becomes UNCLAIMED, where a lease or delay is stored, and by marks that say so.
-        With nothing to store, return once everything stored by now is as safe as what a commit returns from.
+        A commit has at most 500 drafts, or 100 changes of other jobs. It wakes waiters where a job becomes UNCLAIMED,
+        where a lease or delay is stored, and for marks with ``wakes``. A commit without changes returns once everything
+        stored so far is as safe as a commit.
 
-        :param settle: return only once no commit can be stored any more that relies on an older gate. A store whose
-            commits compare the gate has nothing to do.
-        :param waits: false: a job that another transaction holds counts as changed. Otherwise the commit waits for the
-            end of that transaction.
-        :param by: until when the commit may be sent, on :func:`~jobboard.job.boottime`. A store that takes several
-            requests for a commit raises Stale if that has passed before the last one.
-        :raises Stale: something is not as it was read; nothing was stored.
+        :param checks: side records that have to be as they were read: the gate.
+        :param after_older_gates: If True, wait until all transactions that read an older gate have ended. A store whose
+            commits compare the gate has nothing to wait for.
+        :param waits: false: a job that another transaction holds counts as changed. True: wait for the end of that
+            transaction.
+        :param by: the latest time to send the commit, on :func:`~jobboard.job.boottime`. A store whose commits take
+            several requests raises Stale if the time has passed before the last request.
+        :raises Stale: a record is not as it was read; nothing was stored.
         """
 
-    # Fast paths: one request for the plain case, or None or False, and the engine does the call. All but the last
-    # are asked for first tries only. They compare and store the slot's answer as the engine does, see
-    # jobboard.engine.answers. Where the gate has a value, take, claim and consume leave the call to the engine.
+    # Fast paths: one request for the plain case. None or False leaves the call to the engine. All but renew serve first
+    # tries alone, and compare and store the slot's answer as the engine does: see jobboard.engine.answers. take, claim
+    # and consume leave the call to the engine where the gate has a value.
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
-        """Store all of these drafts, in their order. None has a key, and none is an arrival."""
+        """Store all drafts, in their order. They have no keys, and are no arrivals."""
         return None
 
     def take(
@@ -501,87 +524,90 @@ class Store(abc.ABC):
     ) -> tuple[list[Stored], int | None] | None:
         """Claim the first ``limit`` jobs of these names. Return the claims, and the µs until the next event.
 
-        Leave the call to the engine where a job is overdue. Where nothing can be claimed, write nothing."""
+        Leave the call to the engine where a job is overdue. Write nothing where no job can be claimed."""
         return None
 
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
-        """Claim this job if it is UNCLAIMED now. A claim that has lapsed is left to the engine, which records that."""
+        """Claim a job if it is UNCLAIMED now. Leave a lapsed claim to the engine, which records the lapse."""
         return None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        """End all of these claims, each by its verb, or none of them. Each names a token. An act with ``keep`` leaves
-        an outcome.
+        """End all claims by the verbs of the acts, or none. Each act has a token. An act with ``keep`` leaves an
+        outcome.
 
-        Leave the call to the engine where a job is not claimed by this token now, or has a key."""
+        Leave the call to the engine where a job has a key, or is not claimed with the token now."""
         return False
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
-        """Prolong those of these claims (uuid, token) that live and that ``handle`` keeps, to ``ttl`` from now. Return
-        the others, at which the engine looks one by one."""
+        """Prolong the living claims (uuid, token) that ``handle`` keeps, to ``ttl`` from now. Return the others, which
+        the engine examines one by one."""
         return held
 
-    # Waiting and hearing
+    # Waits and reports
 
     def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
-        """Have ``hears`` told, from now on, of news for waiters, of changed schedules, or of the acts of others.
+        """Report to ``hears`` from now on: news for waiters, changed schedules, or acts of other processes.
 
-        :param on: false: the last listener has gone; of events alone.
-        :returns: whether that can be done now. If not, the caller polls.
+        :param on: false ends the reports of events, as the last listener has gone.
+        :returns: whether the store can report now. Otherwise the caller polls.
         """
         return False
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
-        """Sleep until a job of these names may have become claimable since this thread's last look, for ``limit``
-        seconds at most, or until the board is closed. May return early for nothing.
+        """Sleep until a job of these names may have become claimable since this thread's last look.
 
-        :param takes: whether this thread is going to claim. A wake-up that is meant for one claimer must not be lost on
-            one that only looks.
+        Sleep for at most ``limit`` seconds, or until the board is closed. May return early for nothing.
+
+        :param takes: true if this thread is going to claim. A wake-up for one claimer must not go to a thread that only
+            looks.
         """
         self.watch("jobs")
         self.hears.nap(limit)
 
     def rouse(self) -> None:  # noqa: B027 - one that sleeps in Hears.nap has been woken already
-        """Make every :meth:`wait` that is under way return soon."""
+        """Make every running :meth:`wait` return soon."""
 
     def forgo(self) -> None:  # noqa: B027 - where a wake-up reaches all waiters, none is lost
-        """This thread will not look, though its :meth:`wait` has returned: a wake-up that was meant for it alone is due
-        to another waiter."""
+        """Pass the wake-up of this thread on to another waiter, as this thread will not look after its :meth:`wait`."""
 
     # Upkeep
 
     def tidy(self, seconds: float) -> bool:
-        """Drop side records whose time has passed, in short steps, for so many seconds at most; return whether there
-        may be more. See :data:`LAPSING` and :func:`turns`."""
+        """Drop expired side records in short steps, for at most ``seconds``. Return whether there may be more.
+
+        See :data:`LAPSING` and :func:`turns`."""
         return False
 
     def oddities(self) -> Iterator[Oddity]:
-        """Yield the records that can't be decoded, but for the gate, each with where an operator finds it. Reads in
-        pages, and writes nothing."""
+        """Yield the damaged records except the gate, each with its place for an operator.
+
+        Reads in pages, and writes nothing."""
         return iter(())
 
     def boards(self, most: int) -> list[str]:
-        """Return the names of boards in this store, at most so many, this board's own among them if it is there. The
-        cost is bounded: names may be missing where the search would be long."""
+        """Return the names of at most ``most`` boards in this store, with this board's own if the board exists.
+
+        The cost is bounded: names may be missing where the search would be long."""
         return []
 
 
 def weight(stored: Stored) -> int:
-    """Return how many bytes a commit stores that changes this job."""
+    """Return the bytes that a commit of a change of this job stores."""
     record = stored.record
     return len(record.posting) + sum(len(failure.text) for failure in record.errors)
 
 
 def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
-    """Return whether this commit changes the schedules. One that also posts a job only puts a schedule off."""
+    """Return whether a commit changes schedules. A commit that also posts a job only advances a schedule."""
     return not changes and any(mark.before.kind == "schedule" for mark in marks)
 
 
 _REST = 0.002
-"""Seconds between two steps of a tidying: long enough for a thread that waits for a lock to wake up."""
+"""The seconds between two steps of a tidying, in which a thread that waits for a lock wakes up."""
 
 
 def turns(seconds: float) -> Iterator[None]:
-    """Yield once for each step of a tidying, at least once, with a rest between two steps."""
+    """Yield once for each step of a tidying, once or more, with a rest between steps."""
     until = time.monotonic() + seconds
     yield
     while time.monotonic() < until:

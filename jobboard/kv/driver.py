@@ -1,9 +1,9 @@
-"""The contract of a driver: what the store of a board needs of a key-value server.
+"""The contract of a driver: the operations that the store of a board needs of a key-value server.
 
 A driver keeps two kinds of things for one board:
 
-- **Records**: small values with versions, each at a path such as ``job/0c1f`` or ``side/key/mail 7``. Whoever changes a
-  record names the version that it has read.
+- **Records**: small values with versions, each at a path such as ``job/0c1f`` or ``side/key/mail 7``. A change of a
+  record names the version that was read.
 - **Indexes**: sorted sets of names, such as ``ready`` or ``timed``. A name has no value and no version.
 
 A commit changes any number of records and names at once, or none of them. A *session* is the driver's proof that this
@@ -75,7 +75,7 @@ class Snapshot(NamedTuple):
 
 
 class Op(NamedTuple):
-    """One operation of a commit.
+    """An operation of a commit.
 
     =========  ====================================================================  ======================
     do         what it does                                                          refused unless
@@ -90,7 +90,7 @@ class Op(NamedTuple):
     lives      nothing; ``path`` is a session                                        the session lives
     =========  ====================================================================  ======================
 
-    A name that is to be added and is there, or that is to be removed and is not, is no reason for a refusal."""
+    Adding a name that exists, or removing an absent one, is no reason for a refusal."""
 
     do: Literal["create", "put", "delete", "check", "add", "remove", "ring", "lives"]
     path: str
@@ -106,10 +106,9 @@ class Numbers(NamedTuple):
 
 
 class Refused(Exception):
-    """A commit that did nothing, as these paths were not as the operations require. There may be more such paths.
-    Without a path, the driver does not know which.
+    """The refusal of a commit: at least these paths were not as the operations require, and nothing was changed.
 
-    :param paths: the paths of the operations that were refused.
+    :param paths: the paths of refused operations; empty if the driver does not know them.
     """
 
     def __init__(self, *paths: str) -> None:
@@ -118,19 +117,19 @@ class Refused(Exception):
 
 
 class Driver(abc.ABC):
-    """A driver for one board. Every method may be called from several threads at once. Every method but those that end
-    something raises :class:`~jobboard.exceptions.ConnectionFailure` where the server can't be reached, within a few
-    seconds, and with ``outcome='unknown'`` where a commit may have happened or may still happen. What the server
-    refuses for other reasons raises :class:`~jobboard.exceptions.JobFailure` with a message for users.
+    """A driver for one board.
 
-    Building a driver talks to nobody.
+    Every method may be called from several threads at once. Where the server cannot be reached, every method except
+    ``close`` and ``forked`` raises :class:`~jobboard.exceptions.ConnectionFailure` within a few seconds. Its
+    ``outcome`` is ``'unknown'`` if a commit may have happened or may still happen. Other refusals of the server raise
+    :class:`~jobboard.exceptions.JobFailure` with a message for users. The constructor sends no request.
     """
 
     options: ClassVar[Mapping[str, Option]] = {}
     """The options of the backend, beside those that every board has."""
 
     uri_parts: ClassVar[Mapping[str, str]] = {}
-    """Which option each part of a URI sets: user, password, host, port, path."""
+    """The option that each part of a URI sets: user, password, host, port, path."""
 
     keeps: ClassVar[Literal["session", "process"]] = "session"
     """The keeper of a claim without an ``expiry``: a session with the server, or the process itself, so that the claim
@@ -155,55 +154,59 @@ class Driver(abc.ABC):
     """The seconds that one request may take. The store lowers it when the board is about to be closed."""
 
     def __init__(self, seat: Seat) -> None:  # noqa: B027 - not each of them has options to check
-        """:raises ValueError, TypeError: the options, or the client, are not such as this backend takes."""
+        """:raises ValueError, TypeError: the backend does not accept the options or the client."""
 
     @property
     def connected(self) -> bool:
-        """Return whether there is a connection at this moment."""
+        """True if there is a connection at this moment."""
         return True
 
     @abc.abstractmethod
     def open(self, create: bool, first: Sequence[Op], heard: Callable[[str], None]) -> Characteristics:
-        """Connect. If the board has no records and ``create`` is true, make the board by committing ``first``. Many
-        processes may do so at once: a refusal means that another was quicker.
+        """Connect. If the board has no records and ``create`` is true, create the board by committing ``first``.
 
-        :param heard: told of :data:`CONNECTED` from now on; of the bells and of :data:`MISSED` from :meth:`watch` on.
+        Many processes may do so at once: a refusal means that another was quicker.
+
+        :param heard: receives :data:`CONNECTED` from now on, and the bells and :data:`MISSED` from :meth:`watch` on.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End the session, so that its claims become free, and the connections that this driver made; never a client
-        of the caller's."""
+        """End the session, so that its claims become free, and the connections of this driver; never a client of the
+        caller's."""
 
     @abc.abstractmethod
     def forked(self) -> None:
-        """In a forked child, before anything else: let go of every inherited connection and session *without closing
-        it*, as the parent still uses the socket. The next call connects anew. Take no lock."""
+        """Drop every inherited connection and session *without closing it*, before anything else in a forked child.
+
+        The parent still uses the socket. The next call opens a new connection. Take no lock."""
 
     @abc.abstractmethod
     def now(self, exact: bool = False) -> int:
         """Return the server's time in µs since 1970, or up to :attr:`precision` less, never more.
 
-        :param exact: ask the server, so that the answer is later than any time that others have read before.
+        :param exact: ask the server, so that the answer is later than all times that others have read before.
         """
 
     @abc.abstractmethod
     def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
-        """Read records and indexes. The driver reads them all at one instant, or one after the other: the paths first,
-        each piece not older than the one before.
+        """Read records and indexes, all at one instant or one after the other: the paths first, and each part not older
+        than the part before.
 
-        :param fresh: show all commits that any process was told of before this call. False: show at least the commits
-            of this driver, and all that this driver has shown before.
+        :param fresh: show all commits that were acknowledged to any process before this call. False: show at least the
+            commits of this driver, and everything that this driver has shown before.
         """
 
     def count(self, place: str) -> int | None:
-        """Return how many names an index, or a folder of records, has. None: the server can't tell at a cost that does
-        not grow with them, so that the store lists them where it must."""
+        """Return the number of names in an index or a folder of records.
+
+        None: the server can count them only at a cost that grows with them. The store then lists the names if it
+        must."""
         return None
 
     @abc.abstractmethod
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
-        """Do all of these, or nothing. No path occurs twice, but for bells and for the operations of :meth:`number`.
+        """Do all operations or none. No path occurs twice, apart from bells and the operations of :meth:`number`.
 
         :returns: the versions of the records that were created or put.
         :raises Refused: a record is not as an operation requires, or a session does not live.
@@ -211,34 +214,38 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def number(self, count: int, beaten: bool) -> Numbers:
-        """Return numbers for ``count`` new jobs: positive, below 10**16, given to nobody else, and above all numbers
-        that were committed, or drawn by a write, before this call.
+        """Return numbers for ``count`` new jobs.
 
-        The cheap way is a counter that the driver remembers: its ``ops`` compare and raise the counter. With
-        ``beaten``, others were quicker at that a moment ago: the driver then draws the numbers by a write of its own,
-        which compares nothing, and needs no ``ops``. Numbers may have gaps."""
+        The numbers are positive, below 10**16 and unique. They exceed all numbers that were committed, or drawn by a
+        write, before this call. They may have gaps. The cheap way is a counter that the driver remembers: the ``ops``
+        of the answer compare the counter and raise it.
+
+        :param beaten: another process was quicker at the counter a moment ago. The driver then draws the numbers by a
+            write of its own. That write compares nothing, and the answer needs no ``ops``.
+        """
 
     @abc.abstractmethod
     def session(self) -> str:
-        """Return the name of this process's session, without a ``.``; a new one where the last has ended. The name is
-        in the index :data:`ALIVE` for as long as the process lives, and a few seconds more."""
+        """Return the name of this process's session, without a ``.``. Begin a new session if the last one has ended.
+
+        The name is in the index :data:`ALIVE` for as long as the process lives, and a few seconds more."""
 
     def beat(self) -> None:  # noqa: B027 - most clients prolong their sessions by themselves
         """Prolong the session."""
 
     @abc.abstractmethod
     def watch(self) -> None:
-        """Tell ``heard`` from now on the name of each bell that rings, and :data:`MISSED` where a session ends.
+        """Report to ``heard`` from now on the name of each bell that rings, and :data:`MISSED` where a session ends.
 
-        The store calls this any number of times, as a watch may go off once. ``heard`` gets a bell that rings between
-        two calls by the second call at the latest."""
+        The store calls this any number of times, as a server's watch may fire only once. A bell that rings between two
+        calls is reported by the second call at the latest."""
 
     def place(self, path: str) -> str:
         """Return the name of a record on the server, for an operator."""
         return f"the record {path}"
 
     def tidying(self) -> Iterator[None]:
-        """Remove what the driver itself leaves behind, empty folders for instance, and yield after each short step."""
+        """Remove leftovers of the driver itself, such as empty folders, and yield after each short step."""
         return iter(())
 
     def boards(self, most: int) -> list[str]:

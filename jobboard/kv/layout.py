@@ -52,7 +52,7 @@ def side_path(kind: str, key: str) -> str:
 
 
 class Entry(NamedTuple):
-    """A name in ``ready`` or ``live``: what a look knows of a job without its record."""
+    """A name in ``ready`` or ``live``, which holds the fields of a job that a look needs before the record."""
 
     rank: int
     sequence: int

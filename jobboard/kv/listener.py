@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from jobboard import logs
 from jobboard.engine import Change, Found, Hears, Stale
-from jobboard.engine.calls import standing
+from jobboard.engine.committer import record_at
 from jobboard.exceptions import JobBoardError
 from jobboard.job import boottime
 from jobboard.kv.layout import Entry
@@ -25,20 +25,21 @@ REST = 1.0
 """The least seconds between two listings."""
 
 SHARE = 10
-"""The listener rests at least so many times as long as a listing took. The shorter of the last two listings counts: a
-single long one may have waited for a connection."""
+"""The ratio of the listener's rest to the time of a listing, at least. The shorter of the last two listings counts, as
+a single long one may have waited for a connection."""
 
 READ = 100
 """The most jobs that one request reads."""
 
 
 class Listener:
-    """Reports jobs that come to the board, and jobs that leave it, by acts of others. A job that comes and goes between
-    two listings is missed.
+    """A thread that reports jobs which come to the board or leave it by acts of other processes.
+
+    A job that comes and goes between two listings is not reported.
 
     :param listing: reads the names in ``live``.
     :param read: reads jobs.
-    :raises RuntimeError: the system lets no more threads be started.
+    :raises RuntimeError: the system refuses another thread.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class Listener:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._listings = 0
-        # Own acts: (uuid, whether the job comes) -> the number of listings that had begun when the act was over.
-        # None: the act is not over.
+        # Own acts, by uuid and whether the job comes: the number of listings that had begun by the end of the act.
+        # None: the act has not ended.
         self._own: dict[tuple[str, bool], int | None] = {}
         self._pause, self._took = REST, 0.0
         self._seen: dict[str, Entry] | None = None
@@ -86,7 +87,7 @@ class Listener:
         except JobBoardError as error:
             LOG.warning("can't listen to other processes now: %s", error)
         except Exception:
-            LOG.exception("could not hear what others do")
+            LOG.exception("could not listen to other processes")
 
     def _compare(self) -> None:
         began = boottime()
@@ -102,7 +103,7 @@ class Listener:
             self._report([entry for entry in gone if (entry.uuid, False) not in self._own], REMOVAL)
         self._seen = seen
         with self._lock:
-            # This listing has seen the acts that were over before it began.
+            # This listing shows all acts that had ended before it began.
             self._own = {act: over for act, over in self._own.items() if over is None or over >= self._listings}
 
     def _report(self, entries: Sequence[Entry], event: str) -> None:
@@ -110,7 +111,7 @@ class Listener:
             some = entries[start : start + READ]
             found = self._read([entry.uuid for entry in some])
             for entry, stored in zip(some, found.jobs, strict=True):
-                record = _gone(entry, found.now) if stored is None else standing(stored, found.now)
+                record = _gone(entry, found.now) if stored is None else record_at(stored, found.now)
                 is_trashed = event == REMOVAL and record.state == State.TRASHED
                 if not self._over.is_set():
                     # A listener that wants REMOVAL hears of a trashed job, too.
@@ -126,7 +127,7 @@ def _act(change: Change) -> tuple[str, bool]:
 
 
 def _gone(entry: Entry, now: int) -> Record:
-    """Return what is known of a job that has left the board."""
+    """Return a record of a job that has left the board, with the values of its entry."""
     return Record(
         uuid=entry.uuid,
         name=entry.name,

@@ -12,8 +12,8 @@ TLS: Mapping[str, Option] = {
     "certfile": Option(text, None, "TLS: the client's certificate"),
     "keyfile": Option(text, None, "TLS: the client's key"),
     "keyfile_password": Option(text, None, "TLS: the key's password", secret=True),
-    "verify_certs": Option(flag, True, "TLS: whether the server must prove itself"),
-    "check_hostname": Option(flag, True, "TLS: whether the certificate must name the host"),
+    "verify_certs": Option(flag, True, "TLS: verify the server's certificate"),
+    "check_hostname": Option(flag, True, "TLS: require the host's name in the certificate"),
 }
 
 TLS_DETAILS = tuple(TLS)[1:]
@@ -21,12 +21,15 @@ TLS_DETAILS = tuple(TLS)[1:]
 
 
 def uri_parts(path: str) -> Mapping[str, str]:
-    """Return which option each part of a URI sets. ``path``: the option that the path sets."""
+    """Return the option that each part of a URI sets.
+
+    :param path: the option that the path sets.
+    """
     return {"user": "user", "password": "password", "host": "hosts", "port": "port", "path": path}
 
 
 def check_together(conf: Settings, options: Mapping[str, Option], is_tls: bool, *needs: tuple[str, str]) -> None:
-    """Check that options fit together.
+    """Check options that depend on each other.
 
     :param needs: pairs of an option and another one that it needs.
     :raises ValueError: an option is set without TLS, or without the option that it needs.

@@ -17,6 +17,7 @@ from jobboard.engine import (
     GATE,
     KINDS,
     LAPSING,
+    OVERDUE,
     Change,
     Committed,
     Done,
@@ -34,7 +35,7 @@ from jobboard.engine import (
     reschedules,
     turns,
 )
-from jobboard.engine.calls import standing
+from jobboard.engine.committer import record_at
 from jobboard.engine.records import damaged, odd_job, pack, unpack
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
@@ -71,13 +72,10 @@ LOG = logging.getLogger(__name__)
 VERSION = 1
 """The layout that this store writes. The record of a board's layout holds it and the lowest layout of a reader."""
 
-OVERDUE = 100
-"""The most jobs that a look returns for the engine to settle first."""
-
 FEW = 4
 """The number of next ends that a look reads at first."""
 
-AHEAD = 2
+LEAST_GUESS = 2
 """The least number of jobs that a look remembers for the next look, which reads their records in its first request."""
 
 PAGE = 200
@@ -87,10 +85,10 @@ ALL = 1_000_000
 """More sessions than a board has."""
 
 SESSIONS = (Range(HOLDERS, ALL), Range(ALIVE, ALL))
-"""In this order: a session that is a holder, and afterwards not alive, has ended."""
+"""The sessions with claims, and then those alive: a session that is in the first and not in the second has ended."""
 
 TRIES = 50
-"""The tries of a look whose jobs others have taken all, and of a commit that others have beaten."""
+"""The number of tries of a look whose jobs others have all taken, and of a beaten commit."""
 
 BEATEN = 1.0
 """The seconds for which a store that was beaten at the counter draws its numbers at once. On etcd a post is then two
@@ -119,7 +117,7 @@ class Tag(NamedTuple):
 
 
 class LookFilter(NamedTuple):
-    """The jobs that a look asks for."""
+    """The conditions on the jobs of a look."""
 
     names: frozenset[str] | None
     without: frozenset[str]
@@ -162,7 +160,7 @@ class KVStore(Store):
         self._begin()
 
     def _begin(self) -> None:
-        # The jobs that the last look has seen behind those that it returned.
+        # The jobs that the last look has found behind those that it returned.
         self._guess: Sequence[str] = ()
         # The session of this process that is in holders.
         self._holder: str | None = None
@@ -241,10 +239,10 @@ class KVStore(Store):
     def boards(self, most: int) -> list[str]:
         return self._driver.boards(most)
 
-    # Keeping claims, waiting and hearing
+    # Claims, waits and reports
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
-        """Prolong the session. The engine sees for itself what others have done to its claims."""
+        """Prolong the session, and leave all claims to the engine."""
         self._driver.beat()
         return held
 
@@ -257,18 +255,18 @@ class KVStore(Store):
             return False
         if not self._watches:
             self._watches = True
-            # What rang before was not heard: waiters that have looked look again.
+            # Earlier bells were not heard, so waiters look again.
             self.hears.news()
         return True
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
         if not self.watch("jobs"):
-            self.hears.rest(min(limit, UNHEARD))
+            self.hears.sleep_unless_closed(min(limit, UNHEARD))
         elif self.hears.nap(limit):
             # The first wake after a quiet time leads to a look at once.
             pause = self._woken + TICK - boottime()
             if pause > 0:
-                self.hears.rest(min(pause, limit))
+                self.hears.sleep_unless_closed(min(pause, limit))
             self._woken = boottime()
 
     def _heard(self, word: str) -> None:
@@ -290,8 +288,8 @@ class KVStore(Store):
     # Reading
 
     def _time(self, now: int, ends: Iterable[int | None]) -> int:
-        """Return ``now``, or the server's exact time where one of these ends may have passed. Another process may have
-        seen that."""
+        """Return ``now``, or the server's exact time if one of these ends may have passed, as other processes may
+        know."""
         last = now + self._driver.precision
         is_unclear = not self._read_only and any(end is not None and now < end <= last for end in ends)
         return self._driver.now(exact=True) if is_unclear else now
@@ -303,7 +301,7 @@ class KVStore(Store):
     def _jobs(
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
-        """Return the time, these jobs with the state of their sessions, and the records at these paths."""
+        """Return the time, jobs with the states of their sessions, and the records at these paths."""
         ranges = [Range(ALIVE, ALL)] if uuids and self.keeps == "session" else []
         found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
         jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
@@ -339,7 +337,7 @@ class KVStore(Store):
         sides = [side for side in found.sides if side.value is not None and (kind != "key" or side.until is not None)]
         return found._replace(sides=sides), names[-1] if len(names) == limit else None
 
-    # What can be claimed
+    # Looks
 
     def look(
         self,
@@ -355,12 +353,12 @@ class KVStore(Store):
             look, gone = self._look(0 if wanted.names == frozenset() else limit, wanted)
             if look.ready or look.overdue or not gone:
                 return look
-            self.hears.rest(retry.backoff(number, 0.001, 0.05))
-        raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all that was seen")
+            self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
+        raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all jobs")
 
     def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, int]:
         """Return a look, and the number of jobs that were gone before the look could read them."""
-        guess, ahead = self._guess, max(AHEAD, limit)
+        guess, ahead = self._guess, max(LEAST_GUESS, limit)
         some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
         if self.keeps == "session":
@@ -380,7 +378,7 @@ class KVStore(Store):
         while True:
             entries = [entry for entry in _entries(page) if wanted.takes(entry)]
             while entries and len(ready) < limit:
-                # Where others are quicker, chunks grow: single steps would go through all of the board.
+                # Chunks grow where others are quicker. Single steps would go through the whole board.
                 size = limit - len(ready) + gone
                 chunk, entries = entries[:size], entries[size:]
                 for job in self._claimable(chunk, known, now):
@@ -397,8 +395,8 @@ class KVStore(Store):
         return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone
 
     def _claimable(self, entries: Sequence[Entry], known: dict[str, Node | None], now: int) -> list[Stored | None]:
-        """Return the jobs of these entries; None where an entry is no longer true. A known record that does not fit is
-        read again: the record may be older than the entry."""
+        """Return the jobs of these entries; None for an outdated entry. A known record that does not fit its entry is
+        read again, as the record may be older."""
         jobs = [_fitting(entry, known.get(entry.uuid), now) for entry in entries]
         missing = [at for at, job in enumerate(jobs) if job is None]
         if missing:
@@ -407,7 +405,7 @@ class KVStore(Store):
                 jobs[at] = _fitting(entries[at], node, now)
         return jobs
 
-    # Ends of leases, delays and sessions that nobody has written down
+    # Ends of leases, delays and sessions before a sweep
 
     def _ended(self, names: Sequence[str], now: int) -> list[Stored]:
         """Return the jobs of these names in ``timed``, without jobs that have changed."""
@@ -423,7 +421,7 @@ class KVStore(Store):
             kept = takewhile(f"{session}/".__gt__, self._names(KEPT, f"{session}.", most=OVERDUE))
             names = [*islice(kept, OVERDUE)]
             if not names and not self._read_only:
-                # The session gets no further claims: a commit that makes one requires that the session lives.
+                # The session gets no further claims, as the commit of a claim requires a living session.
                 self._driver.commit([Op("remove", f"{HOLDERS}/{session}")])
             while names:
                 for _, job in self._unjudged(names, now):
@@ -432,7 +430,7 @@ class KVStore(Store):
                 names = [*islice(kept, OVERDUE)]
 
     def _unjudged(self, names: Sequence[str], now: int) -> list[tuple[str, Stored]]:
-        """Return the jobs of names that end with uuids, as far as the jobs are there."""
+        """Return the existing jobs of names that end with uuids, without the states of their sessions."""
         nodes = self._driver.read([job_path(uuid_of(name)) for name in names], fresh=False).nodes if names else []
         jobs = [(name, _stored(uuid_of(name), node, now)) for name, node in zip(names, nodes, strict=True)]
         return [(name, job) for name, job in jobs if job is not None]
@@ -451,7 +449,7 @@ class KVStore(Store):
             job for start in range(0, len(claims), PAGE) for job in self._ended(claims[start : start + PAGE], now)
         ]
         lapsed += self._orphans(listed, now)
-        return now, ended, [standing(job, now) for job in lapsed]
+        return now, ended, [record_at(job, now) for job in lapsed]
 
     # Pages and counts
 
@@ -473,7 +471,7 @@ class KVStore(Store):
             entries = [entry for entry in _entries(listed) if names is None or entry.name in names]
             now, met, _ = self._jobs([entry.uuid for entry in entries]) if entries else (found.now, [], [])
             there = [job for entry, job in zip(entries, met, strict=True) if job is not None and _is_of(job, entry)]
-            fits = [standing(job, now).state in states for job in there]
+            fits = [record_at(job, now).state in states for job in there]
             jobs += compress(there, fits)
             read += len(there)
             if len(jobs) >= limit or len(listed) < some:
@@ -531,7 +529,7 @@ class KVStore(Store):
                 try:
                     _unpacked(value)
                 except ValueError as error:
-                    yield Oddity(self._driver.place(path), str(error), "it counts as if it were not there: delete it")
+                    yield Oddity(self._driver.place(path), str(error), "it counts as absent: delete it")
 
     def _values(self, folder: str) -> Iterator[tuple[str, bytes]]:
         """Yield the path and the value of each record in a folder."""
@@ -547,7 +545,7 @@ class KVStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        settle: bool = False,
+        after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
     ) -> Committed:
@@ -587,7 +585,7 @@ class KVStore(Store):
                 if counters:
                     self._beaten_until = boottime() + BEATEN
                 if number > 1:
-                    self.hears.rest(retry.backoff(number - 1, 0.001, 0.05))
+                    self.hears.sleep_unless_closed(retry.backoff(number - 1, 0.001, 0.05))
                 continue
             self._holder = batch.session or self._holder
             return batch.committed(versions)

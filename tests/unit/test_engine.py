@@ -1,4 +1,4 @@
-"""The engine's rules, each forced: what others do between its look and its commit, and tries that come late."""
+"""The engine: acts of others between a look and its commit, and tries that arrive late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Committed, Recent, Stale, calls
+from jobboard.engine import Committed, Recent, Stale, committer
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.states import COMPLETE, OK, Holder, Status, Verb
@@ -23,7 +23,7 @@ _names = itertools.count(1)
 
 
 class Slow(MemoryStore):
-    """Has others do something between a look and its commit."""
+    """A store that lets others act before its next commits."""
 
     meanwhile: list[Callable[[], object]] = []  # noqa: RUF012 - each store gets its own
 
@@ -40,7 +40,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
-    """The slow one, and another on the same jobs."""
+    """Yield a board with a :class:`Slow` store, and another board with the same jobs."""
     name = f"engine {next(_names)}"
     slow = JobBoard(name, {"board": "memory", "clock": clock}, engine=Slow)
     other = jobboard.fetch(name, "memory")
@@ -53,7 +53,7 @@ def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
     forget(name)
 
 
-def test_a_job_that_another_takes_meanwhile_is_passed_over_by_nobody_else(boards: tuple[Any, JobBoard]) -> None:
+def test_a_take_passes_over_a_job_that_another_takes_meanwhile(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     first, second, third = slow.post_many([{"name": "a"}] * 3)
     slow.engine.store.meanwhile = [lambda: take(other, "bert")]
@@ -62,15 +62,14 @@ def test_a_job_that_another_takes_meanwhile_is_passed_over_by_nobody_else(boards
     assert take(slow) == third
 
 
-def test_a_batch_that_another_breaks_into_is_taken_as_what_is_left(boards: tuple[Any, JobBoard]) -> None:
+def test_a_batch_skips_a_job_that_another_claims_meanwhile(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     jobs = slow.post_many([{"name": "a"}] * 5)
     slow.engine.store.meanwhile = [lambda: other.claim(other.get(jobs[2].uuid), "bert")]
     assert slow.claim_many("anna", 3) == [jobs[0], jobs[1], jobs[3]]
 
 
-@pytest.mark.parametrize("restored", [False, True])
-def test_a_claim_that_is_taken_away_meanwhile_ends_nothing(boards: tuple[Any, JobBoard], restored: bool) -> None:
+def test_a_claim_that_is_taken_over_meanwhile_ends_nothing(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     slow.post("a")
     mine = take(slow)
@@ -78,9 +77,8 @@ def test_a_claim_that_is_taken_away_meanwhile_ends_nothing(boards: tuple[Any, Jo
     def lose() -> None:
         theirs = other.get(mine.uuid)
         other.release(theirs)
-        if restored:
-            other.cancel(theirs)
-            other.restore(theirs)
+        other.cancel(theirs)
+        other.restore(theirs)
         other.claim(theirs, "bert")
 
     slow.engine.store.meanwhile = [lose]
@@ -89,7 +87,7 @@ def test_a_claim_that_is_taken_away_meanwhile_ends_nothing(boards: tuple[Any, Jo
     assert other.find_owner(mine) == "bert"
 
 
-def test_a_key_that_is_taken_meanwhile_answers_its_holder(boards: tuple[Any, JobBoard]) -> None:
+def test_a_post_returns_the_job_that_takes_its_key_meanwhile(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     posted: list[Any] = []
     slow.engine.store.meanwhile = [lambda: posted.append(other.post("a", key="k"))]
@@ -97,8 +95,7 @@ def test_a_key_that_is_taken_meanwhile_answers_its_holder(boards: tuple[Any, Job
     assert slow.job_count == 1
 
 
-def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard]) -> None:
-    """A repetition posts its own job where the one that its answer names is gone."""
+def test_a_repetition_posts_its_job_once_the_holder_of_its_key_is_gone(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     holder = other.post("a", key="k")
     nonce = Nonce("handle", 1, 1, 2)
@@ -107,7 +104,7 @@ def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard])
     slow.engine.store.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
     [(status, _, record)] = slow.engine.raw.insert([draft], nonce)
     assert status == Status.KEY
-    assert record.uuid == holder.uuid, "it was there when this call began"
+    assert record.uuid == holder.uuid, "the holder was there when this call began"
     [(status, _, record)] = slow.engine.raw.insert([draft], nonce._replace(attempt=3))
     assert status == OK
     assert record.uuid == draft.uuid
@@ -115,7 +112,7 @@ def test_a_key_whose_holder_ends_meanwhile_is_free(boards: tuple[Any, JobBoard])
     assert slow.engine.raw.insert([draft], nonce._replace(attempt=4)) == [(OK, draft.uuid, record)], "and once only"
 
 
-def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(
+def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
     boards: tuple[Any, JobBoard], clock: ManualClock
 ) -> None:
     slow, other = boards
@@ -126,7 +123,7 @@ def test_a_lapse_that_another_settles_meanwhile_keeps_none_of_the_others_back(
     assert slow.claim_many("anna", 3) == jobs[1:]
 
 
-def test_a_lapsed_claim_that_somebody_has_settled_is_revived_by_its_holder(
+def test_a_lapsed_claim_that_a_sweep_has_settled_is_revived_by_its_holder(
     boards: tuple[Any, JobBoard], clock: ManualClock
 ) -> None:
     slow, other = boards
@@ -139,10 +136,10 @@ def test_a_lapsed_claim_that_somebody_has_settled_is_revived_by_its_holder(
     slow.consume(mine, "anna")
 
 
-def test_a_call_that_always_comes_second_gives_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
+def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     slow, other = boards
     job = slow.post("a")
-    monkeypatch.setattr(calls, "TRIES", 8)
+    monkeypatch.setattr(committer, "TRIES", 8)
     tries: list[int] = []
 
     def beaten() -> None:
@@ -156,7 +153,7 @@ def test_a_call_that_always_comes_second_gives_up(boards: tuple[Any, JobBoard], 
     assert other.find_owner(job) is None
 
 
-def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[Any, JobBoard]) -> None:
+def test_a_first_try_that_arrives_after_its_repetition_does_nothing(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     slow.post_many([{"name": "a"}, {"name": "b"}])
     held, free = threading.Event(), threading.Event()
@@ -175,7 +172,7 @@ def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[
     free.set()
     assert late.wait().records == []
     assert [(job.name, job.seen_state) for job in other.iterjobs()] == [("b", "UNCLAIMED")]
-    # The slot has gone on: whoever still asks is told so, and again nothing happens.
+    # The slot has gone on: the try is refused.
     slow.engine.raw.claim(other.get(next(other.iterjobs()).uuid).uuid, "anna", None, Nonce("handle", 1, 2))
     last = other.post("c")
     with pytest.raises(JobFailure, match="later"):
@@ -183,8 +180,8 @@ def test_a_first_try_that_comes_after_its_repetition_does_nothing(boards: tuple[
     assert other.find_owner(last) is None
 
 
-def test_a_call_that_comes_again_as_a_first_try_does_nothing(boards: tuple[Any, JobBoard]) -> None:
-    """The engine remembers what a slot holds, and the slot may hold the answer of this very call, or of a later one."""
+def test_a_first_try_that_arrives_twice_acts_once(boards: tuple[Any, JobBoard]) -> None:
+    """The remembered content of a slot may be older than the answer of this call, or of a later call."""
     board, _ = boards
     board.post_many([{"name": name} for name in "abcd"])
     first, second, third = (Nonce("handle", 1, call) for call in (1, 2, 3))
@@ -208,8 +205,8 @@ def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, Job
     assert slow.engine.raw.read([uuid])[0].state != COMPLETE
 
 
-def test_a_claim_of_ones_own_is_not_read_to_be_ended(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
-    """But where it has changed since, or where a lapse would have ended it for good."""
+def test_an_own_claim_is_ended_without_a_read(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
+    """A claim that has changed is read, and so is a claim whose lapse would trash the job."""
     slow, other = boards
     store, asked = slow.engine.store, []
     read = store.read
@@ -225,35 +222,27 @@ def test_a_claim_of_ones_own_is_not_read_to_be_ended(boards: tuple[Any, JobBoard
         act()
         return len(asked)
 
-    slow.post_many([{"name": "a"}] * 4 + [{"name": "last", "max_attempts": 1}])
-    first, second, third, fourth, last = (take(slow) for _ in range(5))
+    slow.post_many([{"name": "a"}] * 5 + [{"name": "last", "max_attempts": 1}])
+    first, second, third, fourth, fifth, last = (take(slow) for _ in range(6))
     assert reads(lambda: slow.consume(first, "anna")) == 0
     assert reads(lambda: slow.consume_many([second, third], "anna")) == 0
     assert reads(lambda: other.consume(other.get(fourth.uuid), "anna")) == 0
     assert reads(lambda: slow.consume(last, "anna")) == 1
+    other.extend(other.get(fifth.uuid), "anna", 10)
+    assert reads(lambda: slow.consume(fifth, "anna")) == 1
     with pytest.raises(ClaimLost):
         reads(lambda: slow.consume(fourth, "anna"))
     assert len(asked) == 1
 
 
-def test_a_claim_that_has_changed_is_read_anew(boards: tuple[Any, JobBoard]) -> None:
-    """By the next try, and not by a repetition of the call."""
-    slow, other = boards
-    slow.post("a")
-    job = take(slow)
-    other.extend(other.get(job.uuid), "anna", 10)
-    act = Finish(job.uuid, Holder("anna", job.claim.token), End(Verb.CONSUME))
-    tries: list[int] = []
-    slow.engine.store.meanwhile = [lambda: tries.append(1)] * 3
-    assert slow.engine.raw.finish([act], Nonce("handle", 1, 1)) == [OK]
-    assert len(tries) == 2
-
-
-def test_few_claims_are_remembered(boards: tuple[Any, JobBoard]) -> None:
+def test_an_engine_remembers_a_limited_number_of_claims(boards: tuple[Any, JobBoard]) -> None:
     slow, _ = boards
-    slow.engine.raw._recent = Recent(3)
-    slow.post_many([{"name": "a"}] * 5)
-    jobs = slow.claim_many("anna", 5)
-    assert len(slow.engine.raw._recent._claims) == 3
-    slow.consume_many(jobs, "anna")
-    assert not slow.engine.raw._recent._claims
+    slow.post_many([{"name": "a"}] * 4)
+    jobs = slow.claim_many("anna", 4)
+    found = slow.engine.store.read(uuids(jobs)).jobs
+    acts = [Finish(job.uuid, Holder("anna", job.claim.token), End(Verb.CONSUME)) for job in jobs]
+    recent = Recent(3)
+    recent.learn(found)
+    assert recent.pop(acts[:1]) is None
+    assert recent.pop(acts[1:]) == found[1:]
+    assert recent.pop(acts[1:]) is None, "a claim is remembered for one end"

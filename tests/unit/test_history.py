@@ -1,383 +1,235 @@
-"""The checks of history.py: quiet about what may be, and each loud about a planted fault."""
+"""The judges of histories: each is silent about a history that may be, and reports a planted fault."""
+
+from __future__ import annotations
 
 import json
-import math
+from typing import Any
 
 import pytest
 
 from jobboard.states import State, Verb
-from jobboard.testing.history import HistoryEntry, LeftJob, Pausing, judge, left_over
+from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Pausing, judge, left_over
 
-POST, CLAIM, CONSUME = Verb.POST, Verb.CLAIM, Verb.CONSUME
-EXTEND, ABANDON, RELEASE, PURGE = Verb.EXTEND, Verb.ABANDON, Verb.RELEASE, Verb.PURGE
-
-
-def entry(began: float, verb: Verb, uuid: str = "a", *, ended: float | None = None, **other) -> HistoryEntry:
-    return HistoryEntry(
-        **{
-            "began": began,
-            "ended": began + 0.5 if ended is None else ended,
-            "process": "p",
-            "verb": verb,
-            "uuid": uuid,
-            "outcome": "ok",
-            **other,
-        }
-    )
+KINDS = {"token": int, "rank": int, "until": lambda text: None if text == "none" else float(text)}
+FLAGS = {"chosen": {"chosen": True}, "keeps": {"keeps": True}, "later": {"ready": False}}
 
 
-WELL = [
-    entry(0, POST),
-    entry(1, CLAIM, token=1, until=31.0, chosen=True),
-    entry(2, EXTEND, token=1, until=32.0),
-    entry(3, ABANDON, token=1),
-    entry(4, CLAIM, token=2, until=34.0, chosen=True),
-    entry(5, CONSUME, token=2),
-]
+def history(text: str) -> list[HistoryEntry]:
+    """Return the entries of a text: ``BEGAN[..ENDED] verb uuid`` with options and flags, between semicolons.
+
+    An act takes half a second unless its end is given. The uuid ``-`` stands for an act that was never answered.
+    """
+    entries = []
+    for act in filter(str.strip, text.split(";")):
+        times, verb, uuid, *words = act.split()
+        began, _, ended = times.partition("..")
+        given: dict[str, Any] = {"process": "p", "outcome": "ok"}
+        for word in words:
+            name, _, value = word.partition("=")
+            given |= FLAGS[word] if word in FLAGS else {name: KINDS.get(name, str)(value)}
+        if "among" in given:
+            given["among"] = tuple(given["among"].split(","))
+        end = float(ended) if ended else float(began) + 0.5
+        entries.append(HistoryEntry(float(began), end, verb=Verb(verb), uuid=uuid.strip("-"), **given))
+    return entries
+
+
+def left(text: str) -> dict[str, LeftJob]:
+    """Return a board: ``uuid STATE token`` between semicolons."""
+    jobs = (job.split() for job in filter(str.strip, text.split(";")))
+    return {uuid: LeftJob(State(state), int(token)) for uuid, state, token in jobs}
+
+
+ONCE = "0 post a; 1 claim a token=1 until=31 chosen; 2 extend a token=1 until=32; 3 abandon a token=1"
+HELD = f"{ONCE}; 4 claim a token=2 until=34 chosen"
+WELL = f"{HELD}; 5 consume a token=2"
+KEPT = f"{HELD}; 5 consume a token=2 keeps"
+A_B = "0 post a; 1 post b"
+A_B_CLAIMED = "a CLAIMED 1; b CLAIMED 1"
+B_CLAIMED = "a UNCLAIMED 1; b CLAIMED 1"
 
 FINE = {
-    "nothing": ([], {}),
-    "a life": (WELL, {}),
-    "posted and still there": ([entry(0, POST)], {"a": LeftJob(State.UNCLAIMED, 0)}),
-    "trashed": ([entry(0, POST)], {"a": LeftJob(State.TRASHED, 0)}),
-    "purged": ([entry(0, POST), entry(1, PURGE)], {}),
-    "an outcome": ([*WELL[:-1], WELL[-1]._replace(keeps=True)], {"a": LeftJob(State.COMPLETE, 2)}),
-    "an outcome of a consume of which nobody knows": (
-        [*WELL[:-1], WELL[-1]._replace(keeps=True, outcome="unknown")],
-        {"a": LeftJob(State.COMPLETE, 2)},
+    "nothing": ("", ""),
+    "a life": (WELL, ""),
+    "posted and still there": ("0 post a", "a UNCLAIMED 0"),
+    "purged": ("0 post a; 1 purge a", ""),
+    "an outcome": (KEPT, "a COMPLETE 2"),
+    "an outcome of a consume without a reply": (f"{KEPT} outcome=unknown", "a COMPLETE 2"),
+    "perhaps consumed": ("0 post a; 1..inf consume a token=1 outcome=unknown", ""),
+    "a post without a reply": ("0 post - outcome=unknown", "a UNCLAIMED 0"),
+    "a refused post": ("0 post a outcome=refused", ""),
+    "refused acts": (f"{WELL}; 6 consume a token=1 outcome=refused; 7 consume a outcome=refused", ""),
+    "a job of a key that was posted again keeps its place": (
+        f"{A_B}; 2 post a; 3 claim a token=1 chosen; 4 claim b token=1 chosen",
+        A_B_CLAIMED,
     ),
-    "perhaps consumed": ([entry(0, POST), entry(1, CONSUME, token=1, outcome="unknown", ended=math.inf)], {}),
-    "a post of which nobody knows": ([entry(0, POST, "", outcome="unknown")], {"a": LeftJob(State.UNCLAIMED, 0)}),
-    "a post that was refused": ([entry(0, POST, outcome="refused")], {}),
-    "refused acts": ([*WELL, entry(6, CONSUME, token=1, outcome="refused"), entry(7, CONSUME, outcome="refused")], {}),
-    "a job of a key that was posted again has its first place": (
-        [
-            entry(0, POST, "a"),
-            entry(1, POST, "b"),
-            entry(2, POST, "a"),
-            *(entry(n, CLAIM, uuid, token=1, chosen=True) for n, uuid in ((3, "a"), (4, "b"))),
-        ],
-        {uuid: LeftJob(State.CLAIMED, 1) for uuid in "ab"},
+    "a claim while the lease runs out": (
+        "0 post a; 1 claim a token=1 until=3; 2.9 claim a token=2; 5 consume a token=2",
+        "",
     ),
-    "a claim after the lease": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=3.0),
-            entry(3.2, CLAIM, token=2, until=33.0),
-            entry(5, CONSUME, token=2),
-        ],
-        {},
-    ),
-    "a claim while the lease was running out": (
-        [entry(0, POST), entry(1, CLAIM, token=1, until=3.0), entry(2.9, CLAIM, token=2), entry(5, CONSUME, token=2)],
-        {},
-    ),
-    "jobs of a schedule, which nobody has posted by hand": (
-        [entry(0, CLAIM, uuid, token=1, occasion=f"nightly at {uuid}") for uuid in "ab"],
-        dict.fromkeys("ab", LeftJob(State.CLAIMED, 1)),
-    ),
+    "jobs of two due times": ("0 claim a token=1 occasion=x-a; 0 claim b token=1 occasion=x-b", A_B_CLAIMED),
     "a claim after a release": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=31.0),
-            entry(2, RELEASE),
-            entry(3, CLAIM, token=3),
-            entry(5, CONSUME, token=3),
-        ],
-        {},
+        "0 post a; 1 claim a token=1 until=31; 2 release a; 3 claim a token=3; 5 consume a token=3",
+        "",
     ),
-    "a claim after a release of which nobody knows": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=31.0),
-            entry(1, RELEASE, outcome="unknown", ended=math.inf),
-            entry(3, CLAIM, token=3),
-            entry(5, CONSUME, token=3),
-        ],
-        {},
+    "a claim after a release without a reply": (
+        "0 post a; 1 claim a token=1 until=31; 1..inf release a outcome=unknown; 3 claim a token=3",
+        "a CLAIMED 3",
     ),
-    "a lease that was made shorter": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=31.0),
-            entry(2, EXTEND, token=1, until=2.6),
-            entry(3, CLAIM, token=2),
-            entry(5, CONSUME, token=2),
-        ],
-        {},
+    "a shortened lease": (
+        "0 post a; 1 claim a token=1 until=31; 2 extend a token=1 until=2.6; 3 claim a token=2",
+        "a CLAIMED 2",
     ),
     "acts that overlap a later claim": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=3.0),
-            entry(3, CLAIM, token=2, ended=6),
-            entry(3, EXTEND, token=1, ended=4, until=5.0),
-            entry(6.5, CONSUME, token=2),
-        ],
-        {},
+        "0 post a; 1 claim a token=1 until=3; 3..6 claim a token=2; 3..4 extend a token=1 until=5",
+        "a CLAIMED 2",
     ),
-    "a lower priority while the better one was claimed": (
-        [
-            entry(0, POST, "a", rank=0),
-            entry(1, POST, "b", rank=1),
-            entry(2, CLAIM, "a", token=1, chosen=True),
-            entry(3, CLAIM, "b", token=1, chosen=True),
-            entry(4, ABANDON, "a", token=1),
-        ],
-        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    "a lower priority while the better job is claimed": (
+        "0 post a rank=0; 1 post b rank=1; 2 claim a token=1 chosen; 3 claim b token=1 chosen; 4 abandon a token=1",
+        B_CLAIMED,
     ),
     "overlapping claims in any order": (
-        [
-            entry(0, POST, "a"),
-            entry(1, POST, "b"),
-            entry(2, CLAIM, "b", token=1, chosen=True),
-            entry(2.4, CLAIM, "a", token=1, chosen=True, process="q"),
-        ],
-        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+        f"{A_B}; 2 claim b token=1 chosen; 2.4 claim a token=1 chosen process=q",
+        A_B_CLAIMED,
     ),
     "overlapping posts in any order": (
-        [
-            entry(0, POST, "a"),
-            entry(0.4, POST, "b"),
-            entry(2, CLAIM, "b", token=1, chosen=True),
-            entry(3, CLAIM, "a", token=1, chosen=True),
-        ],
-        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+        "0 post a; 0.4 post b; 2 claim b token=1 chosen; 3 claim a token=1 chosen",
+        A_B_CLAIMED,
     ),
-    "a batch": (
-        [
-            entry(0, POST, "a"),
-            entry(1, POST, "b"),
-            entry(2, CLAIM, "b", token=1, chosen=True),
-            entry(2, CLAIM, "a", token=1, chosen=True),
-        ],
-        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    "a batch": (f"{A_B}; 2 claim b token=1 chosen; 2 claim a token=1 chosen", A_B_CLAIMED),
+    "a claim of any job without a reply": (
+        f"{A_B}; 2..inf claim - outcome=unknown; 3 claim b token=1 chosen",
+        A_B_CLAIMED,
     ),
-    "a claim that was never answered, of any job": (
-        [
-            entry(0, POST, "a"),
-            entry(1, POST, "b"),
-            entry(2, CLAIM, "", ended=math.inf, outcome="unknown"),
-            entry(3, CLAIM, "b", token=1, chosen=True),
-        ],
-        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    "a job that is given back meanwhile": (
+        f"{A_B}; 2 claim a token=1 chosen; 3.4 abandon a token=1; 3..4.5 claim b token=1 chosen process=q",
+        B_CLAIMED,
     ),
-    "a job that was given back meanwhile": (
-        [
-            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
-            entry(2, CLAIM, "a", token=1, chosen=True),
-            entry(3.4, ABANDON, "a", token=1),
-            entry(3, CLAIM, "b", token=1, chosen=True, process="q", ended=4.5),
-        ],
-        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    "a job that is given back for later, or taken at once": (
+        (
+            f"{A_B}; 2 post c; 3 claim a token=1 chosen; 4 abandon a token=1 later; 5 claim b token=1 chosen;"
+            "6 abandon b token=1; 6.2..8 claim b token=2 process=q; 7 claim c token=1 chosen"
+        ),
+        "a UNCLAIMED 9; b UNCLAIMED 9; c UNCLAIMED 9",
     ),
-    "a job that was given back for later, or was taken at once": (
-        [
-            *(entry(n, POST, uuid) for n, uuid in enumerate("abc")),
-            entry(2, CLAIM, "a", token=1, chosen=True),
-            entry(3, ABANDON, "a", token=1, ready=False),
-            entry(4, CLAIM, "b", token=1, chosen=True),
-            entry(5, ABANDON, "b", token=1),
-            entry(5.2, CLAIM, "b", token=2, ended=7, process="q"),
-            entry(6, CLAIM, "c", token=1, chosen=True),
-        ],
-        {uuid: LeftJob(State.UNCLAIMED, 9) for uuid in "abc"},
+    "a job that is done before its post has an answer": (
+        (
+            "0..4 post a; 1 claim a token=1 chosen; 2..5 abandon a token=1; 3 claim a token=2 chosen process=q;"
+            "4 consume a token=2 process=q; 5.5 post b; 7 claim b token=1 chosen"
+        ),
+        "b CLAIMED 1",
     ),
-    "a job that is done before its post is answered, and one whose next claim is over before it is given back": (
-        [
-            entry(0, POST, "a", ended=4),
-            entry(1, CLAIM, "a", token=1, chosen=True),
-            entry(2, ABANDON, "a", token=1, ended=5),
-            entry(3, CLAIM, "a", token=2, chosen=True, process="q"),
-            entry(4, CONSUME, "a", token=2, process="q"),
-            entry(5.5, POST, "b"),
-            entry(7, CLAIM, "b", token=1, chosen=True),
-        ],
-        {"b": LeftJob(State.CLAIMED, 1)},
-    ),
-    "a job that somebody was about who was refused": (
-        [
-            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
-            entry(2, CONSUME, "a", ended=4, outcome="refused", process="q"),
-            entry(3, CLAIM, "b", token=1, chosen=True),
-        ],
-        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+    "a job that a refused act may have held": (
+        f"{A_B}; 2..4 consume a outcome=refused process=q; 3 claim b token=1 chosen",
+        B_CLAIMED,
     ),
     "a job of another name": (
-        [
-            entry(0, POST, "a", name="mail"),
-            entry(1, POST, "b", name="resize"),
-            entry(2, CLAIM, "b", token=1, chosen=True, among=("resize", "print")),
-        ],
-        {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)},
+        "0 post a name=mail; 1 post b name=resize; 2 claim b token=1 chosen among=resize,print",
+        B_CLAIMED,
     ),
-    "a job that was not ready, or not looked for": (
-        [
-            entry(0, POST, "a", ready=False),
-            entry(1, POST, "b"),
-            entry(1, POST, "c"),
-            entry(2, CLAIM, "b", token=1, chosen=True),
-            entry(3, POST, "d", rank=-1),
-            entry(4, CLAIM, "c", token=1),
-        ],
-        {uuid: LeftJob(State.UNCLAIMED, 9) for uuid in "abcd"},
+    "a job that is not ready, or not looked for": (
+        "0 post a later; 1 post b; 1 post c; 2 claim b token=1 chosen; 3 post d rank=-1; 4 claim c token=1",
+        "a UNCLAIMED 9; b UNCLAIMED 9; c UNCLAIMED 9; d UNCLAIMED 9",
     ),
 }
 
 FAULTY = {
-    "lost": ([entry(0, POST)], {}),
-    "invented: a": ([], {"a": LeftJob(State.UNCLAIMED, 0)}),
-    "invented: b": ([*WELL, entry(6, CLAIM, "b", token=1)], {}),
-    "consumed twice": ([*WELL, entry(4.9, CONSUME, token=2)], {}),
-    "claimed after it was consumed": ([*WELL, entry(6, CLAIM, token=3)], {}),
-    "outcome lost": ([*WELL[:-1], WELL[-1]._replace(keeps=True)], {}),
-    "outcome of a job that nobody has consumed": (WELL[:-1], {"a": LeftJob(State.COMPLETE, 2)}),
-    "consumed and still there": (WELL, {"a": LeftJob(State.UNCLAIMED, 2)}),
+    "lost": ("0 post a", ""),
+    "invented: a": ("", "a UNCLAIMED 0"),
+    "invented: b": (f"{WELL}; 6 claim b token=1", ""),
+    "consumed twice": (f"{WELL}; 4.9 consume a token=2", ""),
+    "claimed after it was consumed": (f"{WELL}; 6 claim a token=3", ""),
+    "outcome lost": (KEPT, ""),
+    "outcome of a job that nobody has consumed": (HELD, "a COMPLETE 2"),
+    "consumed and still there": (WELL, "a UNCLAIMED 2"),
     "token fell: a, from 2 to 1": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=2),
-            entry(2, ABANDON, token=2),
-            entry(3, CLAIM, token=1),
-            entry(4, CONSUME),
-        ],
-        {},
+        "0 post a; 1 claim a token=2; 2 abandon a token=2; 3 claim a token=1; 4 consume a",
+        "",
     ),
-    "token given twice": (
-        [entry(0, POST), entry(1, CLAIM, token=2), entry(1.2, CLAIM, token=2, process="q")],
-        {"a": LeftJob(State.CLAIMED, 2)},
-    ),
-    "token fell: a, from 2 to 1 on the board": (
-        [entry(0, POST), entry(1, CLAIM, token=2)],
-        {"a": LeftJob(State.UNCLAIMED, 1)},
-    ),
+    "token given twice": ("0 post a; 1 claim a token=2; 1.2 claim a token=2 process=q", "a CLAIMED 2"),
+    "token fell: a, from 2 to 1 on the board": ("0 post a; 1 claim a token=2", "a UNCLAIMED 1"),
     "stale consume accepted": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=2.0),
-            entry(3, CLAIM, token=2, until=33.0),
-            entry(4, CONSUME, token=1),
-        ],
-        {},
+        "0 post a; 1 claim a token=1 until=2; 3 claim a token=2 until=33; 4 consume a token=1",
+        "",
     ),
-    "stale extend accepted": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=2.0),
-            entry(3, CLAIM, token=2, until=33.0),
-            entry(4, EXTEND, token=1),
-            entry(5, CONSUME, token=2),
-        ],
-        {},
-    ),
-    "extend after the claim's end": ([*WELL[:4], entry(3.8, EXTEND, token=1), *WELL[4:]], {}),
+    "extend after the claim's end": (f"{WELL}; 3.8 extend a token=1", ""),
     "taken too early": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=31.0),
-            entry(3, CLAIM, token=2, process="q"),
-            entry(5, CONSUME, token=2),
-        ],
-        {},
+        "0 post a; 1 claim a token=1 until=31; 3 claim a token=2 process=q; 5 consume a token=2",
+        "",
     ),
     "taken too early: a, 7": (
-        [
-            entry(0, POST),
-            entry(1, CLAIM, token=1, until=2.0),
-            entry(2, EXTEND, token=1, until=10.5),
-            entry(3, CLAIM, token=2),
-            entry(5, CONSUME, token=2),
-        ],
-        {},
+        "0 post a; 1 claim a token=1 until=2; 2 extend a token=1 until=10.5; 3 claim a token=2; 5 consume a token=2",
+        "",
     ),
     "posted twice for a due time": (
-        [entry(0, CLAIM, uuid, token=1, occasion="nightly at 3") for uuid in "ab"],
-        dict.fromkeys("ab", LeftJob(State.CLAIMED, 1)),
+        "0 claim a token=1 occasion=nightly; 0 claim b token=1 occasion=nightly",
+        A_B_CLAIMED,
     ),
-    "out of order: b": (
-        [entry(0, POST, "a"), entry(1, POST, "b"), entry(2, CLAIM, "b", token=1, chosen=True)],
-        {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)},
-    ),
+    "out of order: b": (f"{A_B}; 2 claim b token=1 chosen", "a UNCLAIMED 0; b CLAIMED 1"),
     "out of order: b was served while a": (
-        [
-            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
-            entry(2, CLAIM, "a", token=1, chosen=True),
-            entry(3, ABANDON, "a", token=1),
-            entry(4, CLAIM, "b", token=1, chosen=True),
-            entry(5, CLAIM, "a", token=2, chosen=True),
-        ],
-        {uuid: LeftJob(State.CLAIMED, 2) for uuid in "ab"},
+        f"{A_B}; 2 claim a token=1 chosen; 3 abandon a token=1; 4 claim b token=1 chosen; 5 claim a token=2 chosen",
+        "a CLAIMED 2; b CLAIMED 2",
     ),
     "out of order: b was served while a was": (
-        [
-            *(entry(n, POST, uuid) for n, uuid in enumerate("ab")),
-            entry(2, CONSUME, "a", outcome="refused", process="q"),
-            entry(3, CLAIM, "b", token=1, chosen=True),
-            entry(4, CONSUME, "a", outcome="refused", process="q"),
-        ],
-        {"a": LeftJob(State.UNCLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+        f"{A_B}; 2 consume a outcome=refused process=q; 3 claim b token=1 chosen; 4 consume a outcome=refused",
+        B_CLAIMED,
     ),
     "out of order: c was served while b": (
-        [
-            *(entry(n, POST, uuid, name=name) for n, (uuid, name) in enumerate(["ax", "by", "cy"])),
-            entry(4, CLAIM, "c", token=1, chosen=True, among=("y",)),
-        ],
-        {uuid: LeftJob(State.CLAIMED, 1) for uuid in "abc"},
+        "0 post a name=x; 1 post b name=y; 2 post c name=y; 4 claim c token=1 chosen among=y",
+        f"{A_B_CLAIMED}; c CLAIMED 1",
     ),
     "out of order: a": (
-        [
-            entry(0, POST, "a", rank=1),
-            entry(1, POST, "b", rank=0),
-            entry(2, CLAIM, "a", token=1, chosen=True),
-            entry(3, CLAIM, "b", token=1, chosen=True),
-        ],
-        {"a": LeftJob(State.CLAIMED, 1), "b": LeftJob(State.CLAIMED, 1)},
+        "0 post a rank=1; 1 post b rank=0; 2 claim a token=1 chosen; 3 claim b token=1 chosen",
+        A_B_CLAIMED,
     ),
 }
 
 
-@pytest.mark.parametrize("contended", [False, True])
 @pytest.mark.parametrize("case", FINE)
-def test_says_nothing_about_what_may_be(case: str, contended: bool) -> None:
-    entries, board = FINE[case]
-    assert judge(entries, board, contended=contended) == []
-    assert judge(reversed(entries), board, contended=contended) == []
+def test_a_possible_history_has_no_fault(case: str) -> None:
+    entries, board = history(FINE[case][0]), left(FINE[case][1])
+    for contended in (False, True):
+        assert judge(entries, board, contended=contended) == judge(reversed(entries), board, contended=contended) == []
 
 
 @pytest.mark.parametrize("fault", FAULTY)
-def test_catches(fault: str) -> None:
-    entries, board = FAULTY[fault]
+def test_a_planted_fault_is_reported(fault: str) -> None:
+    entries, board = history(FAULTY[fault][0]), left(FAULTY[fault][1])
     found = judge(entries, board)
     assert len(found) == 1
     assert found[0].startswith(fault)
     assert judge(reversed(entries), board) == found
 
 
-def test_order_under_contention() -> None:
-    """A claim that overlaps another may pass over what that one took, and nothing else."""
-    entries = [
-        *(entry(0.1 * rank, POST, uuid, rank=rank) for rank, uuid in enumerate("abc")),
-        entry(2, CLAIM, "c", ended=4, token=1, chosen=True),
-        entry(3, CLAIM, "a", token=1, chosen=True, process="q"),
-    ]
-    board = {uuid: LeftJob(State.CLAIMED, 1) for uuid in "abc"}
-    assert judge(entries, board, contended=True) == ["out of order: c was served while b was waiting"]
-    assert judge(entries, board) == []
-    assert judge([*entries, entry(3.9, CLAIM, "b", token=1, process="r")], board, contended=True) == []
+def test_a_claim_that_overlaps_others_passes_over_their_jobs_alone() -> None:
+    posts = "0 post a rank=0; 0.1 post b rank=1; 0.2 post c rank=2"
+    text = f"{posts}; 2..4 claim c token=1 chosen; 3 claim a token=1 chosen process=q"
+    board = left(f"{A_B_CLAIMED}; c CLAIMED 1")
+    assert judge(history(text), board, contended=True) == ["out of order: c was served while b was waiting"]
+    assert judge(history(text), board) == []
+    assert judge(history(f"{text}; 3.9 claim b token=1 process=r"), board, contended=True) == []
 
 
 def test_an_entry_travels_as_json() -> None:
-    for each in [*WELL, entry(0, CONSUME, ended=math.inf, outcome="unknown")]:
+    for each in history(f"{WELL}; 0..inf consume a outcome=unknown"):
         again = HistoryEntry.from_dict(json.loads(json.dumps(each.as_dict())))
         assert again == each
         assert again.verb is each.verb
 
 
-def paused(began: float, *names: str, resumed: bool = False, **other) -> Pausing:
+def test_live_jobs_of_a_drained_board_are_reported() -> None:
+    board = left("a TRASHED 1; b CLAIMED 1; c SCHEDULED 0")
+    assert left_over(board) == ["left CLAIMED: b", "left SCHEDULED: c"]
+
+
+# Pauses
+
+
+def paused(began: float, *names: str, resumed: bool = False, **other: Any) -> Pausing:
     return Pausing(began, began + 0.5, names or None, resumed, **other)
 
 
-PAUSED_WELL = {
+ALLOWED = {
     "a claim that overlaps the pause": [paused(1.2, "mail")],
     "another name": [paused(0.1, "resize")],
     "resumed before the claim": [paused(0, "mail"), paused(0.6, "mail", resumed=True)],
@@ -386,7 +238,7 @@ PAUSED_WELL = {
     "perhaps paused": [paused(0, "mail", outcome="unknown")],
     "paused later": [paused(2, "mail")],
 }
-PAUSED = {
+FORBIDDEN = {
     "paused before": [paused(0.1, "mail")],
     "with everything": [paused(0.1)],
     "resumed later": [paused(0.1, "mail"), paused(2, "mail", resumed=True)],
@@ -394,30 +246,131 @@ PAUSED = {
     "resumed before it was paused": [paused(-2, resumed=True), paused(0.1, "mail")],
     "everything is a switch of its own": [paused(0), paused(0.6, "mail", resumed=True)],
 }
-CLAIMED_ONCE = [entry(-1, POST, name="mail"), entry(1, CLAIM, token=1), entry(3, CONSUME, token=1)]
 
 
-@pytest.mark.parametrize("case", PAUSED_WELL)
-def test_claims_that_no_pause_forbids(case: str) -> None:
-    assert judge(CLAIMED_ONCE, {}, pauses=PAUSED_WELL[case]) == []
+@pytest.mark.parametrize("case", [*ALLOWED, *FORBIDDEN])
+def test_only_a_claim_of_a_paused_job_is_reported(case: str) -> None:
+    entries = history("-1 post a name=mail; 1 claim a token=1; 3 consume a token=1")
+    found = judge(entries, {}, pauses=ALLOWED.get(case) or FORBIDDEN[case])
+    assert found == ([] if case in ALLOWED else ["claimed while paused: a, by p"])
 
 
-@pytest.mark.parametrize("case", PAUSED)
-def test_catches_a_claim_of_what_is_paused(case: str) -> None:
-    assert judge(CLAIMED_ONCE, {}, pauses=PAUSED[case]) == ["claimed while paused: a, by p"]
-
-
-def test_what_is_paused_may_be_passed_over() -> None:
-    posts = [entry(0, POST, "a", name="mail"), entry(1, POST, "b", name="resize")]
-    history = [*posts, entry(5, CLAIM, "b", token=1, chosen=True)]
-    board = {"a": LeftJob(State.UNCLAIMED, 0), "b": LeftJob(State.CLAIMED, 1)}
+def test_a_paused_job_may_be_passed_over() -> None:
+    entries = history("0 post a name=mail; 1 post b name=resize; 5 claim b token=1 chosen")
+    board = left("a UNCLAIMED 0; b CLAIMED 1")
     fault = ["out of order: b was served while a was waiting"]
-    assert judge(history, board) == fault
-    assert judge(history, board, pauses=[paused(2, "mail"), paused(6, "mail", resumed=True)]) == []
-    assert judge(history, board, pauses=[paused(2, "mail"), paused(3, "mail", resumed=True)]) == fault
-    assert judge(history, board, pauses=[paused(2, "resize", outcome="unknown")]) == fault
+    assert judge(entries, board) == fault
+    assert judge(entries, board, pauses=[paused(2, "mail"), paused(6, "mail", resumed=True)]) == []
+    assert judge(entries, board, pauses=[paused(2, "mail"), paused(3, "mail", resumed=True)]) == fault
+    assert judge(entries, board, pauses=[paused(2, "resize", outcome="unknown")]) == fault
 
 
-def test_what_is_left() -> None:
-    board = {"a": LeftJob(State.TRASHED, 1), "b": LeftJob(State.CLAIMED, 1), "c": LeftJob(State.SCHEDULED, 0)}
-    assert left_over(board) == ["left CLAIMED: b", "left SCHEDULED: c"]
+# Limits
+
+ONE = Limiting(0.1, 0.2, "mail", "name", 1)
+POSTS = "-1 post a name=mail group=x; -1 post b name=mail group=x; -1 post c name=mail group=y"
+FIRST = "1 claim a token=1 until=31"
+SECOND = "3 claim b token=2 until=33 process=q"
+
+
+def changed(began: float, ended: float, **other: Any) -> Limiting:
+    """Return a change of the limit of the name; without more, its removal."""
+    return Limiting(began, ended, "mail", **other)
+
+
+ROOM = {
+    "no limit": ([], f"{FIRST}; {SECOND}"),
+    "another name": ([ONE._replace(name="resize")], f"{FIRST}; {SECOND}"),
+    "two allowed": ([ONE._replace(concurrency=2)], f"{FIRST}; {SECOND}"),
+    "another group": ([ONE._replace(per="group")], f"{FIRST}; 3 claim c token=2 until=33 process=q"),
+    "perhaps consumed before": ([ONE], f"{FIRST}; 1.8 consume a token=1 outcome=unknown; {SECOND}"),
+    "consumed meanwhile": ([ONE], f"{FIRST}; 3.2 consume a token=1; {SECOND}"),
+    "released by somebody": ([ONE], f"{FIRST}; 1.8 release a process=r; {SECOND}"),
+    "lapsed meanwhile": ([ONE], f"1 claim a token=1 until=3.4; {SECOND}"),
+    "extended to an earlier end": ([ONE], f"{FIRST}; 1.6 extend a token=1 until=2.5; {SECOND}"),
+    "perhaps extended to an earlier end": ([ONE], f"{FIRST}; 1.6 extend a token=1 outcome=unknown; {SECOND}"),
+    "kept by a process that does nothing more": ([ONE], f"1 claim a token=1 until=none; {SECOND}"),
+    "at the same time": ([ONE], f"{FIRST}; 1.2..3.5 claim b token=2 until=33 process=q"),
+    "set during it": ([ONE._replace(ended=3.2)], f"{FIRST}; {SECOND}"),
+    "removed before": ([ONE, changed(2, 2.1)], f"{FIRST}; {SECOND}"),
+    "perhaps raised before": ([ONE, changed(2, 9, concurrency=2)], f"{FIRST}; {SECOND}"),
+    "from before the first limit": ([ONE._replace(began=2, ended=2.1)], f"{FIRST}; {SECOND}"),
+    "from between two limits": ([ONE, changed(0.3, 0.4), changed(2, 2.1, concurrency=1)], f"{FIRST}; {SECOND}"),
+    "from before a concurrency": (
+        [changed(0, 0.1, rate=(9, 1.0)), changed(2, 2.1, concurrency=1)],
+        f"{FIRST}; {SECOND}",
+    ),
+    "a rate": ([changed(0, 0.1, rate=(1, 2.0))], f"{FIRST}; {SECOND}"),
+}
+OVER = {
+    "while another lives": ([ONE], f"{FIRST}; {SECOND}"),
+    "whose holder has extended": ([ONE], f"1 claim a token=1 until=2.5; 1.6 extend a token=1 until=9; {SECOND}"),
+    "whose holder still works": ([ONE], f"1 claim a token=1 until=none; {SECOND}; 5 consume a token=1"),
+    "of its group": ([ONE._replace(per="group")], f"{FIRST}; {SECOND}"),
+    "together with another": ([ONE], f"3 claim a token=1 until=31 process=q; {SECOND}"),
+    "of a lowered limit": ([ONE._replace(concurrency=5), changed(2, 2.2, concurrency=1)], f"{FIRST}; {SECOND}"),
+    "within the window": ([changed(0, 0.1, rate=(1, 2.6))], f"{FIRST}; 1.6 abandon a token=1; {SECOND}"),
+}
+
+
+@pytest.mark.parametrize("case", [*ROOM, *OVER])
+def test_only_a_claim_over_the_limit_is_reported(case: str) -> None:
+    limits, text = ROOM.get(case) or OVER[case]
+    entries = history(f"{POSTS}; {text}")
+    consumed = {each.uuid for each in entries if each.verb == Verb.CONSUME and each.outcome == "ok"}
+    board = {uuid: LeftJob(State.CLAIMED, 9) for uuid in "abc" if uuid not in consumed}
+    faults = judge(entries, board, limits=limits)
+    assert all(fault.startswith("over the limit: ") for fault in faults)
+    assert any(fault.startswith("over the limit: b, by q") for fault in faults) == bool(faults) == (case in OVER)
+
+
+def test_a_job_may_be_passed_over_that_an_overlapping_call_held_for_want_of_room() -> None:
+    posts = "0 post a rank=0 name=mail; 0.1 post b rank=1 name=resize"
+    text = f"{posts}; 2..4 claim b token=1 chosen; 3..5 claim - outcome=refused process=q"
+    board, limits = left("a UNCLAIMED 0; b CLAIMED 1"), [ONE._replace(name="print")]
+    fault = ["out of order: b was served while a was waiting"]
+    assert judge(history(text), board, contended=True, limits=limits) == []
+    assert judge(history(f"{text} among=print"), board, contended=True, limits=limits) == fault
+    assert judge(history(text.replace("3..5", "4.5..5")), board, contended=True, limits=limits) == fault
+    # Without limits a call takes each job that it holds.
+    assert judge(history(text), board, contended=True) == fault
+
+
+def test_a_job_without_room_may_be_passed_over() -> None:
+    text = f"{POSTS}; -0.4 post d name=resize; {FIRST} chosen; 5 claim d token=1 chosen"
+    entries = history(text)
+    board = left("a CLAIMED 9; b CLAIMED 9; c CLAIMED 9; d CLAIMED 1")
+    fault = ["out of order: d was served while b was waiting"]
+    assert judge(entries, board) == fault
+    assert judge(entries, board, limits=[ONE]) == []
+    assert judge(entries, board, limits=[ONE._replace(concurrency=2)]) == fault
+    # The third job is of a group of its own.
+    others = ["out of order: d was served while c was waiting"]
+    assert judge(entries, board, limits=[ONE._replace(per="group")]) == others
+    done = {uuid: board[uuid] for uuid in "bcd"}
+    assert judge(history(f"{text}; 2 consume a token=1"), done, limits=[ONE]) == fault
+    assert judge(entries, board, limits=[changed(0, 0.1, rate=(1, 10.0))]) == []
+    assert judge(entries, board, limits=[changed(0, 0.1, rate=(1, 1.0))]) == fault
+
+
+@pytest.mark.parametrize("began", [1.6, 2.6])
+def test_a_claim_that_found_no_room_may_have_held_a_better_job(began: float) -> None:
+    posts = "0 post a rank=0 name=print; 0.1 post b rank=1 name=print"
+    entries = history(f"{posts}; 2 claim b token=1 chosen; {began} claim - outcome=refused process=q")
+    board = left("a UNCLAIMED 0; b CLAIMED 1")
+    faults = ["out of order: b was served while a was waiting"]
+    assert judge(entries, board) == faults
+    assert judge(entries, board, limits=[ONE]) == ([] if began < 2.5 else faults)
+
+
+@pytest.mark.parametrize("released", [1.0, 1.3])
+def test_a_release_that_overlaps_a_claim_may_have_ended_the_claim_before(released: float) -> None:
+    """The claim that overlaps the release may live on, and leave no room for another."""
+    entries = history(
+        f"{POSTS}; -0.4 post d name=resize; 0.3 claim a token=1 until=0.9;"
+        f"{released}..{released + 0.2} release a process=r; 1.05..1.25 claim a token=2 until=31 process=q;"
+        "5 claim d token=1 chosen"
+    )
+    board = left("a CLAIMED 9; b UNCLAIMED 0; c CLAIMED 9; d CLAIMED 1")
+    faults = ["out of order: d was served while b was waiting"]
+    assert judge(entries, board, limits=[ONE]) == ([] if released < 1.25 else faults)

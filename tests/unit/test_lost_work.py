@@ -1,4 +1,4 @@
-"""Work that has seen its claim lost may have stopped half-way: it never counts as done."""
+"""Work that has read its claim as lost: it may have stopped half-way, and never counts as done."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ def board() -> Iterator[jobboard.JobBoard]:
 
 
 def lose(job: Job) -> None:
-    """What a heartbeat that finds the claim gone does."""
+    """Do what a heartbeat does that finds the claim gone."""
     assert job.claim is not None
     job.claim.refuse()
 
 
 def renew(job: Job) -> None:
-    """What a later heartbeat does that finds the claim still there."""
+    """Do what a later heartbeat does that finds the claim still there."""
     assert job.claim is not None
     job.claim.confirm(None, kept=True)
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-def test_a_body_that_stopped_because_its_claim_was_lost_consumes_nothing(
-    board: jobboard.JobBoard, renewed: bool
-) -> None:
+def test_a_body_that_has_read_its_claim_as_lost_consumes_nothing(board: jobboard.JobBoard, renewed: bool) -> None:
     posted = board.post("resize")
 
     def work() -> None:
@@ -48,34 +46,24 @@ def test_a_body_that_stopped_because_its_claim_was_lost_consumes_nothing(
 
     with pytest.raises(jobboard.ClaimLost):
         work()
-    # Later, as after a failure.
-    assert posted.state == jobboard.State.SCHEDULED
+    assert posted.state == jobboard.State.SCHEDULED, "the job is tried again later, as after a failure"
     assert posted.error == IN_VAIN
 
 
-def test_a_claim_that_the_body_extends_again_counts(board: jobboard.JobBoard) -> None:
-    posted = board.post("resize")
-    with board.working("me") as job:
-        lose(job)
-        assert job.claim is not None
-        assert job.claim.lost
-        job.claim.extend()
-    assert posted.state == jobboard.State.COMPLETE
-
-
-def test_a_body_that_has_seen_its_claim_lost_and_consumes_the_job_has_consumed_it(board: jobboard.JobBoard) -> None:
-    """The server has decided: nobody had taken the job."""
+@pytest.mark.parametrize("verb", ["extend", "consume"])
+def test_a_body_that_acts_on_its_lost_claim_consumes_the_job(board: jobboard.JobBoard, verb: str) -> None:
+    """The server accepts the act, as nobody else has taken the job."""
     posted = board.post("resize")
     with board.working("me") as job:
         lose(job)
         assert jobboard.cancelled()
         assert job.claim is not None
-        job.claim.consume()
+        getattr(job.claim, verb)()
         assert not job.claim.lost
     assert posted.state == jobboard.State.COMPLETE
 
 
-def test_a_handler_that_stopped_because_its_claim_was_lost_is_run_again(board: jobboard.JobBoard) -> None:
+def test_a_job_whose_handler_has_read_its_claim_as_lost_is_run_again(board: jobboard.JobBoard) -> None:
     posted = board.post("resize")
     runs = []
 
@@ -94,17 +82,16 @@ def test_a_handler_that_stopped_because_its_claim_was_lost_is_run_again(board: j
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_handler_that_returns_after_its_own_lease(
+def test_a_job_whose_handler_returns_after_its_lease_is_run_again_or_trashed(
     board: jobboard.JobBoard, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody else has come: the job is free to be tried again, unless its attempts are used up."""
     posted = board.post("resize", max_attempts=attempts)
 
     def handler(job: Job) -> None:
         job.extend_expiry(0.001)
         eventually(jobboard.cancelled)
 
-    conductor = Conductor("me", board, handler, retry=jobboard.RetryPolicy(base=1000))
+    conductor = Conductor("me", board, handler, retry=jobboard.RetryPolicy(base=600))
     events: list[str] = []
     conductor.notifier.register("*", lambda event, told: events.append(event))
     conductor.run(max_dispatches=1)
@@ -117,7 +104,7 @@ def test_a_handler_that_returns_after_its_own_lease(
         assert posted.state == jobboard.State.TRASHED
 
 
-def test_a_mistaken_steer_is_a_failure_like_any_other(board: jobboard.JobBoard) -> None:
+def test_an_invalid_retry_is_a_failure_of_the_body(board: jobboard.JobBoard) -> None:
     posted = board.post("resize")
 
     def work() -> None:

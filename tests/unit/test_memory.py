@@ -1,7 +1,6 @@
-"""The memory board's own: its clock, its registry, and what only a clock that stands still can show."""
+"""The board in memory: its clock, its registry, and rules that only a stopped clock can show."""
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -32,30 +31,22 @@ def board(clock: ManualClock) -> Iterator[Any]:
     forget(name)
 
 
-def test_a_lease_ends_at_its_instant(board: Any, clock: ManualClock) -> None:
-    job = board.post("resize")
+def test_leases_and_delays_end_at_their_instants(board: Any, clock: ManualClock) -> None:
+    job, delayed = board.post("resize"), board.post("later", delay=10)
     claim = board.claim(job, "anna", 10)
+    assert delayed.due.timestamp() == clock() + 10
     clock.advance(9.999999)
-    assert (job.state, job.expires_in()) == (CLAIMED, pytest.approx(1e-6))
+    assert (job.state, job.expires_in(), delayed.state) == (CLAIMED, pytest.approx(1e-6), SCHEDULED)
     with pytest.raises(UnclaimableJob):
         board.claim(board.get(job.uuid), "bert")
     clock.advance(0.000001)
-    assert job.state == UNCLAIMED
+    assert job.state == delayed.state == UNCLAIMED
     board.claim(board.get(job.uuid), "bert")
     with pytest.raises(ClaimLost):
         claim.consume()
 
 
-def test_a_due_time_comes_at_its_instant(board: Any, clock: ManualClock) -> None:
-    job = board.post("resize", delay=10)
-    assert job.due.timestamp() == clock() + 10
-    clock.advance(9.999999)
-    assert job.state == SCHEDULED
-    clock.advance(0.000001)
-    assert job.state == UNCLAIMED
-
-
-def test_an_unattended_last_attempt_is_trashed_at_its_lapse(board: Any, clock: ManualClock) -> None:
+def test_a_last_attempt_is_trashed_at_the_instant_of_its_lapse(board: Any, clock: ManualClock) -> None:
     job = board.post("resize", max_attempts=1)
     board.claim(job, "anna", 10)
     clock.advance(1000)
@@ -66,7 +57,7 @@ def test_an_unattended_last_attempt_is_trashed_at_its_lapse(board: Any, clock: M
     assert job.state == TRASHED
 
 
-def test_what_was_purged_reads_trashed_for_a_day(board: Any, clock: ManualClock) -> None:
+def test_a_purged_job_reads_trashed_for_a_day(board: Any, clock: ManualClock) -> None:
     job = board.post("resize")
     board.cancel(job)
     board.purge(job)
@@ -74,17 +65,9 @@ def test_what_was_purged_reads_trashed_for_a_day(board: Any, clock: ManualClock)
     assert job.state == TRASHED
 
 
-def test_a_kept_claim_has_no_lease(board: Any, clock: ManualClock) -> None:
-    job = board.post("resize")
-    claim = board.claim(job, "anna")
-    clock.advance(1e6)
-    assert board.find_owner(job) == "anna"
-    assert not claim.lost
-
-
 @pytest.mark.parametrize(("step", "after"), [(-3600, 0), (-20, 30), (3600, 0)])
 def test_a_rate_outlives_a_clock_that_jumps(board: Any, clock: ManualClock, step: float, after: float) -> None:
-    """It starts nothing for a minute, or its own time, and that again, at most."""
+    """A rate starts nothing for at most twice a minute, or twice its own time."""
 
     def started() -> int:
         return len(board.claim_many("anna", 10))
@@ -103,7 +86,7 @@ def test_a_rate_outlives_a_clock_that_jumps(board: Any, clock: ManualClock, step
     assert started() == 2
 
 
-def test_time_wakes_who_waits_for_it(board: Any, clock: ManualClock) -> None:
+def test_an_advance_of_the_clock_wakes_waiters(board: Any, clock: ManualClock) -> None:
     board.post("resize", delay=1000)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=60))
     clock.advance(999)
@@ -135,40 +118,12 @@ def test_jobs_stay_until_they_are_forgotten(board: Any) -> None:
     fresh = jobboard.fetch(board.name, "memory")
     fresh.connect()
     assert fresh.job_count == 0
-    assert board.job_count == 1  # who is connected keeps it
+    assert board.job_count == 1  # a connected board keeps its jobs
     fresh.close()
     forget("never heard of")
 
 
-def test_a_name_that_is_asked_for_late(board: Any) -> None:
-    """What was posted before anybody asked for its name is found, and so is what comes afterwards."""
-    first, other, second = (board.post(name) for name in ("crop", "resize", "crop"))
-    assert board.claim_next("anna") == first
-    board.abandon(first, "anna")
-    assert board.claim_next("anna", names=["crop"]) == first
-    third = board.post("crop", priority="HIGH")
-    assert board.claim_many("anna", 5, names=["crop", "paint"]) == [third, second]
-    assert board.claim_many("anna", 5, names=["paint", "resize"]) == [other]
-
-
-def test_connected_from_many_threads() -> None:
-    name = f"unit {next(_names)}"
-    boards = [jobboard.fetch(name, "memory") for _ in range(8)]
-
-    def post(board: Any) -> None:
-        board.connect()
-        board.post("resize")
-
-    threads = [threading.Thread(target=post, args=(board,)) for board in boards]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert [board.job_count for board in boards] == [8] * 8
-    forget(name)
-
-
-def test_a_priority_that_is_none(board: Any) -> None:
+def test_a_job_with_an_impossible_priority_is_trashed(board: Any) -> None:
     uuid = "00000000-0000-4000-8000-000000000009"
     posting = codec.encode(codec.Content({"a": 1}), board.engine.wire)
     board.engine.raw.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)], Nonce("h", 1, 1))
@@ -181,8 +136,7 @@ def test_a_priority_that_is_none(board: Any) -> None:
     assert "priority is 201" in job.error
 
 
-@pytest.mark.parametrize(("seconds", "odd"), [(0, []), (2.9, []), (3.5, ["clock"]), (86400, ["clock"])])
-def test_clocks_that_differ(board: Any, clock: ManualClock, seconds: float, odd: list[str]) -> None:
-    """By more than a tenth of claim_ttl, which is 30 s."""
-    clock.advance(time.time() - clock() + seconds)
-    assert [each.place for each in board.examine() if each.place == "clock"] == odd
+def test_the_doctor_reports_a_clock_that_differs_by_a_tenth_of_claim_ttl(board: Any, clock: ManualClock) -> None:
+    for seconds, places in ((1.5, []), (2.5, []), (10, ["clock"]), (86400, ["clock"])):
+        clock.advance(time.time() - clock() + seconds)
+        assert [each.place for each in board.examine() if each.place == "clock"] == places

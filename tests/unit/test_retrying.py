@@ -1,7 +1,10 @@
-"""The calls of a board's engine: their slots, and their repetitions."""
+"""RetryingEngine: the slots of its calls, and their repetition."""
+
+from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,192 +14,195 @@ from jobboard.engine import RetryingEngine, time_left
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Nonce
-from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
 
 
-def open_engine(retry_for: float = 5, slot_calls: float = math.inf) -> RetryingEngine:
-    """An open engine whose calls are functions of the test."""
-    raw: Any = SimpleNamespace(slot_calls=slot_calls, doubt=lambda nonce: None)
+def open_engine(call: Callable[..., Any], retry_for: float = 5, slot_calls: float = math.inf) -> RetryingEngine:
+    """Return an open engine with two verbs: ``now`` for a query, and ``claim`` for a mutation.
+
+    :param call: does both. A mutation passes its nonce.
+    """
+    raw: Any = SimpleNamespace(slot_calls=slot_calls, doubt=lambda nonce: None, now=call)
+    raw.claim = lambda uuid, who, expiry, nonce: call(nonce)
     engine = RetryingEngine(raw, retry_for)
     engine.begin()
     return engine
 
 
-@pytest.fixture
-def engine() -> RetryingEngine:
-    return open_engine()
+def mutate(engine: RetryingEngine) -> Any:
+    """Make a mutation. Return its answer, and when the answered try was sent."""
+    return engine.claim("uuid", "anna", None)
 
 
-class TestCalls:
-    def test_each_call_has_a_nonce_of_its_own(self, engine: RetryingEngine) -> None:
-        nonces = [engine._mutate(lambda nonce: nonce)[0] for _ in range(3)]
-        assert {(nonce.handle, nonce.slot, nonce.attempt) for nonce in nonces} == {(engine.handle, 1, 1)}
-        assert [nonce.call for nonce in nonces] == [1, 2, 3]
+def both(engine: RetryingEngine) -> list[Callable[[], object]]:
+    return [lambda: mutate(engine), engine.now]
 
-    def test_calls_at_the_same_time_are_in_slots_of_their_own(self, engine: RetryingEngine) -> None:
-        def outer(nonce: Any) -> Any:
-            inner, _ = engine._mutate(lambda inner: inner)
-            return nonce, inner
 
-        (first, second), _ = engine._mutate(outer)
-        assert (first.slot, second.slot) == (1, 2)
-        again = [engine._mutate(outer)[0] for _ in range(2)]
-        assert {nonce.slot for pair in again for nonce in pair} == {1, 2}
-        calls = [(nonce.slot, nonce.call) for pair in [(first, second), *again] for nonce in pair]
-        assert len(set(calls)) == len(calls)
+def returned(nonce: Nonce) -> Nonce:
+    return nonce
 
-    def test_a_repetition_keeps_its_nonce(self, engine: RetryingEngine) -> None:
-        seen: list[Any] = []
 
-        def call(what: str, nonce: Any, **extra: Any) -> str:
-            assert extra == {"extra": 1}
-            seen.append(nonce)
-            if len(seen) < 4:
-                raise ConnectionFailure("down")
-            return what
+class Failing:
+    """Calls that fail until ``answers_at`` calls were made, with the nonce, the begin and the time left of each."""
 
-        before = boottime()
-        answer, sent = engine._mutate(call, "what", extra=1)
-        assert answer == "what"
-        assert sent > before + 0.01  # of the try that was answered
-        assert [(nonce.slot, nonce.call, nonce.attempt) for nonce in seen] == [(1, 1, n) for n in (1, 2, 3, 4)]
-        assert engine._mutate(lambda nonce: nonce)[0].call == 2
+    def __init__(self, answers_at: float = math.inf, outcomes: tuple[Any, ...] = ("none",)) -> None:
+        self.answers_at = answers_at
+        self.outcomes = list(outcomes)
+        self.seen: list[Any] = []
+        self.begins: list[float] = []
+        self.left: list[float | None] = []
 
-    def test_other_errors_are_not_repeated(self, engine: RetryingEngine) -> None:
-        calls: list[int] = []
+    def __call__(self, *nonce: Nonce) -> str:
+        self.seen += nonce or [None]
+        self.begins.append(boottime())
+        self.left.append(time_left())
+        if len(self.seen) >= self.answers_at:
+            return "done"
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        raise ConnectionFailure("down", outcome=outcome)
 
-        def fail(nonce: Any) -> None:
-            calls.append(nonce.call)
-            raise JobFailure("refused")
 
-        for _ in range(2):
-            with pytest.raises(JobFailure):
-                engine._mutate(fail)
-        assert calls == [1, 2]
+def test_calls_at_the_same_time_have_slots_of_their_own() -> None:
+    nested = True
 
-    @pytest.mark.parametrize(
-        ("outcomes", "expected"),
-        [(["none"], "none"), (["unknown", "none"], "unknown"), (["none", "unknown", "none"], "unknown")],
-    )
-    def test_what_is_said_when_the_retries_run_out(self, outcomes: list[Any], expected: str) -> None:
-        engine = open_engine(0.1)
+    def call(nonce: Nonce) -> list[Nonce]:
+        nonlocal nested
+        inner = nested
+        nested = False
+        return [nonce, *(mutate(engine)[0] if inner else [])]
 
-        def fail(*nonce: Any) -> None:
-            raise ConnectionFailure("down", outcome=outcomes.pop(0) if len(outcomes) > 1 else outcomes[0])
+    engine = open_engine(call)
+    first = mutate(engine)[0]
+    assert [nonce.slot for nonce in first] == [1, 2]
+    nested = True
+    second = mutate(engine)[0]
+    assert {nonce.slot for nonce in second} == {1, 2}
+    assert sorted((nonce.slot, nonce.call) for nonce in first + second) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert {nonce.handle for nonce in first + second} == {engine.handle}
 
+
+def test_a_repetition_keeps_its_nonce() -> None:
+    call = Failing(answers_at=4)
+    engine = open_engine(call)
+    answer, sent = mutate(engine)
+    assert answer == "done"
+    assert call.begins[-2] <= sent <= call.begins[-1], "the last try was answered"
+    assert [(nonce.slot, nonce.call, nonce.attempt) for nonce in call.seen] == [(1, 1, n) for n in (1, 2, 3, 4)]
+    mutate(engine)
+    assert call.seen[-1][2:] == (2, 1)
+    again = Failing(answers_at=3)
+    assert open_engine(again).now() == "done"
+    assert len(again.seen) == 3
+
+
+def test_a_refusal_is_not_repeated() -> None:
+    seen: list[Nonce] = []
+
+    def refuse(nonce: Nonce) -> None:
+        seen.append(nonce)
+        raise JobFailure("refused")
+
+    engine = open_engine(refuse)
+    for _ in range(2):
+        with pytest.raises(JobFailure):
+            mutate(engine)
+    assert [nonce.call for nonce in seen] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [(("none",), "none"), (("unknown", "none"), "unknown"), (("none", "unknown", "none"), "unknown")],
+)
+def test_the_outcome_is_unknown_if_any_try_may_have_acted(outcomes: tuple[Any, ...], expected: str) -> None:
+    call = Failing(outcomes=outcomes)
+    engine = open_engine(call, 60)
+    engine.sleep_unless_closed = lambda seconds: engine.end() if len(call.seen) > len(outcomes) else None  # type: ignore[method-assign]
+    with pytest.raises(ConnectionFailure) as failure:
+        mutate(engine)
+    assert failure.value.outcome == expected
+
+
+def test_without_retry_for_there_is_one_try() -> None:
+    call = Failing(outcomes=("unknown",))
+    engine = open_engine(call, 0)
+    for act in both(engine):
         with pytest.raises(ConnectionFailure) as failure:
-            engine._mutate(fail)
-        assert failure.value.outcome == expected
+            act()
+        assert failure.value.outcome == "unknown"
+    assert call.left == [0, 0]
 
-    def test_queries_are_repeated_too(self, engine: RetryingEngine) -> None:
-        calls: list[int] = []
 
-        def look(what: int) -> int:
-            calls.append(what)
-            if len(calls) < 3:
-                raise ConnectionFailure("down")
-            return what
+def test_the_time_of_the_first_try_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tries together have ``retry_for``."""
+    late = 1000.0  # whole seconds, which no sum rounds
+    call = Failing()
 
-        assert engine._query(look, 7) == 7
-        assert calls == [7, 7, 7]
-
-    def test_no_time_for_a_second_try(self) -> None:
-        engine = open_engine(0)
-        left: list[float | None] = []
-
-        def fail(*nonce: Any) -> None:
-            left.append(time_left())
-            raise ConnectionFailure("down", outcome="unknown")
-
-        for call in (engine._mutate, engine._query):
-            with pytest.raises(ConnectionFailure) as failure:
-                call(fail)
-            assert failure.value.outcome == "unknown"
-        assert left == [0, 0]
-
-    def test_the_first_try_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """However long it takes: all tries together have the time that the call has."""
-        engine = open_engine(60)
-        late = 1000.0  # whole seconds, which no sum rounds
-        left: list[float | None] = []
-
-        def fail(*nonce: Any) -> None:
-            nonlocal late
-            left.append(time_left())
+    def slow(*nonce: Nonce) -> str:
+        nonlocal late
+        try:
+            return call(*nonce)
+        finally:
             late += 45
-            raise ConnectionFailure("down")
 
-        monkeypatch.setattr("jobboard.engine.retrying.boottime", lambda: late)
-        monkeypatch.setattr(engine, "rest", lambda seconds: None)
-        for call in (engine._mutate, engine._query):
-            with pytest.raises(ConnectionFailure):
-                call(fail)
-        assert left == [60, 15, 60, 15]
-        assert time_left() is None
-
-    def test_no_pause_goes_beyond_the_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        engine = open_engine(0.3)
-        pauses: list[float] = []
-        rest = engine.rest
-        monkeypatch.setattr(engine, "rest", lambda seconds: pauses.append(seconds) or rest(seconds))
-
-        def fail() -> None:
-            raise ConnectionFailure("down")
-
+    engine = open_engine(slow, 60)
+    monkeypatch.setattr("jobboard.engine.retrying.boottime", lambda: late)
+    monkeypatch.setattr(engine, "sleep_unless_closed", lambda seconds: None)
+    for act in both(engine):
         with pytest.raises(ConnectionFailure):
-            engine._query(fail)
-        assert sum(pauses) <= 0.3
-
-    def test_the_end_ends_the_retries(self) -> None:
-        engine = open_engine(60)
-        calls: list[int] = []
-
-        def fail() -> None:
-            calls.append(1)
-            raise ConnectionFailure("down")
-
-        raised: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                engine._query(fail)
-            except ConnectionFailure as error:
-                raised.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        eventually(lambda: len(calls) > 1, 10)
-        engine.end()
-        thread.join(5)
-        assert not thread.is_alive()
-        assert len(raised) == 1
-
-    def test_a_closed_engine_takes_no_call(self, engine: RetryingEngine) -> None:
-        engine.end()
-        for call in (engine._mutate, engine._query):
-            with pytest.raises(ConnectionFailure, match="call connect"):
-                call(lambda *nonce: None)
+            act()
+    assert call.left == [60, 15, 60, 15]
+    assert time_left() is None
 
 
-def calls(made: RetryingEngine, count: int) -> list[tuple[int, int]]:
-    nonces: list[Nonce] = [made._mutate(lambda nonce: nonce)[0] for _ in range(count)]
-    return [(nonce.slot, nonce.call) for nonce in nonces]
+def test_no_pause_exceeds_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine(Failing(), 0.3)
+    pauses: list[float] = []
+    rest = engine.sleep_unless_closed
+    monkeypatch.setattr(engine, "sleep_unless_closed", lambda seconds: pauses.append(seconds) or rest(seconds))
+    with pytest.raises(ConnectionFailure):
+        engine.now()
+    assert sum(pauses) <= 0.3
 
 
-def test_a_slot_that_has_served_its_calls_is_replaced() -> None:
-    assert calls(open_engine(0, slot_calls=2), 5) == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
+def test_the_end_of_an_engine_ends_repetitions() -> None:
+    call, repeats = Failing(), threading.Event()
+
+    def failing() -> str:
+        if len(call.seen) > 1:
+            repeats.set()
+        return call()
+
+    engine = open_engine(failing, 600)
+    task = Background(engine.now)
+    assert repeats.wait(20)
+    engine.end()
+    with pytest.raises(ConnectionFailure):
+        task.wait()
+    for act in both(engine):
+        with pytest.raises(ConnectionFailure, match="call connect"):
+            act()
+
+
+def test_a_slot_is_replaced_after_its_calls() -> None:
+    engine = open_engine(returned, 0, slot_calls=2)
+    nonces = [mutate(engine)[0] for _ in range(5)]
+    assert [(nonce.slot, nonce.call) for nonce in nonces] == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
 
 
 @pytest.mark.parametrize("outcome", ["none", "unknown"])
-def test_a_slot_whose_last_call_failed_goes_on(outcome: str) -> None:
-    """The try may still be on its way: what refuses it is the next call of its slot."""
-    made = open_engine(0, slot_calls=2)
-    assert calls(made, 1) == [(1, 1)]
+def test_a_slot_whose_last_call_failed_has_another_call(outcome: Any) -> None:
+    """The failed try may still be on its way. The next call of its slot refuses the try."""
+    seen: list[tuple[int, int]] = []
 
-    def fails(nonce: Nonce) -> None:
-        assert nonce.call == 2
-        raise ConnectionFailure("gone", None, outcome)
+    def call(nonce: Nonce) -> None:
+        seen.append((nonce.slot, nonce.call))
+        if nonce.call == 2:
+            raise ConnectionFailure("gone", None, outcome)
 
+    engine = open_engine(call, 0, slot_calls=2)
+    mutate(engine)
     with pytest.raises(ConnectionFailure):
-        made._mutate(fails)
-    assert calls(made, 2) == [(1, 3), (2, 1)]
+        mutate(engine)
+    for _ in range(2):
+        mutate(engine)
+    assert seen == [(1, 1), (1, 2), (1, 3), (2, 1)]

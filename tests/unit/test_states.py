@@ -1,4 +1,4 @@
-"""The pure functions of states.py against the table, for every state, owner, verb and caller."""
+"""The functions of ``states.py`` compared with the table, for every state, owner, verb and caller."""
 
 import itertools
 
@@ -60,36 +60,21 @@ def lapsed(**other) -> Record:
     return record(CLAIMED, **{"lock_until": NOW - 1, **other})
 
 
-STORED = {
-    "unclaimed": record(UNCLAIMED),
-    "scheduled": record(SCHEDULED),
-    "due": record(SCHEDULED, lock_until=NOW),
-    "claimed": record(CLAIMED),
-    "kept": record(CLAIMED, keeper="h"),
-    "without a lease": record(CLAIMED, keeper="h", lock_until=None),
-    "last attempt": record(CLAIMED, max_attempts=1),
-    "lapsed": lapsed(),
-    "lapsed last attempt": lapsed(max_attempts=1),
-    "lapsed and settled": record(UNCLAIMED, who="anna"),
-    "trashed": record(TRASHED, who="anna"),
-    "absent": None,
+STORED: dict[str, tuple[Record | None, State | None]] = {
+    "unclaimed": (record(UNCLAIMED), UNCLAIMED),
+    "scheduled": (record(SCHEDULED), SCHEDULED),
+    "due": (record(SCHEDULED, lock_until=NOW), UNCLAIMED),
+    "claimed": (record(CLAIMED), CLAIMED),
+    "kept": (record(CLAIMED, keeper="h"), CLAIMED),
+    "without a lease": (record(CLAIMED, keeper="h", lock_until=None), CLAIMED),
+    "last attempt": (record(CLAIMED, max_attempts=1), CLAIMED),
+    "lapsed": (lapsed(), UNCLAIMED),
+    "lapsed last attempt": (lapsed(max_attempts=1), TRASHED),
+    "lapsed and settled": (record(UNCLAIMED, who="anna"), UNCLAIMED),
+    "trashed": (record(TRASHED, who="anna"), TRASHED),
+    "absent": (None, None),
 }
-
-# What each of them is, whatever has been written down.
-LOGICAL = {
-    "unclaimed": UNCLAIMED,
-    "scheduled": SCHEDULED,
-    "due": UNCLAIMED,
-    "claimed": CLAIMED,
-    "kept": CLAIMED,
-    "without a lease": CLAIMED,
-    "last attempt": CLAIMED,
-    "lapsed": UNCLAIMED,
-    "lapsed last attempt": TRASHED,
-    "lapsed and settled": UNCLAIMED,
-    "trashed": TRASHED,
-    "absent": None,
-}
+"""Stored records, each with its logical state."""
 
 FRESH = record(UNCLAIMED, uuid="v", name="m", priority=9, sequence=8, version=2, posting=b"q", max_attempts=4)
 
@@ -117,24 +102,23 @@ def act(verb: Verb, stored: Record | None, holder: Holder) -> tuple[Status, Reco
 VERBS = [verb for verb in Verb if verb not in (Verb.POST, Verb.DUE, Verb.LAPSE)]
 
 
-@pytest.mark.parametrize("name", STORED)
-def test_settle(name: str) -> None:
-    stored = STORED[name]
-    if stored is None:
-        return
+def rows(verb: Verb, source: State | None) -> set[State | None]:
+    """Return the targets that the table gives a verb from a state."""
+    return {target for row in TRANSITIONS if (row.verb, row.source) == (verb, source) for target in row.targets}
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if name != "absent"])
+def test_settle_applies_lapses_and_due_times(name: str) -> None:
+    stored, state = STORED[name]
+    assert stored is not None
     settled = states.settle(stored, NOW)
-    assert settled.state == LOGICAL[name]
-    assert settled.token == stored.token
-    assert settled.who == stored.who
+    assert (settled.state, settled.token, settled.who) == (state, stored.token, stored.who)
     assert states.settle(settled, NOW) == settled
     if settled.state == stored.state:
         assert settled is stored
     else:
         assert settled.lock_until is None
-        verb = Verb.DUE if stored.state == SCHEDULED else Verb.LAPSE
-        assert any(
-            row.verb == verb and row.source == stored.state and settled.state in row.targets for row in TRANSITIONS
-        )
+        assert settled.state in rows(Verb.DUE if stored.state == SCHEDULED else Verb.LAPSE, stored.state)
 
 
 def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
@@ -147,54 +131,51 @@ def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
     assert states.lapse(record(max_attempts=2), NOW + 1).state == UNCLAIMED
 
 
-@pytest.mark.parametrize(("name", "verb", "holder"), list(itertools.product(STORED, VERBS, HOLDERS)))
-def test_every_verb_keeps_to_the_table(name: str, verb: Verb, holder: str) -> None:
-    """What is done is a row of the table; what is refused changes nothing but what time has changed."""
-    stored, source = STORED[name], LOGICAL[name]
-    status, after = act(verb, stored, HOLDERS[holder])
-    if status != OK:
-        assert after == (stored and states.settle(stored, NOW))
-        return
-    target = after.state if after is not None else None
-    assert any(row.verb == verb and row.source == source and target in row.targets for row in TRANSITIONS)
-    if after is None:
-        assert verb in (Verb.CONSUME, Verb.PURGE)
-        return
-    assert stored is not None
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_keeps_to_the_table(verb: Verb) -> None:
+    """An act that is done is a row of the table. A refused act changes nothing but what time has changed."""
     rises = verb in (Verb.CLAIM, Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.REPLACE)
-    assert (after.token > stored.token) == rises
-    assert after.token == (NOW if rises else TOKEN)
-    kept = ("uuid", "name", "sequence", "key", "max_attempts", "created_on")
-    brought = ("priority", "version", "posting")
-    source_of = FRESH if verb == Verb.REPLACE else stored
-    assert [getattr(after, field) for field in brought] == [getattr(source_of, field) for field in brought]
-    assert [getattr(after, field) for field in kept] == [getattr(stored, field) for field in kept]
-    assert after.attempts == {Verb.CLAIM: 2, Verb.RESTORE: 0, Verb.REPLACE: 0}.get(verb, 1)
-    assert (after.lock_until is not None) == (after.state in (CLAIMED, SCHEDULED))
+    for label, caller in itertools.product(STORED, HOLDERS):
+        (stored, source), holder = STORED[label], HOLDERS[caller]
+        status, after = act(verb, stored, holder)
+        if status != OK:
+            assert after == (stored and states.settle(stored, NOW)), (label, caller)
+            continue
+        assert (after and after.state) in rows(verb, source), (label, caller)
+        if after is None:
+            assert verb in (Verb.CONSUME, Verb.PURGE)
+            continue
+        assert stored is not None
+        assert after.token == (NOW if rises else TOKEN), (label, caller)
+        kept = ("uuid", "name", "sequence", "key", "max_attempts", "created_on")
+        brought = ("priority", "version", "posting")
+        source_of = FRESH if verb == Verb.REPLACE else stored
+        assert [getattr(after, field) for field in brought] == [getattr(source_of, field) for field in brought]
+        assert [getattr(after, field) for field in kept] == [getattr(stored, field) for field in kept]
+        assert after.attempts == {Verb.CLAIM: 2, Verb.RESTORE: 0, Verb.REPLACE: 0}.get(verb, 1)
+        assert (after.lock_until is not None) == (after.state in (CLAIMED, SCHEDULED))
 
 
-REFUSED = {
-    # Who may act on a claim, by the token and by the name.
-    "unclaimed": ("unclaimed", "lost", "lost", "unclaimed", "unclaimed"),
-    "scheduled": ("unclaimed", "lost", "lost", "unclaimed", "unclaimed"),
-    "due": ("unclaimed", "lost", "lost", "unclaimed", "unclaimed"),
-    "claimed": ("ok", "lost", "lost", "ok", "other"),
-    "kept": ("ok", "lost", "lost", "ok", "other"),
-    "without a lease": ("ok", "lost", "lost", "ok", "other"),
-    "last attempt": ("ok", "lost", "lost", "ok", "other"),
-    "lapsed": ("ok", "lost", "lost", "unclaimed", "unclaimed"),
-    "lapsed last attempt": ("lost", "lost", "lost", "trashed", "trashed"),
-    "lapsed and settled": ("ok", "lost", "lost", "unclaimed", "unclaimed"),
-    "trashed": ("lost", "lost", "lost", "trashed", "trashed"),
+FREE = ("unclaimed", "lost", "lost", "unclaimed", "unclaimed")
+HELD = ("ok", "lost", "lost", "ok", "other")
+LAPSED = ("ok", "lost", "lost", "unclaimed", "unclaimed")
+ENDED = ("lost", "lost", "lost", "trashed", "trashed")
+ANSWERS = {
+    **dict.fromkeys(("unclaimed", "scheduled", "due"), FREE),
+    **dict.fromkeys(("claimed", "kept", "without a lease", "last attempt"), HELD),
+    **dict.fromkeys(("lapsed", "lapsed and settled"), LAPSED),
+    **dict.fromkeys(("lapsed last attempt", "trashed"), ENDED),
     "absent": ("absent",) * 5,
 }
+"""The answers to acts on a claim, in the order of HOLDERS."""
 
 
-@pytest.mark.parametrize(("name", "verb"), list(itertools.product(STORED, [Verb.EXTEND, *sorted(FINISHES)])))
-def test_who_may_act_on_a_claim(name: str, verb: Verb) -> None:
-    found = tuple(act(verb, STORED[name], holder)[0] for holder in HOLDERS.values())
-    assert found == REFUSED[name]
-    assert tuple(states.check(STORED[name], holder, NOW) for holder in HOLDERS.values()) == REFUSED[name]
+@pytest.mark.parametrize("name", STORED)
+def test_only_the_holder_acts_on_a_claim(name: str) -> None:
+    stored, _ = STORED[name]
+    for verb in (Verb.EXTEND, *sorted(FINISHES)):
+        assert tuple(act(verb, stored, holder)[0] for holder in HOLDERS.values()) == ANSWERS[name], verb
+    assert tuple(states.check(stored, holder, NOW) for holder in HOLDERS.values()) == ANSWERS[name]
 
 
 ANYBODY = {
@@ -207,32 +188,31 @@ ANYBODY = {
 }
 
 
-@pytest.mark.parametrize(("name", "verb"), list(itertools.product(STORED, ANYBODY)))
-def test_what_anybody_may_do(name: str, verb: Verb) -> None:
-    assert act(verb, STORED[name], HOLDERS["another name"])[0] == ANYBODY[verb][LOGICAL[name]]
+@pytest.mark.parametrize("verb", ANYBODY)
+def test_verbs_of_anybody_are_refused_by_state_alone(verb: Verb) -> None:
+    found = {name: act(verb, stored, HOLDERS["another name"])[0] for name, (stored, _) in STORED.items()}
+    assert found == {name: ANYBODY[verb][state] for name, (_, state) in STORED.items()}
 
 
 def test_every_row_of_the_table_can_happen() -> None:
     happened = set()
-    for name, verb, holder in itertools.product(STORED, VERBS, HOLDERS):
-        stored = STORED[name]
-        status, after = act(verb, stored, HOLDERS[holder])
+    for (stored, source), verb, holder in itertools.product(STORED.values(), VERBS, HOLDERS.values()):
+        status, after = act(verb, stored, holder)
         if status == OK:
-            happened.add((verb, LOGICAL[name], after and after.state))
-    for stored, delay in itertools.product((record(), lapsed(max_attempts=2)), (SECOND,)):
-        after = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, delay)[1]
+            happened.add((verb, source, after and after.state))
+    for stored in (record(), lapsed(max_attempts=2)):
+        after = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, SECOND)[1]
         happened.add((Verb.ABANDON, states.settle(stored, NOW).state, after and after.state))
     for stored in (record(UNCLAIMED), record(SCHEDULED)):
         after = states.replace(stored, NOW, record(SCHEDULED))[1]
         happened.add((Verb.REPLACE, stored.state, after and after.state))
-    wanted = {(row.verb, row.source, target) for row in TRANSITIONS for target in row.targets}
-    wanted = {row for row in wanted if row[0] in VERBS}
+    wanted = {(row.verb, row.source, target) for row in TRANSITIONS for target in row.targets if row.verb in VERBS}
     # A lapsed last attempt is trashed before anybody could abandon it.
     assert wanted - happened == {(Verb.ABANDON, UNCLAIMED, TRASHED)}
     assert happened <= wanted
 
 
-def test_claim() -> None:
+def test_a_claim_has_a_new_token_and_one_more_attempt() -> None:
     after = states.claim(record(UNCLAIMED, errors=OLD), NOW, "bert", "h", NOW + SECOND)[1]
     assert after == record(
         CLAIMED, who="bert", keeper="h", attempts=2, token=NOW, modified_on=NOW, lock_until=NOW + SECOND, errors=OLD
@@ -254,7 +234,7 @@ def test_extend_revives_and_replaces_the_lease() -> None:
 
 
 @pytest.mark.parametrize("delay", [None, 0, SECOND])
-def test_abandon(delay: int | None) -> None:
+def test_abandon_clears_the_owner_and_keeps_the_error(delay: int | None) -> None:
     after = states.finish(record(keeper="h"), HOLDERS["its token"], NOW, Verb.ABANDON, delay, "broken")[1]
     assert after == record(
         SCHEDULED if delay else UNCLAIMED,
@@ -294,7 +274,7 @@ def test_the_last_failures_are_remembered(texts: list[str], kept: int) -> None:
     assert found.errors == tuple(Failure(number, "anna", 1, text) for number, text in enumerate(texts))[-kept:]
 
 
-def test_refund() -> None:
+def test_a_refund_takes_the_attempt_back() -> None:
     stored = record(attempts=1, max_attempts=1)
     after = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, refund=True)[1]
     assert after is not None
@@ -314,7 +294,7 @@ def test_a_retry_is_a_refund_that_is_numbered() -> None:
     assert states.restore(record(TRASHED, attempts=3, retries=4), NOW)[1].retries == 0
 
 
-def test_release() -> None:
+def test_a_release_raises_the_token_and_clears_the_owner() -> None:
     after = states.release(record(keeper="h", errors=OLD), NOW)[1]
     assert after == record(UNCLAIMED, token=NOW, modified_on=NOW, errors=OLD)
     after = states.release(record(max_attempts=1), NOW)[1]
@@ -326,14 +306,14 @@ def test_release() -> None:
 
 @pytest.mark.parametrize("name", STORED)
 def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
-    stored = STORED[name]
+    stored, state = STORED[name]
     assert states.release(stored, NOW, "why", TOKEN) == states.release(stored, NOW, "why")
     status, after = states.release(stored, NOW, "why", TOKEN - 1)
-    assert status == ("lost" if LOGICAL[name] == CLAIMED else states.release(stored, NOW)[0])
+    assert status == ("lost" if state == CLAIMED else states.release(stored, NOW)[0])
     assert after == (stored and states.settle(stored, NOW))
 
 
-def test_cancel_and_restore() -> None:
+def test_cancel_and_restore_raise_the_token() -> None:
     cancelled = states.cancel(record(SCHEDULED), NOW, "why")[1]
     why = (Failure(NOW, None, 1, "why"),)
     assert cancelled == record(TRASHED, token=NOW, modified_on=NOW, errors=why)
@@ -342,7 +322,7 @@ def test_cancel_and_restore() -> None:
     assert states.cancel(record(UNCLAIMED, errors=OLD), NOW)[1].errors == OLD
 
 
-def test_exhausted() -> None:
+def test_attempts_are_exhausted_at_their_maximum() -> None:
     assert not record(attempts=5).exhausted
     assert not record(attempts=1, max_attempts=2).exhausted
     assert record(attempts=2, max_attempts=2).exhausted

@@ -1,4 +1,4 @@
-"""One call of the engine on a store: decided, committed if nobody was quicker, and answered once."""
+"""The committer: it decides a call, commits the changes if nobody was quicker, and stores one answer."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
 
 TRIES = 100
-"""How often a call is decided anew because others were quicker, before it is given up."""
+"""The number of tries of a call at which others may be quicker, before the call is given up."""
 
 HASTY = 1
-"""After how many tries there is a pause before the next: processes that go on in step are beaten again."""
+"""The number of tries without a pause. Processes that repeat in step would be beaten again."""
 
 AT_ONCE = 100
-"""How many jobs one commit changes at most, beside new ones."""
+"""The number of jobs that one commit changes at most, new ones apart."""
 
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 PAGE = 500
-"""How many side records one request lists."""
+"""The number of side records that one request lists."""
 
 _EVENTS = {
     Verb.CLAIM: notifier.CLAIMED,
@@ -42,24 +42,25 @@ _EVENTS = {
 
 
 class Timely(NamedTuple):
-    """A bound on the age of a time that a commit stores. asked: when the server was asked for the time, on
-    :func:`~jobboard.job.boottime`. within: how many seconds later the commit may be sent."""
+    """A bound on the age of a time that a commit stores.
+
+    asked: the time of the request for the server's time, on :func:`~jobboard.job.boottime`. within: the seconds after
+    ``asked`` in which the commit may be sent."""
 
     asked: float
     within: float
 
     def end(self, number: int) -> float:
-        """Return until when this try may be sent. Each try has more time than the one before, so that a slow process
-        gets through."""
+        """Return the latest time at which this try may be sent. Each try has more time than the one before, so that a
+        slow process succeeds in the end."""
         return self.asked + number * self.within
 
 
 class Plan(NamedTuple):
-    """The changes that a call is going to make, and its answer.
+    """The planned changes of a call, and its answer.
 
-    sides: the side records of keys that were read for the changes, so that they are not read again.
-    checks: the side records that the plan relies on.
-    timely: decide anew where the commit would be sent too late.
+    sides: the side records of keys that were read for the plan. checks: the side records that the plan relies on.
+    timely: the time after which the plan is too old to be committed.
     """
 
     changes: list[Change]
@@ -71,8 +72,10 @@ class Plan(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome of a call. stored: the jobs as the call left them; none where an earlier try is answered again.
-    late: how many µs after its begin the commit was sent."""
+    """The outcome of a call.
+
+    stored: the jobs as the call left them; empty on a replay. late: the µs between the begin of the call and its
+    commit."""
 
     done: Sequence[Deed]
     stored: list[Stored]
@@ -81,11 +84,13 @@ class Result(NamedTuple):
 
 
 @overload
-def standing(stored: Stored, now: int) -> Record: ...
+def record_at(stored: Stored, now: int) -> Record: ...
 @overload
-def standing(stored: Stored | None, now: int) -> Record | None: ...
-def standing(stored: Stored | None, now: int) -> Record | None:
-    """Return the job as of ``now``, with everything applied that has ended by itself; None where it is not stored."""
+def record_at(stored: Stored | None, now: int) -> Record | None: ...
+def record_at(stored: Stored | None, now: int) -> Record | None:
+    """Return the record of a job as of ``now``, with lapses and due times applied; None for an absent job.
+
+    A claim whose session has ended has lapsed."""
     if stored is None:
         return None
     record = settle(stored.record, now)
@@ -95,18 +100,18 @@ def standing(stored: Stored | None, now: int) -> Record | None:
 
 
 class Committer:
-    """The calls of one connected engine.
+    """The commits of one connected engine, and the answers to its calls.
 
-    :param store: gives the store, or raises ConnectionFailure if the board is closed.
-    :param rest: sleeps for so many seconds, unless the board is closed.
+    :param store: returns the store, or raises ConnectionFailure if the board is closed.
+    :param sleep: sleeps for a number of seconds, unless the board is closed.
     """
 
-    def __init__(self, store: Callable[[], Store], rest: Callable[[float], None]) -> None:
+    def __init__(self, store: Callable[[], Store], sleep: Callable[[float], None]) -> None:
         self._store = store
         self.before_call: Callable[[Nonce], None] = _nothing
-        """Called before a call of a slot is begun."""
-        self._rest = rest
-        # The last call of each slot, and what the slot held after that call. The commit compares it.
+        """A function that is called before each call of a slot."""
+        self._sleep = sleep
+        # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
         self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
 
     @property
@@ -118,24 +123,24 @@ class Committer:
         return self._store()
 
     def tries(self) -> Iterator[int]:
-        """Yield the numbers of tries, with a backoff.
+        """Yield the numbers of tries, with a backoff between tries.
 
-        :raises ConnectionFailure: there were too many.
+        :raises ConnectionFailure: :data:`TRIES` tries were not enough.
         """
         for number in range(1, TRIES + 1):
             yield number
             if number > HASTY:
-                self._rest(retry.backoff(number - HASTY, 0.005, 0.1))
+                self._sleep(retry.backoff(number - HASTY, 0.005, 0.1))
         raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
 
     def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
-        """Return a job as it is stored and as it stands, read with these side records."""
+        """Read a job and side records. Return all of them, the job as stored, and its record as of now."""
         found = self.store.read([uuid], sides)
         [stored] = found.jobs
-        return found, stored, standing(stored, found.now)
+        return found, stored, record_at(stored, found.now)
 
     def listed(self, kind: str) -> Found:
-        """Read every side record of a kind of which there are not many."""
+        """Read every side record of a kind with few records."""
         found, place = self.store.sides(kind, None, PAGE)
         while place is not None:
             more, place = self.store.sides(kind, place, PAGE)
@@ -152,12 +157,13 @@ class Committer:
         beaten: Callable[[Stale], None] | None = None,
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> Result:
-        """Do what ``plan`` returns, unless this call has done so already.
+        """Commit the plan of a call, unless an earlier try of the call has done so.
 
-        :param nonce: None in a transaction of the caller's, where the store has such.
-        :param again: returns what a stored answer leaves to be done; None: nothing.
-        :param beaten: told of each try at which others were quicker.
-        :param extra: for :meth:`Store.transaction`.
+        :param nonce: None in a transaction of the caller's.
+        :param plan: decides the call. Called again at each try.
+        :param again: returns the plan of a repetition from the stored answer; None if nothing is left to be done.
+        :param beaten: gets the refusal of each try at which others were quicker.
+        :param extra: arguments of :meth:`Store.transaction`.
         """
         if nonce is None:
             return self._joined(plan, beaten, extra)
@@ -181,8 +187,7 @@ class Committer:
                         self.commit([])
                         return Result(stored.done, [], True)
                     if not (made.changes or made.marks) and nonce.attempt == 1:
-                        # A repetition stores its answer whatever that is, or a first try that was held up would act
-                        # after it.
+                        # A repetition stores its answer in any case: a delayed first try would act after it.
                         self._slots[slot_of(nonce)] = nonce.call, slot
                         self.commit([])
                         return Result(made.done, [], False)
@@ -205,7 +210,7 @@ class Committer:
     def _joined(
         self, plan: Callable[[], Plan], beaten: Callable[[Stale], None] | None, extra: Mapping[str, Any]
     ) -> Result:
-        """Do so in a transaction of the caller's, which nobody repeats: it needs no answer."""
+        """Commit a plan in a transaction of the caller's. Nobody repeats the call, so no answer is stored."""
         for _ in self.tries():
             try:
                 with self.store.transaction(**extra):
@@ -218,18 +223,18 @@ class Committer:
         raise AssertionError("unreachable")
 
     def _remembered(self, nonce: Nonce) -> Side | None:
-        """Return what this slot holds if nothing has gone wrong since an earlier call of it; None: it is to be read, as
-        it may hold the answer of this very call, or of a later one."""
+        """Return the side record of the slot as the call before has left it, or None if the record must be read from
+        the store."""
         if nonce.attempt > 1:
             return None
         if nonce.call == 1:
             return Side(*slot_of(nonce), None, None, None)
-        # Gone until this call has been answered: one that breaks off reads it again.
+        # The entry returns with the answer. A call that breaks off has the next one read the slot.
         call, slot = self._slots.pop(slot_of(nonce), (nonce.call, None))
         return slot if call < nonce.call else None
 
     def forget(self, nonce: Nonce) -> None:
-        """A fast path of the store has written this slot's answer."""
+        """Forget the side record of a slot, as a fast path of the store has changed it."""
         self._slots.pop(slot_of(nonce), None)
 
     def slot(self, nonce: Nonce) -> Side:
@@ -238,7 +243,7 @@ class Committer:
         return side
 
     def fence(self, nonce: Nonce) -> Answer | None:
-        """Return what this call has done. If it has done nothing, make it impossible from now on."""
+        """Return the stored answer of a call. If there is none, bar the call from acting later, and return None."""
         for _ in self.tries():
             slot = self.slot(nonce)
             stored = Answer.of(slot)
@@ -262,10 +267,11 @@ class Committer:
         waits: bool = True,
         by: float | None = None,
     ) -> Committed:
-        """Store these with the keys that they take and set free. With nothing to store, as where an earlier try has
-        done it all, the store makes that as safe as if it were stored now.
+        """Commit changes together with the keys that they take and free.
 
-        :raises Stale: somebody was quicker.
+        Without changes, the store makes everything stored so far as safe as a commit does.
+
+        :raises Stale: others were quicker.
         """
         return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks, waits=waits, by=by)
 
@@ -293,16 +299,16 @@ class Committer:
             side = known[key]
             if key in taken:
                 marks.append(Mark(side, taken[key].encode()))
-            # Where damage has given the key to another job as well, it stays with that one.
+            # After damage, another job may have the key. The key then stays with that job.
             elif side.value == freed[key].uuid.encode():
                 until = freed[key].key_until
-                # A key that was read before is to be free.
+                # The caller has read these keys in order to free them, so their windows do not matter.
                 runs = now and until is not None and until > now
                 marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
     def alone(self, change: Change, marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> bool:
-        """Store this change by itself; return whether nobody was quicker."""
+        """Commit a single change. Return false if others were quicker."""
         try:
             self.commit([change], marks, checks=checks, waits=False)
         except Stale:
@@ -310,8 +316,8 @@ class Committer:
         return True
 
     def apart(self, changes: Sequence[Change], checks: Sequence[Side] = ()) -> list[Change]:
-        """Store changes that are independent of each other; return those at which nobody was quicker. A job that
-        another transaction holds is not waited for."""
+        """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
+        transaction holds."""
         stored: list[Change] = []
         for chunk in batches(changes, _weight, AT_ONCE, self.store.most_bytes or sys.maxsize):
             left = list(chunk)
@@ -328,13 +334,32 @@ class Committer:
                     break
         return stored
 
+    def marks_apart(self, marks: Sequence[Mark], checks: Sequence[Side] = ()) -> int:
+        """Commit independent marks. Return the number of those at which nobody was quicker."""
+        try:
+            self.commit([], marks, checks=checks)
+        except Stale:
+            return 0 if len(marks) == 1 else sum(self.marks_apart([mark], checks) for mark in marks)
+        return len(marks)
+
+    def write(self, marks: Callable[[], Sequence[Mark]]) -> int:
+        """Commit the marks that ``marks`` returns, called again where others were quicker. Return their number."""
+        for _ in self.tries():
+            made = marks()
+            try:
+                self.commit([], made)
+            except Stale:
+                continue
+            return len(made)
+        raise AssertionError("unreachable")
+
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
-        """Write down what has ended by itself; return the records, without those that somebody else has written."""
+        """Write down lapses and passed due times. Return the written records; others may have written the rest."""
         swept: list[Record] = []
-        for before, after, _ in self.apart([sweeping(each, now) for each in overdue]):
+        for before, after, _ in self.apart([sweep_change(each, now) for each in overdue]):
             if isinstance(after, Record):
                 swept.append(after)
-                # A store may only have noted anew when the lease ends.
+                # The record of a job that is claimed again has only a new end of its lease.
                 if before is not None and before.record.state == CLAIMED != after.state:
                     tell_of_lapse(after)
         return swept
@@ -345,14 +370,14 @@ def _nothing(nonce: Nonce) -> None:
 
 
 def change_by(verb: Verb, stored: Stored, after: Record | None) -> Change:
-    """Return what a verb makes of a job."""
+    """Return the change of a job by a verb, with its event."""
     trashed = after is not None and after.state == TRASHED
     return Change(stored, after, notifier.TRASHED if trashed else _EVENTS.get(verb))
 
 
-def sweeping(stored: Stored, now: int) -> Change:
-    """Return what writes down that a lease or a delay has ended."""
-    record = standing(stored, now)
+def sweep_change(stored: Stored, now: int) -> Change:
+    """Return the change that writes down the end of a lease or delay."""
+    record = record_at(stored, now)
     return Change(stored, record, notifier.TRASHED if record.state == TRASHED else None)
 
 

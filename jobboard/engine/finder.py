@@ -1,4 +1,4 @@
-"""The search for jobs to claim: what the store shows, under the rules of the board, once what has ended is settled."""
+"""The finder: the search for jobs to claim, by the rules of the board, with lapses and due times settled."""
 
 from __future__ import annotations
 
@@ -6,32 +6,26 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from jobboard.engine.calls import AT_ONCE, Committer, standing
+from jobboard.engine.committer import AT_ONCE, Committer, record_at
 from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, Lane, Look, Side, Stale, Stored, weight
+from jobboard.engine.store import GATE, RETRY_HELD, Lane, Look, Side, Stale, Stored, weight
 from jobboard.primitives import Peeked, batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
 SWEEPING = 0.25
-"""For how many seconds a call waits for the sweep of another process. No state of the store could take the place of it.
-The row of an overdue job is locked by a sweep that ends in a moment, by a sweep of a frozen process, or by a
-transaction of a caller's, and the locks look the same. A call that waited for the lock itself, or for a lock that marks
-a sweep, would stand still with a frozen process; but a locked job may delay only itself. A call that waited for none
-would pass over an overdue job whenever two calls meet. So behind a sweep that takes longer than this, a job is passed
-over that an overlapping call holds."""
+"""The seconds that a call waits for another process to sweep a job. After that the job is skipped, as a frozen process
+or a caller's transaction may hold its lock."""
 
 _AGAIN = 5
-"""After how many tries at which others were quicker a claim looks again, though it has seen more jobs."""
+"""The number of refused tries after which a claim looks again, though it has seen more jobs."""
 
-SOON = 50_000
-"""µs until the next look at jobs that other transactions hold. Nobody wakes a waiter when these are rolled back."""
-
-AHEAD = 8
-"""How many jobs more than it claims a call locks the scopes of. Others may claim the first ones while it waits."""
+SPARE_LOCKED = 8
+"""The number of jobs whose scopes a call locks beside those that it claims. Others may claim the first ones while the
+call waits."""
 
 Version = tuple[str, object]
-"""The uuid of a job, and its tag."""
+"""The uuid and the tag of a job."""
 
 
 def version(stored: Stored) -> Version:
@@ -39,8 +33,10 @@ def version(stored: Stored) -> Version:
 
 
 class Allowed(NamedTuple):
-    """The jobs that may be claimed by one gate: those of ``names``, or of any name but ``without``, but none of the
-    groups in ``full``. shut: no jobs at all."""
+    """The jobs that one gate lets be claimed.
+
+    names: the names of the jobs; None for any name but those in ``without``. shut: no job can be claimed. full: groups
+    whose jobs cannot be claimed."""
 
     gate: Side
     names: Sequence[str] | None
@@ -50,7 +46,7 @@ class Allowed(NamedTuple):
 
 
 class Ruled:
-    """The rules of one gate. It never changes, so that a thread decides by one gate throughout."""
+    """The rules of one gate. They never change, so that a thread decides by one gate throughout."""
 
     def __init__(self, gate: Side) -> None:
         self.rules = rules = Rules.of(gate)
@@ -59,11 +55,11 @@ class Ruled:
         self.limits = Limits(rules.limits)
 
     def limited(self, names: Sequence[str] | None) -> bool:
-        """Return whether jobs of these names, None: of any name, may have limits."""
+        """Return whether jobs of these names, or (None) of any name, may have limits."""
         return self.limits.bind(names)
 
     def allowed(self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Allowed:
-        """Return which jobs of these names may be claimed, but for those of full scopes."""
+        """Return the jobs of these names that may be claimed, without those of full scopes."""
         lanes = [lane(scope) for scope in full]
         closed = [scope.limit.name for scope, found in zip(full, lanes, strict=True) if found is None]
         left = None if names is None else [name for name in names if name not in self.paused and name not in closed]
@@ -73,32 +69,28 @@ class Ruled:
 
 
 class Finder:
-    """Looks by the rules that it has seen last, and again where the look shows rules that let other jobs be claimed.
+    """The looks for jobs. A look uses the latest known rules, and is repeated where it shows rules with other results.
 
-    :param patience: after how many µs one who waits for a full scope looks again at the latest.
+    :param patience: the longest µs between two looks of a waiter for a full scope.
     """
 
     def __init__(self, committer: Committer, patience: int) -> None:
         self.committer = committer
         self.patience = patience
         self.ruled = Ruled(Side(*GATE, None, None, None))
-        """The rules that were seen last, perhaps by another thread. A decision reads this once."""
-        # Since when a sweep has been refused for a job as it is.
+        """The latest known rules. Other threads may replace them, so a decision reads them once."""
+        # The time of the first refused sweep of each job that has not changed since.
         self._refused: dict[Version, float] = {}
 
     def ruled_by(self, gate: Side) -> Ruled:
-        """Return the rules of this gate, whatever has been seen since."""
+        """Return the rules of this gate."""
         ruled = self.ruled
         return ruled if ruled.gate.tag == gate.tag else Ruled(gate)
 
     def newest(self) -> Ruled:
-        """Read the gate."""
+        """Read the gate, and return its rules."""
         self.ruled = ruled = Ruled(self.committer.store.read([], [GATE]).sides[0])
         return ruled
-
-    def changed(self, since: Side) -> bool:
-        """Read the gate, and return whether it is another than this."""
-        return self.newest().gate.tag != since.tag
 
     def look(
         self,
@@ -120,11 +112,11 @@ class Finder:
                 self.ruled = ruled = Ruled(look.gate)
                 if ruled.allowed(names, full) != asked._replace(gate=look.gate):
                     continue
-            # Where nothing may be claimed, nobody waits for what ends by itself.
+            # Where no job may be claimed, a lapse or due time wakes nobody.
             return look._replace(overdue=[], next_event=None) if shut and not full else look
         raise AssertionError("unreachable")
 
-    def settled(
+    def sweep_and_look(
         self,
         limit: int,
         names: Sequence[str] | None,
@@ -134,8 +126,12 @@ class Finder:
         full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
-        """Do the same after bringing what has ended back to its place. ``trashed`` takes in the jobs that went to the
-        trash by that. A job that another transaction holds stays where it is."""
+        """Find the first jobs as :meth:`look` does, once lapsed and due jobs are swept to their places.
+
+        A job that another transaction holds stays at its place.
+
+        :param trashed: receives the jobs that the sweep has moved to the trash.
+        """
         look = self.look(limit, names, readable, full=full, where=where)
         settled, tries = False, self.committer.tries()
         while look.overdue and not (settled and look.ready):
@@ -150,20 +146,21 @@ class Finder:
         return look
 
     def _refused_lately(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
-        """Return whether one of these jobs may be in the hands of another sweep, so that its place is known in a
-        moment. A job that stays as it is for longer is held by a transaction of a caller's."""
+        """Return whether another sweep may hold one of these jobs, so that its place is known in a moment.
+
+        A job that does not change for :data:`SWEEPING` is held by a transaction of a caller's."""
         now, done = time.monotonic(), {record.uuid for record in swept}
         refused = {version(stored) for stored in overdue if stored.record.uuid not in done}
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())
 
-    def foreseen(
+    def preview(
         self, limit: int, names: Sequence[str] | None, readable: int, *, full: Sequence[LimitScope] = ()
     ) -> Look:
-        """Do the same without writing anything: what has ended is shown as it stands."""
+        """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, readable, full=full)
         paused = self.ruled_by(look.gate).paused
-        ended = (stored._replace(record=standing(stored, look.now)) for stored in look.overdue)
+        ended = (stored._replace(record=record_at(stored, look.now)) for stored in look.overdue)
         back = [
             stored
             for stored in ended
@@ -180,7 +177,7 @@ class Finder:
         return Peeked(bool(look.ready), look.next_event, None)
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
-        """Return those of these unclaimed jobs that the rules let be claimed, each by itself."""
+        """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
         ruled = self.newest()
         rooms = Rooms(self.committer, ruled.limits, 0, None)
         rooms.learn(jobs)
@@ -188,19 +185,19 @@ class Finder:
 
 
 class Choice:
-    """The jobs that one call may claim, from try to try.
+    """The choice of the jobs that one call claims, from try to try.
 
-    Jobs at which others were quicker are theirs, and behind these jobs the order is still the one that was seen. So a
-    further try goes down what is left of the look. It looks again where too few jobs are left, where the rules or a
-    scope behind which it has looked have changed, and every few tries: each time it asks for more jobs.
+    If another process claims a job first, the next try uses the remaining jobs of the same look. The choice looks
+    again, for more jobs, in three cases: too few jobs are left; the rules or a full scope have changed; or several
+    tries were refused.
 
-    :param limit: how many jobs the call may claim together.
-    :param trashed: takes in the jobs that went to the trash meanwhile; None: nothing is written.
+    :param limit: the number of jobs that the call may claim together.
+    :param trashed: receives the jobs that were moved to the trash meanwhile; None: write nothing.
     :param where: a condition of the store's, see :meth:`Store.look <jobboard.engine.Store.look>`.
     """
 
     rooms: Rooms | None = None
-    """The room that the jobs have which are chosen; None where there are no limits."""
+    """The room in the scopes of the chosen jobs; None without limits."""
 
     def __init__(
         self,
@@ -220,21 +217,21 @@ class Choice:
         self._looks = self._beaten = 0
         self._look: Look | None = None
         self._goes_on = False
-        # The jobs that were seen and not lost; and the scopes that had no room, behind which it has looked.
+        # The jobs that were found and not lost. _full has the scopes without room behind which it has looked.
         self._met: dict[str, Stored] = {}
-        # Jobs at which others were quicker. One that a look shows unchanged is held by another transaction.
+        # Jobs at which others were quicker. Another transaction holds those that a look shows unchanged.
         self._lost: set[Version] = set()
         # The jobs that this try has locked, and the room in the scopes that it has locked.
         self._locked: dict[str, Stored] = {}
         self._held: Rooms | None = None
-        # Whether a part of a lock may do, where scopes have locks, and whether to wait for it.
+        # Whether to lock parts of scopes, and whether to wait for a part.
         self._shares = limit == 1 and trashed is not None and finder.committer.store.locks_scopes
         self._waits = False
         self._needed: dict[str, LimitScope] = {}
         self._full: dict[str, LimitScope] = {}
 
     def next(self) -> Look:
-        """Return what to claim in the next try: no more than one commit may change, and all of it locked.
+        """Return the jobs to claim in the next try, locked, and no more than one commit may change.
 
         :raises Stale: the try has to begin again.
         """
@@ -253,7 +250,7 @@ class Choice:
             lost = {stored.record.uuid for stored in wanted} - self._locked.keys()
             if not lost:
                 return look._replace(ready=[self._locked[stored.record.uuid] for stored in look.ready])
-            # Others hold them, and take them.
+            # Other calls hold these jobs, and claim them.
             self._lose(lost)
             self._goes_on = True
         raise AssertionError("unreachable")
@@ -264,37 +261,38 @@ class Choice:
         return found
 
     def _under_parts(self, rooms: Rooms) -> list[Stored]:
-        """Lock the first job that has room under a part of the lock of each scope. Empty where no lock has parts.
+        """Lock the first job with room, under a part of the lock of each scope. Return no job where no lock has parts.
 
         :raises Stale: another try has to find a job, under a part or under a whole lock.
         """
-        ahead = self._in_order()[: 1 + AHEAD]
+        ahead = self._in_order()[: 1 + SPARE_LOCKED]
         open_ = rooms.by_parts(ahead, self._waits)
         if open_ is None:
             return []
         if open_ and (locked := self._lock(open_, 1)):
             return locked
         first = rooms.scopes(stored.record for stored in ahead[:1])
-        # Others have taken all of these jobs, or they hold all parts, or a part does not decide.
+        # Others have taken all of these jobs, or hold all parts, or a part is not enough to decide.
         self._looks -= not open_
         self._lose([stored.record.uuid for stored in open_])
         self._shares, self._waits = bool(open_) or not rooms.holds(first), not rooms.holds(first)
         raise Stale(sides=[(SCOPE, key) for key in first])
 
     def _under_locks(self, look: Look, rooms: Rooms) -> Look:
-        """Lock the scopes of the first jobs that have room, and count again: others may have claimed these jobs while
-        this call has waited. A scope is locked before any job, as others pass over a job that is locked.
+        """Lock the scopes of the first jobs with room, and count again, as others may have claimed jobs meanwhile.
 
-        :raises Stale: another scope turns out to be needed.
+        Scopes are locked before jobs, as others pass over a locked job.
+
+        :raises Stale: another scope has to be locked.
         """
         if not rooms.locks(stored.record for stored in look.ready):
             return look
         if self._held is None and not self._locked:
-            ahead, _ = self._fitting(self._limit + AHEAD)
+            ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
             rooms.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed})
             self._held = rooms
             if self._limit == 1 and (open_ := rooms.open_jobs(self._in_order())):
-                # Others may have taken the first ones meanwhile.
+                # Others may have taken the first jobs meanwhile.
                 self._lock(open_, 1)
             look = look._replace(now=max(look.now, rooms.now), ready=self._fitting(self._limit)[0])
         held = [rooms.holds(rooms.scopes([stored.record])) for stored in look.ready]
@@ -303,18 +301,18 @@ class Choice:
         if not self._locked:
             self._needed = rooms.scopes(stored.record for stored in look.ready)
             raise Stale(sides=[(SCOPE, key) for key in self._needed])
-        # Jobs that are locked are taken: behind them comes what needs another scope.
+        # The locked jobs are taken. A job behind them needs another scope.
         return look._replace(ready=look.ready[: held.index(False)])
 
     def beaten(self, stale: Stale) -> None:
-        """The last try was refused."""
+        """Take note of the refusal of the last try."""
         self._beaten += 1
         scopes = {key for kind, key in stale.sides if kind == SCOPE}
         told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
         self._goes_on = told and not scopes & self._full.keys() and self._beaten % _AGAIN != 0
         self._lose(stale.uuids)
         if self._finder.committer.store.locks_scopes and self.rooms is not None:
-            # The locks under which the claims were counted are gone.
+            # The refusal has ended the locks of the scopes.
             self._goes_on = False
         elif self.rooms is not None:
             self.rooms.forget(scopes)
@@ -336,8 +334,8 @@ class Choice:
         raise AssertionError("unreachable")
 
     def _look_again(self) -> Look | None:
-        """Return None where the rules have changed between two looks, or where a job has come back that may be served
-        before the chosen ones."""
+        """Look for jobs again. Return None if the rules have changed between two looks, or if a sweep has brought back
+        a job that may come before the chosen ones."""
         finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
         wanted = min(self._limit + spare * (self._looks + finder.ruled.limited(names)), 2 * AT_ONCE)
         look = self._looked(wanted)
@@ -353,7 +351,7 @@ class Choice:
         known = 0
         chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
-            # There may be others behind those that have to wait; and where more have to, many may.
+            # Behind jobs without room there may be jobs with room. Many may have none.
             if known:
                 wanted = min(4 * wanted, 2 * AT_ONCE)
             known = len(self._full)
@@ -367,7 +365,7 @@ class Choice:
         event = look.next_event
         if self._full:
             if event is None and not chosen:
-                # As many are ready as were asked for, and all have to wait.
+                # The look was full, and none of its jobs has room.
                 event = finder.look(0, None, self._readable).next_event
             waits = (event, rooms.opens_in, finder.patience)
             event = min(wait for wait in waits if wait is not None)
@@ -377,35 +375,37 @@ class Choice:
     def _looked(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
         finder, names, readable = self._finder, self._names, self._readable
         if self._trashed is None:
-            return finder.foreseen(wanted, names, readable, full=full)
+            return finder.preview(wanted, names, readable, full=full)
         asked = wanted
         while True:
             if self._held is None:
-                look = finder.settled(asked, names, readable, self._trashed, full=full, where=self._where)
+                look = finder.sweep_and_look(asked, names, readable, self._trashed, full=full, where=self._where)
             else:
-                # What has ended by itself is written down before scopes are locked.
+                # Under locks of scopes, lapses were swept before.
                 look = finder.look(asked, names, readable, full=full, where=self._where)
             left = [stored for stored in look.ready if version(stored) not in self._lost]
             if len(left) < len(look.ready):
-                look = look._replace(next_event=SOON if look.next_event is None else min(look.next_event, SOON))
+                look = look._replace(
+                    next_event=RETRY_HELD if look.next_event is None else min(look.next_event, RETRY_HELD)
+                )
             if len(left) >= wanted or len(look.ready) < asked:
                 return look._replace(ready=left[:wanted])
-            # Some of the first ones are held by others.
+            # Others hold some of the first jobs.
             asked *= 2
 
     def _in_order(self) -> list[Stored]:
-        # What is locked is taken: others have passed it over.
+        # Others have passed over the locked jobs, so these go first.
         return sorted(self._met.values(), key=lambda stored: (stored.record.uuid not in self._locked, _order(stored)))
 
     def _fitting(self, limit: int) -> tuple[list[Stored], bool]:
-        """Return the first of the jobs that can be claimed together, and whether one commit may claim no more."""
+        """Return the first jobs that can be claimed together, and whether one commit may claim no more."""
         met, rooms = self._in_order(), self.rooms
         if rooms is None:
             return met[:limit], len(met) >= limit
         rooms.learn(stored.record for stored in met)
         while True:
             chosen, full, enough = self._entering(rooms, met, limit)
-            # A list that was shorter than its limit may have no room for a second one, and claims that have ended.
+            # A list may have no room for another claim, and still hold claims that have ended.
             if not rooms.clear(full):
                 self._full |= full
                 return chosen, enough
@@ -413,7 +413,7 @@ class Choice:
     def _entering(
         self, rooms: Rooms, met: Sequence[Stored], limit: int
     ) -> tuple[list[Stored], dict[str, LimitScope], bool]:
-        """Do so by what is known of the scopes; return also the scopes that have kept others out."""
+        """Return the same by the known room of the scopes, and the scopes without room that were met."""
         rooms.leave()
         chosen: list[Stored] = []
         full: dict[str, LimitScope] = {}
