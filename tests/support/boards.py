@@ -1,7 +1,8 @@
-"""Two boards in memory, and movers that are stopped at any of their steps."""
+"""Two boards in memory, and movers that are stopped at any step."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections import Counter
@@ -20,12 +21,22 @@ from jobboard.primitives import Nonce
 _serial = itertools.count(1)
 
 
+@contextlib.contextmanager
+def case(**given: object) -> Iterator[None]:
+    """Name one of many cases in the error of a test that fails in it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {given}")
+        raise
+
+
 class Killed(BaseException):
-    """The mover is no more."""
+    """The end of a killed mover."""
 
 
 class Clocks(memory.ManualClock):
-    """The clock of the source, and that of the target, which is ``behind`` it by so many seconds."""
+    """The clock of the source. ``there`` is the clock of the target, ``behind`` seconds slower."""
 
     def __init__(self, behind: float) -> None:
         super().__init__()
@@ -37,7 +48,7 @@ class Clocks(memory.ManualClock):
 
 
 class Boards:
-    """Two boards, and whoever moves jobs from the one to the other."""
+    """A source and a target, and movers between them."""
 
     def __init__(self, behind: float = 0) -> None:
         self.names = [f"moving {next(_serial)}", f"moving {next(_serial)}"]
@@ -54,7 +65,7 @@ class Boards:
         return board
 
     def stranger(self) -> JobBoard:
-        """A third board."""
+        """Return a third board."""
         self.names.append(f"moving {next(_serial)}")
         return self.board(self.names[-1])
 
@@ -63,17 +74,16 @@ class Boards:
         meanwhile: dict[int, Callable[[], object]] | None = None,
         lost: dict[int, Callable[[], object]] | None = None,
     ) -> Mover:
-        """One with handles of its own.
+        """Return a mover with handles of its own.
 
-        :param meanwhile: what happens when it is about to change one of the boards for the n-th time.
-        :param lost: what happens when it has done so, before it learns that the reply got lost.
+        :param meanwhile: acts before the n-th change of a board by the mover.
+        :param lost: acts after the n-th change, whose reply is then lost.
         """
         boards = [self.board(name) for name in self.names[:2]]
         count = itertools.count()
 
         def watched(original: Callable[..., Any], what: Any, nonce: Nonce) -> Any:
             step = next(count) if what else None
-            # Time goes on with every step, as it does elsewhere.
             self.clock.advance(0.001)
             (meanwhile or {}).get(step, bool)()
             answer = original(what, nonce)
@@ -88,7 +98,7 @@ class Boards:
         return Mover(*boards)
 
     def work(self, board: JobBoard, limit: int = 100) -> None:
-        """Execute what can be claimed."""
+        """Claim and consume jobs."""
         for job in board.claim_many("worker", limit):
             self.done[job.uuid] += 1
             board.consume(job, "worker")
@@ -97,7 +107,7 @@ class Boards:
         raise Killed
 
     def kill_at(self, step: int) -> bool:
-        """Run a mover to this step; whether it has come so far."""
+        """Run a mover to this step. Return whether the mover has reached the step."""
         try:
             self.mover({step: self.kill}).run()
         except Killed:
@@ -107,7 +117,7 @@ class Boards:
 
 @pytest.fixture
 def boards(request: pytest.FixtureRequest) -> Iterator[Boards]:
-    """Their clocks go alike, unless a test asks for others."""
+    """Yield two boards with equal clocks, unless a test asks for a slower target."""
     made = Boards(getattr(request, "param", 0))
     yield made
     for name in made.names:

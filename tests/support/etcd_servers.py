@@ -1,4 +1,4 @@
-"""Real etcd servers for tests: one alone, and a cluster. They always sync to their disk, as etcd has no other way."""
+"""Real etcd servers for tests: a single server, and a cluster. etcd always waits for its disk."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from tests.support.server import HOST, ServerError, TLSDaemon
 
 
 class Etcd(TLSDaemon):
-    """One etcd server, alone or (``name``) a member of a cluster. With ``tls`` its clients need TLS.
+    """An etcd server, or a member of a cluster by its ``name``. With ``tls`` its clients need TLS.
 
-    ``options``: further ones of its command line.
+    ``options``: further options of its command line.
     """
 
     kind = "etcd"
     package = "etcd-server"
 
-    def __init__(
-        self, name: str = "one", *, tls: bool = False, durable: bool = False, timeout: float = 60, **options: object
-    ) -> None:
-        super().__init__(durable=durable, timeout=timeout)
+    def __init__(self, name: str = "one", *, tls: bool = False, durable: bool = False, **options: object) -> None:
+        super().__init__(durable=durable)
         self.name = name
         self.tls = tls
         self.options = options
@@ -41,7 +39,7 @@ class Etcd(TLSDaemon):
         self._server = self._program("etcd")
 
     def reserve(self) -> None:
-        """Have an address for the other members, which all of them must know before the first one starts."""
+        """Reserve the address for other members, which all members must know before the first one starts."""
         self.peer = self.peer or f"http://{HOST}:{self._reserve_port()}"
 
     def _prepare(self) -> None:
@@ -59,7 +57,7 @@ class Etcd(TLSDaemon):
             "listen-peer-urls": self.peer,
             "initial-advertise-peer-urls": self.peer,
             "initial-cluster": ",".join(f"{each.name}={each.peer}" for each in self.peers),
-            # The shortest lease that it grants is a second then.
+            # These allow leases of a second.
             "heartbeat-interval": 60,
             "election-timeout": 600,
             "logger": "zap",
@@ -79,9 +77,9 @@ class Etcd(TLSDaemon):
         return b'"true"' in answer
 
     def call(self, path: str, **given: object) -> Any:
-        """The answer of its gateway.
+        """Return the reply of the server's HTTP gateway.
 
-        :raises OSError: there is none.
+        :raises OSError: no reply comes.
         """
         with self._connect() as sock:
             body = json.dumps(given)
@@ -94,7 +92,7 @@ class Etcd(TLSDaemon):
     def leads(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             status = self.call("/v3/maintenance/status")
-            # While one is elected there is none.
+            # During an election no member leads.
             return bool(status.get("leader") == status["header"]["member_id"])
         return False
 
@@ -128,7 +126,7 @@ class EtcdCluster:
             for member in self.members:
                 member.reserve()
                 member.peers = self.members
-            # Each serves only when there is a quorum, so that none can wait for another.
+            # A member serves only with a quorum, so all members start at the same time.
             with ThreadPoolExecutor(len(self.members)) as pool:
                 list(pool.map(lambda member: member.start(), self.members))
         except BaseException:

@@ -15,9 +15,9 @@ from jobboard.testing import eventually
 
 @contextlib.contextmanager
 def running(cwd: Path, log: Path, *arguments: str, ends: int = 0, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Python with these arguments, until SIGTERM, upon which it must end in order. ``log`` takes what it prints.
+    """Run Python with these arguments until SIGTERM, upon which it must end in order. ``log`` gets its output.
 
-    :param ends: the code that it ends with then.
+    :param ends: the exit code.
     """
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -35,13 +35,13 @@ def running(cwd: Path, log: Path, *arguments: str, ends: int = 0, **env: str) ->
         raise
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
     assert process.returncode == ends, log.read_text()
 
 
 @contextlib.contextmanager
 def gunicorn(application: str, cwd: Path, log: Path, *arguments: str, **env: str) -> Iterator[str]:
-    """The address of a server of ``application``."""
+    """Give the address of a server of ``application``."""
     bound = ("--bind", "127.0.0.1:0", "--no-control-socket")
     with running(cwd, log, "-m", "gunicorn", *bound, *arguments, application, **env) as process:
 
@@ -50,4 +50,4 @@ def gunicorn(application: str, cwd: Path, log: Path, *arguments: str, **env: str
             found = re.search(r"Listening at: (http://\S+)", log.read_text())
             return found.group(1) if found else None
 
-        yield eventually(address)
+        yield eventually(address, 60)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jobboard.testing import eventually
-from tests.support.server import HOST, Server, ServerError, TLSDaemon
+from tests.support.server import HOST, TIMEOUT, Server, ServerError, TLSDaemon
 
 Address = tuple[str, int]
 
@@ -26,9 +26,8 @@ _SLOTS = 16384
 class Redis(TLSDaemon):
     """A standalone Redis server that appends to a file.
 
-    ``program`` is another build to run instead: a name, or a path. ``config`` has options as they
-    stand in redis.conf, and goes before what is set here. With ``tls`` the port serves TLS alone,
-    with a certificate for 127.0.0.1 by a throw-away authority; a client may show one, too.
+    ``program`` is the name or the path of another build. ``config`` has options of redis.conf, which
+    take precedence. With ``tls`` the port serves TLS alone; a client may show a certificate, too.
     """
 
     kind = "redis"
@@ -41,9 +40,8 @@ class Redis(TLSDaemon):
         config: Mapping[str, str | int] | None = None,
         tls: bool = False,
         durable: bool = False,
-        timeout: float = 60,
     ) -> None:
-        super().__init__(durable=durable, timeout=timeout)
+        super().__init__(durable=durable)
         self.program = program
         self.config = dict(config or {})
         self.tls = tls
@@ -58,13 +56,14 @@ class Redis(TLSDaemon):
 
     @property
     def unix_socket(self) -> Path:
-        """Serves what the port serves, without TLS."""
+        """The socket of the server, which has no TLS."""
         return self.folder / "redis.sock"
 
     def call(self, *words: str | int) -> Any:
-        """The reply to one command, whose words hold no blanks.
+        """Return the reply to one command, whose words hold no blanks.
 
-        Raises ServerError with the reply if that is an error, and OSError if none comes.
+        :raises ServerError: the reply is an error.
+        :raises OSError: no reply comes.
         """
         with self._connect() as connection, connection.makefile("rb") as replies:
             connection.sendall(" ".join(map(str, words)).encode() + b"\r\n")
@@ -100,7 +99,7 @@ class Redis(TLSDaemon):
     def _prepare(self) -> None:
         if self.tls:
             self._certify()
-        # In a file and not on the command line, so that the server can keep what it is told later.
+        # In a file and not on the command line, so that CONFIG REWRITE of the server works.
         lines = [f"{name} {value}\n" for name, value in self._settings().items()]
         (self.folder / "redis.conf").write_text("".join(lines))
 
@@ -108,15 +107,15 @@ class Redis(TLSDaemon):
         return [self._server, self.folder / "redis.conf"]
 
     def _serves(self) -> bool:
-        # The second is the answer of one with a password.
+        # A server with a password answers NOAUTH.
         return self._ask(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH"))
 
 
 class _Instance(Redis):
-    """One of several servers, below their folder and under their guard."""
+    """A member of several servers, in their folder and under their guard."""
 
-    def __init__(self, place: Path, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, place: Path, config: Mapping[str, str | int]) -> None:
+        super().__init__(config=config)
         self._place = place
 
     def _make_folder(self) -> None:
@@ -129,10 +128,10 @@ class _Instance(Redis):
 
 
 class _Sentinel(_Instance):
-    # Sentinel's own pace, in milliseconds here, is one of production: it would take some ten seconds
-    # to see what changes. A ping-period is how long it waits before it connects again: as long as
-    # down-after-milliseconds, it would take each new primary for dead. Five of them is how old the
-    # news of a replica that is to take over may be, and in a failover these come once a second.
+    # Milliseconds. With Sentinel's defaults a failover takes some ten seconds. ping-period is also the
+    # time before it connects again: as long as down-after-milliseconds, Sentinel would take each new
+    # primary for dead. The INFO of a replica that is to take over may be five ping-periods old, and
+    # in a failover it comes once a second.
     _pace = (
         ("ping-period", 300),
         ("info-period", 200),
@@ -150,7 +149,7 @@ class _Sentinel(_Instance):
 
     def _launch(self) -> None:
         super()._launch()
-        # Redis 6 has no such command: a failover takes its time there, and may follow another.
+        # Redis 6 has no such command: a failover takes longer there, and may follow another.
         with suppress(ServerError):
             self.call("SENTINEL", "DEBUG", *(word for pair in self._pace for word in pair))
 
@@ -158,9 +157,8 @@ class _Sentinel(_Instance):
 class _Topology(Server):
     package = "redis-server"
 
-    def __init__(self, *, program: str | Path = "redis-server", durable: bool = False, timeout: float = 60) -> None:
-        super().__init__(durable=durable, timeout=timeout)
-        self.program = program
+    def __init__(self) -> None:
+        super().__init__()
         self._members: list[_Instance] = []
 
     @property
@@ -168,7 +166,7 @@ class _Topology(Server):
         return f"redis://{HOST}:{self.port}/0"
 
     def node(self, address: Address) -> Redis:
-        """The single server at an address, to kill, pause, resume or start."""
+        """Return the member at an address, to kill, pause, resume or start."""
         return next(member for member in self._members if member.address == address)
 
     def stop(self) -> None:
@@ -178,12 +176,10 @@ class _Topology(Server):
         self._members.clear()
 
     def locate(self) -> None:
-        Redis(program=self.program).locate()
+        Redis().locate()
 
     def _add(self, name: str, config: Mapping[str, str | int], kind: type[_Instance] = _Instance) -> _Instance:
-        member = kind(
-            self.folder / name, program=self.program, config=config, durable=self.durable, timeout=self.timeout
-        )
+        member = kind(self.folder / name, config)
         self._members.append(member)
         member.start()
         return member
@@ -202,7 +198,7 @@ class _Topology(Server):
 
 
 class RedisSentinel(_Topology):
-    """A primary and its replicas under three Sentinels, which make a replica the primary if that dies.
+    """A primary and its replica under three Sentinels, which make the replica the primary if that dies.
 
     They do so some 2 seconds after its death. What the primary had acknowledged and not yet handed
     to a replica is lost then::
@@ -217,9 +213,8 @@ class RedisSentinel(_Topology):
     kind = "redis-sentinel"
     service = "mymaster"
 
-    def __init__(self, *, replicas: int = 1, **options: Any) -> None:
-        super().__init__(**options)
-        self._replicas = replicas
+    def __init__(self) -> None:
+        super().__init__()
         self._data: list[_Instance] = []
         self._sentinels: list[_Instance] = []
 
@@ -229,12 +224,12 @@ class RedisSentinel(_Topology):
 
     @property
     def nodes(self) -> list[Address]:
-        """The primary and its replicas, whichever is which."""
+        """The primary and the replica, in any order."""
         return [node.address for node in self._data]
 
     @property
     def primary(self) -> Address:
-        """What the first Sentinel that answers takes for the primary; that may be dead."""
+        """The primary, maybe dead, that the first living Sentinel names."""
         for sentinel in self._sentinels:
             with suppress(OSError):
                 return _primary_for(sentinel)
@@ -245,12 +240,9 @@ class RedisSentinel(_Topology):
         self.node(self.primary).kill()
 
     def pause_replica(self) -> None:
-        """Stop all replicas, and have the primary hang up on them: it goes on without.
-
-        What it has acknowledged before is in the replicas.
-        """
+        """Stop the replica once it has all that was acknowledged. The primary goes on without it."""
         primary = self.node(self.primary)
-        eventually(lambda: self._is_in_step(primary), self.timeout)
+        eventually(lambda: self._is_in_step(primary), TIMEOUT)
         for node in self._data:
             if node is not primary:
                 node.pause()
@@ -258,32 +250,32 @@ class RedisSentinel(_Topology):
         primary.call("CLIENT", "KILL", "TYPE", "replica")
 
     def resume_replica(self) -> None:
-        """Undo ``pause_replica()``; the replicas catch up if the primary lives."""
+        """Undo ``pause_replica()``. The replica catches up if the primary lives."""
         for node in self._data:
             node.resume()
 
     def restart_node(self) -> None:
-        """Start again what has been killed, and wait until it is in step: a former primary becomes a replica."""
+        """Start killed servers again, and wait until the replica is in step. A former primary becomes the replica."""
         self._launch()
 
     def wait_for_primary(self) -> Address:
-        """Wait until all Sentinels that answer name the same primary, and that is one."""
-        primary = eventually(self._agreed, self.timeout)
+        """Wait until all living Sentinels name the same primary, and that server is a primary."""
+        primary = eventually(self._agreed, TIMEOUT)
         assert primary is not None
         return primary
 
     def failover(self) -> Address:
-        """Have a replica take over from the primary, dead or alive, and wait until it has."""
+        """Have the replica take over from the primary, dead or alive, and wait until it has."""
         former = self.primary
-        eventually(lambda: self._has_moved_from(former), self.timeout)
+        eventually(lambda: self._has_moved_from(former), TIMEOUT)
         primary = self.wait_for_primary()
-        # Until it is told that it is none any more, it acknowledges what it then throws away.
-        eventually(lambda: not _is_primary(self.node(former)), self.timeout)
+        # Until it knows that it is the replica, the former primary acknowledges writes and then drops them.
+        eventually(lambda: not _is_primary(self.node(former)), TIMEOUT)
         return primary
 
     def _has_moved_from(self, former: Address) -> bool:
-        # One that a busy machine delays is given up, so that it has to be asked for again. Right after
-        # another it would wait in vain for who is still a primary to become one.
+        # A failover that a busy machine delays is given up, and has to be asked for again. Right after
+        # another failover, it would wait in vain for a server that is still a primary.
         if self._named() == {former} and any(map(_is_replica, self._data)):
             self._begin_failover()
         return self._agreed() not in (None, former)
@@ -291,8 +283,8 @@ class RedisSentinel(_Topology):
     def _begin_failover(self) -> None:
         for sentinel in self._sentinels:
             with suppress(OSError):
-                # Refused while one goes on or no replica is fit. The next Sentinel would not know of
-                # the one that goes on.
+                # Refused while a failover goes on or no replica is fit. Only this Sentinel knows of a
+                # failover that it has begun.
                 with suppress(ServerError):
                     sentinel.call("SENTINEL", "FAILOVER", self.service)
                 return
@@ -315,9 +307,7 @@ class RedisSentinel(_Topology):
         settings: dict[str, str | int] = {"repl-diskless-sync-delay": 0}
         primary = self._add("node1", settings)
         self._data = [primary]
-        for number in range(self._replicas):
-            replica = self._add(f"node{number + 2}", {**settings, "replicaof": f"{HOST} {primary.port}"})
-            self._data.append(replica)
+        self._data.append(self._add("node2", {**settings, "replicaof": f"{HOST} {primary.port}"}))
         watch = {
             "sentinel monitor": f"{self.service} {HOST} {primary.port} 2",
             "sentinel down-after-milliseconds": f"{self.service} 1000",
@@ -334,7 +324,7 @@ class RedisSentinel(_Topology):
         )
 
     def _is_in_step(self, primary: Redis) -> bool:
-        """Whether all replicas have what the primary has."""
+        """Return whether the replica has all that the primary has."""
         _, offset, _ = primary.call("ROLE")
         roles = [node.call("ROLE") for node in self._data if node is not primary]
         # A replica calls itself connected before the primary sends it what is new. The offset is never
@@ -345,17 +335,13 @@ class RedisSentinel(_Topology):
         words = sentinel.call("SENTINEL", "MASTER", self.service)
         known = dict(zip(words[::2], words[1::2], strict=True))
         seen = known["flags"], int(known["num-slaves"]), int(known["num-other-sentinels"])
-        return seen == ("master", self._replicas, len(self._sentinels) - 1)
+        return seen == ("master", len(self._data) - 1, len(self._sentinels) - 1)
 
 
 class RedisCluster(_Topology):
-    """Three primaries that share the slots, each with ``replicas`` replicas; needs Redis 7."""
+    """Three primaries that share the slots, each with a replica; needs Redis 7."""
 
     kind = "redis-cluster"
-
-    def __init__(self, *, replicas: int = 0, **options: Any) -> None:
-        super().__init__(**options)
-        self._replicas = replicas
 
     @property
     def nodes(self) -> list[Address]:
@@ -364,7 +350,7 @@ class RedisCluster(_Topology):
 
     def _prepare(self) -> None:
         primaries = 3
-        for number in range(primaries * (1 + self._replicas)):
+        for number in range(2 * primaries):
             self._add(
                 f"node{number + 1}",
                 {
@@ -375,7 +361,7 @@ class RedisCluster(_Topology):
                 },
             )
         self._port = self._members[0].port
-        # Each with each: by hearsay it would take them seconds.
+        # Each node with each other node: by gossip they would take seconds to meet.
         for one, other in itertools.combinations(self._members, 2):
             one.call("CLUSTER", "MEET", HOST, other.port, other.config["cluster-port"])
         for number in range(primaries):

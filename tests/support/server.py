@@ -1,4 +1,4 @@
-"""What all the servers have in common: a folder, ports, a guard, and the ways to end them."""
+"""Base classes of all servers of tests: a folder, ports, a guard, and the ways to end them."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Self
 from jobboard.testing.ports import HOST, reserve_port
 from tests.support import watchdog
 
-# Below the ports that the system gives to outgoing connections: a client that keeps trying a port
-# of that range while its server is down can end up connected to itself.
+TIMEOUT = 60
+"""Seconds that a start or an orderly shutdown may take."""
 
 
 class ServerError(RuntimeError):
@@ -31,20 +31,18 @@ class MissingServer(ServerError):
 
 
 class Server(ABC):
-    """One server, or several that belong together. ``start`` it, use ``uri``, and ``stop`` it; or
+    """A server, or several that belong together. ``start`` it, use ``uri``, and ``stop`` it; or
     use it as a context manager.
 
-    ``durable`` makes it wait for the disk as in production. ``timeout`` bounds each start and each
-    orderly shutdown, in seconds. Calls on one server must not overlap.
+    ``durable`` makes it wait for the disk as in production. Calls on one server must not overlap.
     """
 
     kind: ClassVar[str]
     package: ClassVar[str]
     _shutdown: ClassVar[signal.Signals] = signal.SIGTERM
 
-    def __init__(self, *, durable: bool = False, timeout: float = 60) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         self.durable = durable
-        self.timeout = timeout
         self._folder: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._reservations: list[socket.socket] = []
@@ -53,7 +51,7 @@ class Server(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """Where a jobboard finds this server; the same after a restart."""
+        """The URI for boards, the same after a restart."""
 
     @property
     def port(self) -> int:
@@ -111,7 +109,7 @@ class Server(ABC):
 
     def restart(self) -> None:
         """Shut down in order, then start on the same port with the same data."""
-        limit = time.monotonic() + self.timeout
+        limit = time.monotonic() + TIMEOUT
         while running := [process for process in self._processes() if process.poll() is None]:
             if time.monotonic() > limit:
                 raise ServerError(f"{self.kind} does not shut down\n{self._log()}")
@@ -152,7 +150,7 @@ class Server(ABC):
 
     @abstractmethod
     def _processes(self) -> list[subprocess.Popen[bytes]]:
-        """The processes that were started last, also those that have ended since."""
+        """Return the processes of the last start, including ended ones."""
 
     @abstractmethod
     def _launch(self) -> None:
@@ -160,14 +158,14 @@ class Server(ABC):
 
     @abstractmethod
     def _serves(self) -> bool:
-        """Whether the server answers. May raise OSError for no."""
+        """Return whether the server answers, or raise OSError if it does not."""
 
     def _finish_first_start(self) -> None:
-        """What a new server needs once it serves; nothing for most."""
+        """Prepare a new server once it serves."""
         return
 
     def _user(self) -> str | None:
-        """The system user to run as, if not our own."""
+        """Return the system user to run as, None for our own."""
         return None
 
     def _make_folder(self) -> None:
@@ -185,7 +183,7 @@ class Server(ABC):
             shutil.chown(folder, user)
 
     def _reserve_port(self) -> int:
-        """A port that is the server's own until it is stopped."""
+        """Return a port that no other server gets until this one is stopped."""
         reservation, port = reserve_port()
         self._reservations.append(reservation)
         return port
@@ -194,8 +192,7 @@ class Server(ABC):
         options: dict[str, Any] = {}
         if user := self._user():
             options = {"user": user, "group": user, "extra_groups": []}
-        # A session of its own keeps Ctrl-C, which reaches all of the terminal's foreground, from
-        # the server.
+        # Ctrl-C reaches all processes of the terminal's session: the server has a session of its own.
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -211,7 +208,7 @@ class Server(ABC):
     def _run(self, *command: str | Path) -> None:
         process = self._spawn(command)
         try:
-            status = process.wait(self.timeout)
+            status = process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
@@ -219,14 +216,14 @@ class Server(ABC):
             raise ServerError(f"{Path(command[0]).name} failed ({status})\n{self._log()}")
 
     def _environment(self) -> dict[str, str]:
-        # What steers a client or a server of the developer's own must not reach these.
+        # Settings for servers and clients of the developer's own must not reach servers of tests.
         alien = ("PG", "MYSQL", "MARIADB", "ZOO", "ETCD", "LC_", "LANG")
         own = {name: value for name, value in os.environ.items() if not name.startswith(alien)}
-        # MariaDB clears its temporary folder as it starts, of other servers' tables too.
+        # MariaDB clears its temporary folder as it starts, and other servers may have tables there.
         return {**own, "TMPDIR": str(self.folder)}
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + self.timeout
+        limit = time.monotonic() + TIMEOUT
         while True:
             served = False
             with contextlib.suppress(OSError):
@@ -268,13 +265,13 @@ class Server(ABC):
 class Daemon(Server):
     """A server on a port of its own, whose processes come from one that stays in the foreground."""
 
-    def __init__(self, *, durable: bool = False, timeout: float = 60) -> None:
-        super().__init__(durable=durable, timeout=timeout)
+    def __init__(self, *, durable: bool = False) -> None:
+        super().__init__(durable=durable)
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
     def _command(self) -> list[str | Path]:
-        """What to run; it must stay in the foreground."""
+        """Return the command of the server, which must stay in the foreground."""
 
     def _processes(self) -> list[subprocess.Popen[bytes]]:
         return [] if self._process is None else [self._process]
@@ -289,13 +286,13 @@ class Daemon(Server):
 
 
 class TLSDaemon(Daemon):
-    """One whose port can serve TLS alone, with a certificate for 127.0.0.1 by a throw-away authority."""
+    """A server that can serve TLS, with a certificate for 127.0.0.1 by a throw-away authority."""
 
     tls = False
 
     @property
     def ca_file(self) -> Path:
-        """The authority that a client of a server with TLS has to trust."""
+        """The certificate of the authority that a client has to trust."""
         return self.folder / "ca.crt"
 
     @property

@@ -112,13 +112,13 @@ class MariaDB(Daemon):
         self._server = self._program("mariadbd", "/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 
     def _as_user(self) -> tuple[str, ...]:
-        # Without it MariaDB refuses to run as root.
+        # Without this option MariaDB refuses to run as root.
         return ("--user=root",) if os.geteuid() == 0 else ()
 
     def _speed(self) -> dict[str, str]:
         if self.durable:
             return {}
-        # 2 hands each commit to the system, which outlives the server.
+        # With 2, the system has each commit, and the system outlives the server.
         return {
             "innodb-flush-log-at-trx-commit": "2",
             "innodb-flush-method": "nosync",
@@ -175,7 +175,7 @@ class ZooKeeper(Daemon):
             "dataDir": self.folder / "data",
             "clientPort": self.port,
             "clientPortAddress": HOST,
-            # A session ends within a tick after its time, which is one that the client may ask for.
+            # A session ends within a tick after its timeout, and clients may ask for short ones.
             "tickTime": 200,
             "minSessionTimeout": 1000,
             "maxSessionTimeout": 600_000,
@@ -188,7 +188,7 @@ class ZooKeeper(Daemon):
 
     def _command(self) -> list[str | Path]:
         force = "yes" if self.durable else "no"
-        # Most servers of tests end before what the JVM compiles for a long life has paid.
+        # The JVM compiles less: a server of a test is too short-lived for more to pay.
         short = () if self.durable else ("-XX:TieredStopAtLevel=1",)
         return [
             self._java,
@@ -210,9 +210,9 @@ _SERVERLESS = ("memory", "sqlite")
 
 
 def selected_backends() -> list[str]:
-    """The backends to test: those that ``JOBBOARD_TEST_BACKENDS`` names, or all that there are.
+    """Return the names of the backends to test, from ``JOBBOARD_TEST_BACKENDS`` or all.
 
-    Names are separated by blanks or commas; one that is not known is a ValueError.
+    :raises ValueError: a name is unknown. Names are separated by blanks or commas.
     """
     given = os.environ.get("JOBBOARD_TEST_BACKENDS") or "memory sqlite postgresql mariadb redis zookeeper etcd"
     names = given.replace(",", " ").split()

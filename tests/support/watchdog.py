@@ -19,10 +19,9 @@ from pathlib import Path
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes whose working directory is ``folder`` or lies below it, oldest id first.
+    """Return the processes whose working directory is ``folder`` or lies below it, by their ids.
 
-    All the servers here, their helpers and their forked backends keep their working directory
-    inside their data.
+    All servers of tests, their helpers and their forked processes work in the folder of their data.
     """
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -45,7 +44,7 @@ def signal_all(folder: Path, number: signal.Signals) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has taken effect on all threads of a process; true of one that is gone."""
+    """Return whether SIGSTOP has stopped all threads of a process, or the process is gone."""
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             # The state follows the command's name, which is in parentheses and may hold some.
@@ -65,8 +64,7 @@ def clean_up(folder: Path) -> None:
     """Kill every process in ``folder``, free the shared memory that it names, and remove it."""
     kill_all(folder)
     _free_shared_memory(folder)
-    # Of a process that was killed the first thread may be gone while others are still ending a
-    # call in which they make a file.
+    # Threads of a killed process may still make a file, although its first thread is gone.
     until = time.monotonic() + 10
     while folder.exists() and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)

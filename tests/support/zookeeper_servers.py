@@ -13,7 +13,7 @@ from tests.support.servers import ZooKeeper
 
 
 class Member(ZooKeeper):
-    """One server of an ensemble. ``peers``: the ports of all members, to follow the leader and to elect one."""
+    """A server of an ensemble. ``peers``: the ports of all members, for followers and for elections."""
 
     def __init__(self, number: int, peers: Sequence[tuple[int, int]], *, durable: bool = False) -> None:
         super().__init__(durable=durable)
@@ -62,7 +62,7 @@ class ZooKeeperEnsemble:
 
     def __enter__(self) -> Self:
         try:
-            # Each serves only when there is a quorum, so that none can wait for another.
+            # A member serves only with a quorum, so all members start at the same time.
             with ThreadPoolExecutor(len(self.members)) as pool:
                 list(pool.map(lambda member: member.start(), self.members))
         except BaseException:

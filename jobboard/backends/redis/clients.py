@@ -1,4 +1,4 @@
-"""The server that a configuration means, and the redis-py client for it."""
+"""Options of the board, and the redis-py client that they describe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _namespace(value: Any) -> bytes:
 
 
 def _hosts(value: Any) -> list[str]:
-    """``h1:p1,h2:p2``, or a list of such or of (host, port)."""
+    """Convert ``h1:p1,h2:p2``, or a list of hosts and (host, port) pairs."""
     given = value.split(",") if isinstance(value, str) else value
     if not isinstance(given, Sequence):
         raise TypeError(f"must be a str or a list, not {type(value).__name__}")
@@ -36,13 +36,13 @@ def _hosts(value: Any) -> list[str]:
 
 
 def _cert_reqs(value: Any) -> str:
-    """Also as Python's ssl has it: CERT_NONE."""
+    """Convert a requirement for certificates. ``CERT_NONE``, as in Python's ssl, is ``none``."""
     named = value.lower().removeprefix("cert_") if isinstance(value, str) else value
     return choice("none", "optional", "required")(named)
 
 
 def _socket_path(value: Any) -> str:
-    """An absolute path, of whose slashes a URI has taken the first."""
+    """Convert a path. It is absolute, although a URI has no first slash left."""
     return "/" + text(value).lstrip("/")
 
 
@@ -58,38 +58,38 @@ _TLS: Mapping[str, Option] = {
     "ssl_keyfile": Option(text, None, "TLS: the client's key"),
     "ssl_certfile": Option(text, None, "TLS: the client's certificate"),
     "ssl_password": Option(text, None, "TLS: the password of the client's key", secret=True),
-    "ssl_cert_reqs": Option(_cert_reqs, None, "TLS: whether the server must prove itself"),
+    "ssl_cert_reqs": Option(_cert_reqs, None, "TLS: how the server must prove itself"),
     "ssl_ca_certs": Option(text, None, "TLS: a file with the authority's certificate"),
     "ssl_ca_path": Option(text, None, "TLS: a folder with the authorities' certificates"),
     "ssl_ca_data": Option(text, None, "TLS: the authority's certificate itself, in PEM"),
-    "ssl_check_hostname": Option(flag, None, "TLS: whether the certificate must be of this host"),
+    "ssl_check_hostname": Option(flag, None, "TLS: the certificate must name this host"),
     "ssl_ciphers": Option(text, None, "TLS: the ciphers to offer, as OpenSSL names them"),
-    "ssl_min_version": Option(choice("1.2", "1.3"), None, "TLS: the oldest version to take"),
+    "ssl_min_version": Option(choice("1.2", "1.3"), None, "TLS: the oldest version to accept"),
 }
 
 OPTIONS: Mapping[str, Option] = {
     "namespace": Option(_namespace, b"jobboard", "first part of all keys"),
-    "host": Option(text, None, "where the server is; h1:p1,h2:p2 for several sentinels or nodes of a cluster"),
-    "port": Option(port, None, "on which port it listens"),
+    "host": Option(text, None, "host of the server; h1:p1,h2:p2 for several sentinels or nodes of a cluster"),
+    "port": Option(port, None, "port of the server"),
     "db": Option(integer(0, 2**31), 0, "number of the database"),
-    "username": Option(text, None, "whom to connect as"),
+    "username": Option(text, None, "user of the server"),
     "password": Option(text, None, "the user's password", secret=True),
     "unix_socket_path": Option(text, None, "path of the server's socket, in place of host and port"),
-    "socket_timeout": Option(seconds(0.1, 3600), 5.0, "how long an answer may take, in seconds"),
-    "socket_connect_timeout": Option(seconds(0.1, 3600), 5.0, "how long a connection may take, in seconds"),
+    "socket_timeout": Option(seconds(0.1, 3600), 5.0, "seconds that a reply may take"),
+    "socket_connect_timeout": Option(seconds(0.1, 3600), 5.0, "seconds that a connection may take"),
     "protocol": Option(integer(2, 3), None, "RESP2 (the default) or RESP3"),
     "cluster": Option(flag, False, "the host is a node of a Redis Cluster"),
-    "sentinel": Option(text, None, "name of the service; the host is a sentinel then"),
+    "sentinel": Option(text, None, "name of the service; the host is then a sentinel"),
     "sentinel_fallbacks": Option(_hosts, (), "further sentinels"),
-    "sentinel_kwargs": Option(mapping, None, "what redis-py needs to connect to the sentinels", secret=True),
-    "min_replicas": Option(integer(0, 100), 0, "how many replicas must have what a call has written before it returns"),
-    "allow_eviction": Option(flag, False, "put up with a server that drops keys when its memory is full"),
-    "ssl": Option(flag, None, "TLS, as rediss:// has it"),
+    "sentinel_kwargs": Option(mapping, None, "arguments of redis-py for connections to sentinels", secret=True),
+    "min_replicas": Option(integer(0, 100), 0, "replicas that must have the changes of a call before it returns"),
+    "allow_eviction": Option(flag, False, "accept a server that evicts keys when its memory is full"),
+    "ssl": Option(flag, None, "TLS, as with rediss://"),
     **_TLS,
 }
 
 SOCKET_PARTS: Mapping[str, str] = {"user": "username", "password": "password", "path": "unix_socket_path"}
-"""The options of ``unix://``, a scheme of redis-py."""
+"""The parts of a ``unix://`` URI, which redis-py has too."""
 SOCKET_OPTIONS: Mapping[str, Option] = {
     **OPTIONS,
     "unix_socket_path": Option(_socket_path, None, "path of the server's socket"),
@@ -97,10 +97,13 @@ SOCKET_OPTIONS: Mapping[str, Option] = {
 
 
 def check(conf: Settings) -> None:
-    """:raises ValueError: options that don't go together."""
+    """Check options against each other.
+
+    :raises ValueError: options contradict each other.
+    """
     conf.check_no_driver()
     if conf["sentinel"] == "":
-        raise ValueError("option sentinel='': it is the name of the service; leave it out where there is none")
+        raise ValueError("option sentinel='': must be the name of the service; leave it out without Sentinel")
     if conf["cluster"] and conf["sentinel"]:
         raise ValueError("options cluster and sentinel exclude each other")
     if conf["cluster"] and conf["db"]:
@@ -119,7 +122,7 @@ def check(conf: Settings) -> None:
 
 def _check_hosts(conf: Settings) -> None:
     if conf["unix_socket_path"] and (conf["host"] or conf["port"] or conf["cluster"] or conf["sentinel"]):
-        raise ValueError("option unix_socket_path: it takes the place of host and port")
+        raise ValueError("option unix_socket_path: leave out host, port, cluster and sentinel")
     for option, hosts in (("host", _hosts_of(conf)), ("sentinel_fallbacks", conf["sentinel_fallbacks"])):
         for host in hosts:
             try:
@@ -142,8 +145,11 @@ def _check_tls(conf: Settings) -> None:
 
 
 def check_client(client: Any, conf: Settings) -> None:
-    """:raises TypeError: it is not a client.
-    :raises ValueError: options that say where to connect, beside a client that is connected."""
+    """Check a client of the caller's, and the options beside it.
+
+    :raises TypeError: the object is no client.
+    :raises ValueError: an option tells an address, which the client has already.
+    """
     if not isinstance(client, (redis.Redis, RedisCluster)):
         kind = f"{type(client).__module__}.{type(client).__qualname__}"
         hint = (
@@ -159,19 +165,19 @@ def check_client(client: Any, conf: Settings) -> None:
 
 
 def make(conf: Settings) -> Any:
-    """A client of the board's own. A RedisCluster asks its nodes right here."""
+    """Return a client of the board's own. A RedisCluster connects to its nodes at once."""
     kwargs: dict[str, Any] = {
         "username": conf["username"],
         "password": conf["password"],
         "socket_timeout": conf["socket_timeout"],
         "socket_connect_timeout": conf["socket_connect_timeout"],
         "protocol": conf["protocol"] or 2,
-        # The board itself repeats, with the same nonce and for as long as retry_for says.
+        # The engine repeats requests, with the same nonce and for retry_for seconds.
         "retry": Retry(NoBackoff(), 0),
     }
     if _tls(conf):
         kwargs["ssl"] = True
-        # Before redis-py 6 it would not look at the host unless asked.
+        # Before redis-py 6, the default was not to check the host.
         kwargs["ssl_check_hostname"] = conf["ssl_cert_reqs"] != "none"
         kwargs.update({option: conf[option] for option in _TLS if conf[option] is not None})
         if "ssl_min_version" in kwargs:
@@ -198,14 +204,14 @@ def make(conf: Settings) -> Any:
 
 
 def source(client: Any, key: bytes, timeout: float) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The class of a connection to the server that has a key, as it is now, and what to make it with.
+    """Return the class of connections to the server that has a key now, and their arguments.
 
-    :raises redis.RedisError: no server is to be found.
+    :raises redis.RedisError: no server is found.
     """
     if isinstance(client, RedisCluster):
         client = client.get_redis_connection(client.get_node_from_key(key))
     pool = client.connection_pool
-    # These belong to the pool, which the board's connections are not part of.
+    # Arguments for maintenance events serve the pool, which the board's connections are no part of.
     own = ("maint", "oss_", "orig_")
     kwargs = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(own)}
     kwargs.update(
@@ -220,17 +226,17 @@ def source(client: Any, key: bytes, timeout: float) -> tuple[Callable[..., Any],
     return pool.connection_class, kwargs
 
 
-def look_again(client: Any) -> None:
-    """A connection has broken, or the server was the wrong one: find out anew who has the board.
+def locate_again(client: Any) -> None:
+    """Have a client find out again which server has which key.
 
-    :raises redis.RedisError: nobody knows.
+    :raises redis.RedisError: no server tells.
     """
     if isinstance(client, RedisCluster):
         client.nodes_manager.initialize()
 
 
 def close(client: Any, conf: Settings) -> None:
-    """What a client of the board's own has opened by itself, to look for the server."""
+    """Close the connections that a client of the board's own has made to find the server."""
     client.close()
     for sentinel in client.connection_pool.sentinel_manager.sentinels if conf["sentinel"] else ():
         sentinel.close()
@@ -245,11 +251,11 @@ def _hosts_of(conf: Settings) -> list[str]:
 
 
 def _address(host: str, number: int) -> tuple[str, int]:
-    """The host and the port of ``host:port``, ``[v6]:port``, or a bare host."""
+    """Return host and port of ``host:port``, ``[v6]:port`` or a bare host, whose port is ``number``."""
     name, colon, digits = host.rpartition(":")
     if not colon or (":" in name and not name.endswith("]")):
         return host.strip("[]"), number
     if not digits.isdigit():
-        # Not shown: a password that was put before a host ends up here.
+        # The host is not shown: it may contain a password.
         raise ValueError("one of the hosts is not a host and port, as in redis1:6379")
     return name.strip("[]"), int(digits)

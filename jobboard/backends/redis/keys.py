@@ -1,6 +1,6 @@
-"""The containers of a board on the server: their keys, all under one hash tag, so that a cluster keeps them together.
+"""The keys of a board: one for each container, all with one hash tag, so that they lie on one node of a cluster.
 
-``<namespace>:{<name>}:jobs`` and so on. There is no key per job, and nothing has a time to live.
+A key is ``<namespace>:{<name>}:<container>``. No job has a key of its own, and no key has a time to live.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 CONTAINERS = {
-    "meta": "hash",  # layout, the last number that was given, the last news for waiters
+    "meta": "hash",  # layout, the last number, the number of the last news for waiters
     "jobs": "hash",  # uuid -> record: see records.py
     "postings": "hash",  # uuid -> posting
-    "ready": "zset",  # what can be claimed: see records.py for this and for the next five
+    "ready": "zset",  # claimable jobs; see records.py for the members here and of the next five
     "live": "zset",
     "due": "zset",
     "leases": "zset",
     "final": "zset",
     "trash": "zset",
-    "sides": "hash",  # kind and key of a side record -> its tag, its end, its value
-    "ends": "zset",  # the same by when it may be dropped
-    "listed": "zset",  # the same, of the kinds that are listed; of outcomes in the order of the newest
-    "waiters": "zset",  # for what each waiter waits, and since when
-    "bells": "hash",  # id of a waiter -> its members in `waiters`
+    "sides": "hash",  # kind, NUL and key of a side record -> its tag, end and value
+    "ends": "zset",  # side records by their end
+    "listed": "zset",  # side records of listed kinds; outcomes with the newest first
+    "waiters": "zset",  # name, time of arrival, readable version and id of waiters
+    "bells": "hash",  # id of a waiter -> its members in waiters
 }
-"""Name -> type, in the order in which every script declares them. All scores but those of ``ends`` are 0: members are
-in the order of their bytes."""
+"""The name and the type of each container, in the order in which scripts declare them. All scores but those of ``ends``
+are 0, so that members are in the order of their bytes."""
 
 
 class Keys(NamedTuple):
@@ -35,7 +35,7 @@ class Keys(NamedTuple):
 
     @property
     def tag(self) -> bytes:
-        """Any key, to find out which node of a cluster has them all."""
+        """A key, which tells the node of a cluster that has all keys."""
         return self.all[0]
 
     def of(self, container: str) -> bytes:
@@ -43,13 +43,13 @@ class Keys(NamedTuple):
 
 
 def keys_of(namespace: bytes, name: str) -> Keys:
-    """Two different pairs never share a key: what would end a part early is percent-encoded."""
+    """Return the keys of a board. Different boards share no key: bytes that would end a part are percent-encoded."""
     prefix = b"%b:{%b}:" % (_quoted(namespace), _quoted(name.encode()))
     return Keys(tuple(prefix + container.encode() for container in CONTAINERS))
 
 
 def search_of(namespace: bytes) -> bytes:
-    """A pattern that fits one key of each board of a namespace."""
+    """Return a pattern that matches one key of each board of a namespace."""
     begin = _quoted(namespace)
     for special in b"\\*?[]":
         begin = begin.replace(b"%c" % special, b"\\%c" % special)
@@ -57,7 +57,7 @@ def search_of(namespace: bytes) -> bytes:
 
 
 def name_of(key: bytes) -> str:
-    """The board's name of such a key."""
+    """Return the name of the board that a key belongs to."""
     return unquote(key[key.index(b"{") + 1 : key.rindex(b"}")].decode())
 
 

@@ -1,19 +1,20 @@
-"""The stored form of a job: its record, its posting, and the members of the containers in which it is found.
+"""The stored form of a job: its record, its posting, and its members in the containers.
 
-A record is its tag, 18 digits, and :func:`jobboard.engine.records.pack` of it without its posting; beside it stands its
-*tail*, the end of most members. Scripts read and change the first fields, and pass the others through.
+A stored record is a tag of 18 digits and the record as :func:`jobboard.engine.records.pack` packs it, without the
+posting and with the *tail*, which is the end of most members. Scripts read and change the first fields, and pass the
+others through.
 
 ========  =========================================================================  =====================
 ready     NUL and the tail; its name, NUL and the tail                               UNCLAIMED
-live      the tail                                                                   on the board
+live      the tail                                                                   all but TRASHED
 due       until, sequence, uuid                                                      SCHEDULED
 leases    until, sequence, uuid                                                      CLAIMED
-final     the same, of a claim that goes to the trash when it lapses                 CLAIMED
+final     until, sequence, uuid of a job that goes to the trash if its claim lapses  CLAIMED
 trash     LAST - modified_on, LAST - sequence, uuid                                  TRASHED
 tail      rank (3 digits), sequence, uuid, NUL, version, NUL, name, NUL, group
 ========  =========================================================================  =====================
 
-Numbers but the version and the rank have 18 digits, so that members sort as numbers do.
+All numbers but the version and the rank have 18 digits, so that members sort as numbers do.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from jobboard.primitives import Draft
 from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, Record
 
 TAG = 18
-"""How long a tag is."""
+"""The length of a tag."""
 
 LAST = 9 * 10**15
-"""What stands for numbers that are to sort downwards is this minus the number: exact in Lua."""
+"""The minuend of numbers that sort downwards: their members have LAST - number, which Lua computes exactly."""
 
 _NONE = msgpack.packb(())
 
@@ -39,10 +40,15 @@ Place = tuple[str, str]
 
 
 class Damaged(NamedTuple):
-    """The tag of a job whose record can't be decoded, and where the job was found: its record does not tell."""
+    """The tag of a job whose record cannot be decoded, and the places where the job was found."""
 
     tag: bytes
     places: frozenset[Place]
+
+
+def text_of(raw: bytes) -> str:
+    """Return text of the server, and escapes for bytes that are no text."""
+    return raw.decode("utf-8", "backslashreplace")
 
 
 def tail_of(record: Record) -> str:
@@ -51,7 +57,7 @@ def tail_of(record: Record) -> str:
 
 
 def places_of(record: Record) -> set[Place]:
-    """Return the members under which a job is found."""
+    """Return the places of a job: its members in containers."""
     if record.state == TRASHED:
         return {("trash", newest(record.modified_on, record.sequence) + record.uuid)}
     tail = tail_of(record)
@@ -71,14 +77,14 @@ def newest(when: int, sequence: int) -> str:
 
 
 def pack(record: Record) -> bytes:
-    """A record as commit.lua takes it, which gives it its tag."""
-    # As text: a script does not know bytes.
+    """Return a record for commit.lua, which gives it a tag."""
+    # The posting is text here, as a script does not know bytes.
     return records.pack(record._replace(posting=""), tail_of(record))
 
 
 def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, places: frozenset[Place] = frozenset()) -> Stored:
-    """A job as a script returns it. :param places: where it was found."""
-    job = uuid.decode("utf-8", "backslashreplace")
+    """Return a job from the reply of a script. ``places``: the places where it was found."""
+    job = text_of(uuid)
     try:
         record, tail = records.unpack(job, blob[TAG:])
         if tail != tail_of(record):
@@ -89,7 +95,7 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, places: frozense
 
 
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
-    """A draft as commit.lua takes it."""
+    """Return a draft for commit.lua."""
     came = draft.arrival
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
@@ -99,7 +105,7 @@ def packed_draft(draft: Draft, event: str | None) -> list[Any]:
 
 
 def side_of(kind: str, key: str, blob: bytes | Literal[False]) -> Side:
-    """A side record as a script returns it."""
+    """Return a side record from the reply of a script."""
     if blob is False:
         return Side(kind, key, None, None, None)
     tag, end, value = blob[:TAG], blob[TAG : 2 * TAG], blob[2 * TAG :]

@@ -1,4 +1,4 @@
-"""The Lua scripts: read from ``lua/``, each behind ``prelude.lua``, and packed as requests."""
+"""The Lua scripts of ``lua/``, each behind ``prelude.lua``, and their requests as bytes."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ import msgpack
 from jobboard.backends.redis.keys import CONTAINERS, Keys
 from jobboard.backends.redis.records import LAST, TAG
 from jobboard.engine.answers import HOUR
-from jobboard.engine.store import GATE
+from jobboard.engine.store import GATE, OVERDUE
 from jobboard.primitives import HELD_UNTIL
 
 READ_ONLY = frozenset({"read", "look", "scan", "counts"})
-"""These write nothing."""
+"""Scripts that write nothing."""
 
 IN_PASSING = frozenset({"setup", "wait", "leave", "tidy"})
-"""What these write is written again by itself where a failover has lost it: they wait for no replica."""
+"""Scripts that wait for no replica: their changes are made again if a failover loses them."""
 
 POST = "post"
-"""A commit that stores new jobs. A server whose memory is full refuses it, and no other script, so that a full board
+"""The commit script for new jobs. A server whose memory is full refuses this script alone, so that a full board
 drains."""
 
 CAP = 30.0
-"""A waiter sleeps no longer, in seconds; nobody is told of leases and delays that last as long."""
+"""Seconds that a waiter sleeps at most. Scripts publish no lease or delay that ends later."""
 
 _FIELDS = (
     *("tail", "name", "priority", "sequence", "key", "version", "posting", "state", "attempts", "most", "token"),
     *("who", "keeper", "until", "created", "modified"),
 )
-"""The first fields of a record as it is packed; the first one is beside it."""
+"""The first fields of a packed record, which scripts read and change. The tail is no field of the record itself."""
 
 _WORDS = {
     **{container.upper(): f"KEYS[{number}]" for number, container in enumerate(CONTAINERS, 1)},
     **{f"N_{container.upper()}": str(number) for number, container in enumerate(CONTAINERS, 1)},
     **{field.upper(): str(number) for number, field in enumerate(_FIELDS, 2)},
     "FIELDS": str(len(_FIELDS)),
-    "HEADER": "'\\220\\0\\20'",  # an array of twenty
+    "HEADER": "'\\220\\0\\20'",  # an array of twenty fields
     "BEGIN": str(TAG + 3),  # behind the tag and the header
-    "VALUE": str(2 * TAG),  # how much of a side record stands before its value
+    "VALUE": str(2 * TAG),  # the length of a side record before its value
     "GATE": f"'{GATE[0]}\\0{GATE[1]}'",
     "LAST": str(LAST),
     "HELD_UNTIL": str(HELD_UNTIL),
     "HOUR": str(HOUR),
     "CAP": str(int(CAP * 1e6)),
-    "OVERDUE": "100",  # how many jobs that have ended by themselves a look tells of
-    "DROPPED": "200",  # how many side records a tidying drops before others have their turn
-    "WALK": "2000",  # how many jobs a page looks through before others have their turn
-    "WORDS": "4000",  # Lua unpacks no more than 8000; even, as words come in pairs
+    "OVERDUE": str(OVERDUE),
+    "DROPPED": "200",  # the most side records that one request drops
+    "WALK": "2000",  # the most jobs that one request for a page passes over
+    "WORDS": "4000",  # the most words of a command: Lua unpacks 8000 at most, and words come in pairs
 }
-"""What scripts have in capitals. As locals of theirs, all these would cost each call more than what most of them do."""
+"""The words in capitals in scripts, and their text. As Lua locals, they would cost more than the work of most calls."""
 
 
 @functools.cache
@@ -63,10 +63,12 @@ def _source(name: str) -> str:
 
 
 class Script:
-    """One script of one board."""
+    """A script of one board.
+
+    :param flags: the server knows flags of scripts and sharded channels: Redis from 7, and Valkey.
+    """
 
     def __init__(self, name: str, keys: Keys, flags: bool) -> None:
-        """:param flags: whether the server (from Redis 7) takes a first line that says what a script may do."""
         self.is_relied_on = name not in READ_ONLY | IN_PASSING
         words = {
             **_WORDS,
@@ -83,11 +85,11 @@ class Script:
         self._words = 3 + len(where)
 
     def request(self, args: Sequence[Any], whole: bool = False) -> bytes:
-        """A call of this script, as it goes over the wire.
+        """Return a request for a call of this script, as bytes.
 
-        :param whole: for a server that does not know the script; it does then.
+        :param whole: send the text of the script, for a server that does not know it yet.
         """
-        # To Redis's cmsgpack, bytes are text.
+        # The cmsgpack of Redis has no type for bytes.
         words = _bulk(msgpack.packb(args, use_bin_type=False))
         return b"*%d\r\n%b%b" % (self._words, self._whole if whole else self._known, words)
 
@@ -97,12 +99,12 @@ def _first_line(name: str, flags: bool) -> str:
         return "#!lua flags=no-writes\n" if flags else ""
     if name == POST:
         return "#!lua\n" if flags else ""
-    # Before Redis 7, a script that has written anything is no longer refused for want of memory.
+    # Before Redis 7, a server whose memory is full refuses a script only until the script has written something.
     return "#!lua flags=allow-oom\n" if flags else "redis.call('HDEL', KEYS[1], '')\n"
 
 
 def command(*words: bytes) -> bytes:
-    """A plain command, as it goes over the wire."""
+    """Return the request for a plain command, as bytes."""
     return b"*%d\r\n%b" % (len(words), b"".join(map(_bulk, words)))
 
 

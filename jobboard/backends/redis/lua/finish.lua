@@ -1,6 +1,9 @@
--- Consume jobs, all or none, where each is claimed by this token now and has no key, and nothing is limited or paused.
--- args: field of the slot's answer, number of the call, the answer, handle, [uuid, token, …]
--- Returns whether it has.
+-- Consume jobs, all or none: if no pause or limit exists, each claim lives and has the token, and no job has a key.
+-- Takes:
+--   field, number, answer: the field of the slot's answer, the number of the call, and its answer
+--   handle: of the caller
+--   claims: [uuid, token, …]
+-- Returns whether the jobs are consumed.
 
 local field, number, answer, handle, claims = unpack(args, 1, 5)
 local gate, slot = unpack(call('HMGET', SIDES, GATE, field))

@@ -1,8 +1,9 @@
--- A waiter goes without having heard anything; or it was called, and takes no job of that name: another is to have its
--- call.
--- args: its id, or '' if it has left; names that it may have been called for, or nil: any; whether another is to have its
---   call
--- Returns whether it was still in the queue.
+-- Take a waiter out of the queue. If it was called and takes no job, hand its call on to another waiter.
+-- Takes:
+--   id: the waiter, or '' if it has left the queue
+--   names: of the jobs that it may have been called for, nil for any
+--   hands_on: whether to hand its call on
+-- Returns whether the waiter was still in the queue, so that it was not called.
 
 local id, names, hands_on = unpack(args, 1, 3)
 local stood = forget(id)

@@ -1,16 +1,22 @@
--- What can be claimed, and what has ended by itself.
--- args: how many jobs, names or nil, readable version, names to leave out, names and groups to leave out [[name, group], …],
---   the place behind which to look (a tail) or ''
--- Returns [now, news, µs to the next end of a lease or delay or false, gate or false, ready [uuid, record, posting, tail, …]
--- in order, overdue [uuid, record, posting, container, member, …], whether there may be more ready behind the last of these
--- (then the place behind which to go on)].
+-- Find claimable jobs in order, and overdue jobs, whose lease or delay has ended.
+-- Takes:
+--   limit: the most claimable jobs
+--   names: of the jobs, nil for all
+--   readable: the newest version that the caller can read
+--   without: names to leave out
+--   full: [[name, group], …] to leave out
+--   after: a tail behind which to begin, or ''
+-- Returns [now, news, µs to the next end of a lease or delay or false, gate or false, ready, overdue, horizon]:
+--   ready: [uuid, record, posting, tail, …]
+--   overdue: [uuid, record, posting, number of a container, member, …]
+--   horizon: the tail behind which there may be more claimable jobs, or false
 
 local limit, names, readable, without, full, after = unpack(args, 1, 6)
 local shut = {}
 for _, name in ipairs(without) do shut[name] = true end
 for _, lane in ipairs(full) do shut[lane[1] .. '\0' .. lane[2]] = true end
 
--- The names of what is ready, but for those in a set: a walk from name to name, whatever lies between.
+-- Return the names of ready jobs but those to leave out. The walk goes from name to name, past the jobs between.
 local function other_names()
   local found, from = {}, '[\1'
   while #found < WORDS do

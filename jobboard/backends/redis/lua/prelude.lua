@@ -1,8 +1,8 @@
--- What every script begins with: the time, numbers, and how jobs, side records and waiters are stored.
+-- The beginning of every script: the time, numbers, and functions for jobs, side records, waiters and events.
 --
--- KEYS     the containers, in the order of keys.py: every script declares them all
--- ARGV[1]  the arguments of the script, one msgpack array, described at the top of each script
--- Every script returns one msgpack value, so that RESP2 and RESP3 agree. scripts.py puts in the words in capitals.
+-- KEYS     all containers, in the order of keys.py
+-- ARGV[1]  the arguments of the script as one msgpack array, described at the top of each script
+-- Every script returns one msgpack value, so that RESP2 and RESP3 agree. scripts.py replaces the words in capitals.
 
 local call = redis.call
 local args = cmsgpack.unpack(ARGV[1])
@@ -11,8 +11,9 @@ local now = time[1] * 1000000 + time[2]
 
 local function digits(number) return string.format('%018.0f', number) end
 
--- Numbers that nobody has been given before: `count` of them, of which the first tags all that this script writes. They
--- go on with the clock if a failover has lost the latest. `news`: a waiter that has looked before is to look again.
+-- Return the first of `count` numbers that were never given before. The first number is the tag of all records of this
+-- script. If a failover has lost the last number, numbers go on from the time.
+-- `news`: waiters whose last look was before look again.
 local function numbers(count, news)
   local first = math.max((tonumber(call('HGET', META, 'last') or '') or 0) + 1, now)
   if news then
@@ -23,16 +24,16 @@ local function numbers(count, news)
   return first
 end
 
--- A command of any number of words, in pieces that Lua unpacks. The words come in pairs.
+-- Send a command with any number of words, which come in pairs, in pieces that Lua can unpack.
 local function send(verb, key, words)
   for at = 1, #words, WORDS do call(verb, key, unpack(words, at, math.min(at + WORDS - 1, #words))) end
 end
 
--- Jobs, see records.py: a tag, and a record whose first fields scripts know. A field that is None is nil here.
+-- Jobs, see records.py: a tag, and a record whose first fields scripts know. None is nil here.
 
 local function fields_of(blob) return {cmsgpack.unpack_limit(blob, FIELDS, BEGIN)} end
 
--- A job; nil where there is none, or none that can be decoded: the engine sees to that.
+-- Return a job as a table of its fields, or nil if there is none or it is damaged: the engine sees to damaged jobs.
 local function opened(blob)
   local fine, job = pcall(fields_of, blob or '')
   if not (fine and type(job[TAIL]) == 'string' and type(job[NAME]) == 'string' and type(job[ATTEMPTS]) == 'number'
@@ -47,13 +48,13 @@ local function closed(job, tag)
   return digits(tag) .. HEADER .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. job.rest
 end
 
--- Where a claimed job lies among the ends of leases: the container and the member.
+-- Return the container and the member of a claimed job among the ends of leases.
 local function lease_of(job, id)
   local container = job[MOST] and job[ATTEMPTS] >= job[MOST] and FINAL or LEASES
   return container, digits(job[UNTIL]) .. string.sub(job[TAIL], 4, 21) .. id
 end
 
--- When the first lease or delay ends that ends at `from`, as a bound of ZRANGEBYLEX has it, or later; nil if none does.
+-- Return the end of the first lease or delay from `from` on, a bound of ZRANGEBYLEX, or nil.
 local function first_end(from)
   local first
   for _, clock in ipairs({DUE, LEASES, FINAL}) do
@@ -64,7 +65,7 @@ local function first_end(from)
   return first
 end
 
--- Side records: a tag, until when it counts (0: for ever), and the value. An outcome is listed by its tag, newest first.
+-- Side records: a tag, the end (0: none), and the value. Outcomes are listed by their tags, newest first.
 
 local UNLISTED = {answer = true, purged = true, gate = true}
 
@@ -76,19 +77,19 @@ end
 
 local function put(field, value, till, tag)
   if call('HSET', SIDES, field, digits(tag) .. digits(till or 0) .. value) == 1 and till then
-    -- Of one that is written again, tidy.lua sees when it ends.
+    -- A record that is written again keeps its old entry, which tidy.lua corrects.
     call('ZADD', ENDS, digits(till), field)
   end
 end
 
--- Whether a slot holds the answer of an earlier call than this, or none: only then may a fast path act.
+-- Return whether a slot holds no answer, or the answer of an earlier call: only then may a fast path act.
 local function is_next(slot, number)
   local fine, _, stored = pcall(cmsgpack.unpack_limit, slot or '', 1, VALUE + 1)
   return not slot or fine and type(stored) == 'number' and stored < number
 end
 
--- Waiters: each stands in WAITERS under the names that it waits for ('' for any), by when it came, and has a channel of
--- its own; BELLS has its members. It leaves the queue when it is called.
+-- Waiters: WAITERS has a member for each name that a waiter waits for ('' for any), in order of arrival, and BELLS has
+-- the members of each waiter. A waiter has a channel of its own. A call takes it out of the queue.
 
 local waited
 
@@ -102,7 +103,7 @@ local function publish(channel, message)
   return type(heard) == 'number' and heard > 0
 end
 
--- Take a waiter out of the queue; whether it was in it.
+-- Take a waiter out of the queue. Return whether it was there.
 local function forget(id)
   local members = call('HGET', BELLS, id)
   if not members then return false end
@@ -110,13 +111,13 @@ local function forget(id)
   return call('HDEL', BELLS, id) == 1
 end
 
--- Have all who wait for jobs of this name (nil: for any) look again in so many µs.
+-- Let all waiters for this name (nil: all waiters) look again in so many µs.
 local function foretell(left, name)
   if anybody() then publish(WAITERS .. ':all', digits(left) .. (name or '')) end
 end
 
--- Call the first waiter in the queue that would claim this job, and hears it; if there is none, all who wait for such.
--- The call says the name of the job.
+-- Call the first waiter in the queue that wants a job of this name and version, and that is connected. Without such a
+-- waiter, let all waiters for this name look, as some only look. The message is the name of the job.
 local function wake(name, version)
   if not anybody() then return end
   for _, queue in ipairs({name .. '\0', '\0'}) do
@@ -137,13 +138,12 @@ local function wake(name, version)
   foretell(0, name)
 end
 
--- A lease or a delay of a job was stored that ends `till`. Those who sleep may have reckoned with a later end.
+-- A lease or a delay that ends `till` was stored: tell waiters that sleep longer.
 local function remind(till, name)
   if till - now < CAP and anybody() and first_end('-') == till then foretell(math.max(till - now, 0), name) end
 end
 
--- Events, for those who listen in other processes: [event, uuid, record], to which the posting is added. Sent before a
--- job is removed.
+-- Publish events to listeners of other processes, as [handle, event, uuid, record, posting], while the jobs are stored.
 local function tell(handle, events)
   if not events[1] or redis.pcall('PUBSUB', NUMSUB, META .. ':events')[2] == 0 then return end
   for _, each in ipairs(events) do

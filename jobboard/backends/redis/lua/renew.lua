@@ -1,6 +1,9 @@
--- Prolong claims that live and that a handle keeps.
--- args: handle, µs of the lease, [uuid, token, …]
--- Returns the others, as they were given.
+-- Prolong those of the given claims that live and that the handle keeps.
+-- Takes:
+--   handle: of the keeper
+--   ttl: the new lease in µs from now
+--   claims: [uuid, token, …]
+-- Returns the other claims, as [uuid, token, …].
 
 local handle, ttl, claims = unpack(args, 1, 3)
 local ids, others, jobs, gone, ends = {}, {}, {}, {}, {}

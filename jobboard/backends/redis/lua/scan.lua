@@ -1,8 +1,13 @@
--- A stretch of an index, in its order, and what is stored of its members.
--- args: number of the container (LIVE, TRASH, FINAL, LISTED), from and to as ZRANGEBYLEX has them, how many, whether
---   backwards; of LIVE, names and states that are wanted, or nil
--- Returns [now, [member, record, posting, …], the member behind which to go on, or false at the end]; of side records
--- [member, side record, '', …].
+-- Read a page of an index in its order.
+-- Takes:
+--   container: its number, of LIVE, TRASH, FINAL or LISTED
+--   from, to: bounds of ZRANGEBYLEX
+--   most: the most entries to return
+--   backwards: whether to begin at `from` as the higher bound
+--   names, states: in LIVE, the names and states of the jobs to return, nil for all
+-- Returns [now, entries, last]:
+--   entries: [member, record, posting, …], or for LISTED [member, side record, '', …]
+--   last: the member behind which to go on, or false at the end
 
 local container, from, to, most, backwards, names, states = unpack(args, 1, 7)
 local wanted, letters = {}, {}
@@ -22,7 +27,7 @@ for index, member in ipairs(members) do
 end
 local blobs = keys[1] and call('HMGET', container == N_LISTED and SIDES or JOBS, unpack(keys)) or {}
 
--- Whether a job may be one of those that are wanted; one that has ended by itself, or is damaged, is judged by who asks.
+-- Return whether a job may have a wanted name and state. The caller judges overdue and damaged jobs.
 local function fits(member, blob)
   local job = opened(blob)
   return (not names or wanted[string.match(member, '^%Z*%z%d+%z(%Z*)', 22)])

@@ -1,6 +1,8 @@
--- Mark a board with its layout, unless it has one.
--- args: whether to create it, layout, the oldest layout whose clients can read it
--- Returns [layout, oldest layout], or [] where there is no board.
+-- Store the layout of a board, unless it has one.
+-- Takes:
+--   whether to create the board
+--   the layout, and the oldest layout whose clients can read it
+-- Returns the stored [layout, oldest layout], or [] if there is no board.
 
 local function stored() return call('HMGET', META, 'layout', 'min_reader') end
 

@@ -1,8 +1,15 @@
--- Claim the first jobs in order, where nothing is limited, paused, overdue or damaged.
--- args: field of the slot's answer, number of the call, handle, who, keeper or nil, µs of the lease, how many jobs, names
---   or nil, readable version
--- Returns false where it is not so plain, and has done nothing then; else [news, µs to the next end of a lease or delay or
--- false, now, [uuid, record, posting, …]]. Where nothing can be claimed, it writes nothing.
+-- Claim the first jobs in order, if no pause, limit, overdue or damaged job exists.
+-- Takes:
+--   field, number: the field of the slot's answer, and the number of the call
+--   handle, who, keeper: of the claim; keeper is nil if its lease is not kept
+--   ttl: the lease in µs
+--   limit: the most jobs
+--   names: of the jobs, nil for all
+--   readable: the newest version that the caller can read
+-- Returns false if the case is not that plain: then nothing was done. Else [news, next end, now, claimed]:
+--   news, next end: if nothing was claimable, the number of the latest news, and the µs to the next end of a lease or
+--     delay or false
+--   claimed: [uuid, record, posting, …]
 
 local field, number, handle, who, keeper, ttl, limit, names, readable = unpack(args, 1, 9)
 local gate, slot = unpack(call('HMGET', SIDES, GATE, field))

@@ -1,13 +1,13 @@
--- Drop side records whose time has passed, and waiters that died in the queue.
--- args: none
--- Returns whether there may be more.
+-- Drop expired side records, and waiters that died in the queue.
+-- Takes nothing.
+-- Returns whether there may be more expired side records.
 
 local fields = call('ZRANGEBYSCORE', ENDS, '-inf', digits(now), 'LIMIT', 0, DROPPED)
 for _, field in ipairs(fields) do
   local blob = call('HGET', SIDES, field)
   local till = blob and tonumber(string.sub(blob, 19, 36))
   if till and till > now then
-    -- It has been written again since.
+    -- The record was written again since.
     call('ZADD', ENDS, digits(till), field)
   else
     local listed = blob and listed_as(field, tonumber(string.sub(blob, 1, 18)) or 0)

@@ -1,7 +1,11 @@
--- Before a waiter goes to sleep: queue it up, unless there is news since it has looked.
--- args: its id, names or nil, readable version, whether it will claim (one that only looks is called with all), news that
---   it knows of
--- Returns whether to sleep.
+-- Queue a waiter up, unless there are news since its last look.
+-- Takes:
+--   id: the waiter
+--   names: of the jobs that it waits for, nil for any
+--   readable: the newest version that it can read
+--   takes: whether it will claim; a waiter that only looks hears the messages to all waiters alone
+--   known: the number of the latest news at its last look
+-- Returns whether the waiter is queued up and may sleep.
 
 local id, names, readable, takes, known = unpack(args, 1, 5)
 forget(id)

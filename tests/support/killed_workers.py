@@ -1,4 +1,4 @@
-"""Workers that are killed, one after the other, and replaced; and what they have held, by the server's clock."""
+"""Worker processes that are killed one after the other and replaced, and the record of their claims."""
 
 import json
 import multiprocessing
@@ -17,25 +17,25 @@ from jobboard.testing import eventually
 AT_ONCE = 4
 KILLED = 12
 BATCHES = 5
-"""So many batches a worker takes that is to be killed; the last one it holds until then."""
+"""The batches of a worker that is to be killed. The worker holds the last batch until then."""
 
 Work = Callable[[sa.Engine], Iterator[list["Hold"]]]
 
 
 class Hold(NamedTuple):
-    """What nobody else may hold from ``begin`` until ``end``; both are the server's, in one unit."""
+    """A claim of ``key`` from ``begin`` until ``end``, both by the server's clock and in one unit."""
 
     key: int
     begin: int
     end: int
 
 
-class Mortals:
-    """Several processes at once, each of which does the same work.
+class KilledWorkers:
+    """Several processes that do the same work at the same time.
 
-    :param work: a generator, which gives the holds of each batch once it has them for certain, and finishes the batch
-        when it is asked for the next one.
-    :param folder: where each process writes down its holds.
+    :param work: a generator, which yields the holds of each batch once they are certain, and finishes the batch when
+        the next one is asked for.
+    :param folder: the folder in which each process writes down its holds.
     """
 
     def __init__(self, work: Work, engine: sa.Engine, folder: Path) -> None:
@@ -45,19 +45,19 @@ class Mortals:
         self._living: list[tuple[Any, Path]] = []
 
     def run(self, finished: Callable[[], bool]) -> list[Hold]:
-        """Kill whoever has lived the longest, again and again; the others must finish all there is. All holds of all.
+        """Kill the oldest worker, again and again, until the others have finished everything. Return all holds.
 
-        :raises AssertionError: a worker has ended by itself, or it is not finished within 20 s.
+        :raises AssertionError: a worker has ended by itself, or the work is not finished within a minute.
         """
         try:
             for number in range(KILLED + AT_ONCE):
                 if number >= AT_ONCE:
                     _, file = self._living[0]
                     eventually(lambda file=file: file.exists() or finished())
-                    time.sleep(random.uniform(0, 0.05))  # where in its work it is killed, and not a wait for anything
+                    time.sleep(random.uniform(0, 0.05))  # the point of its work at which the worker is killed
                     self._kill()
                 self._start(str(number), BATCHES if number < KILLED else None)
-            eventually(finished)
+            eventually(finished, 60)
         finally:
             while self._living:
                 self._kill()
@@ -74,11 +74,11 @@ class Mortals:
         process, _ = self._living.pop(0)
         process.kill()
         process.join()
-        assert process.exitcode == -signal.SIGKILL, "it ended by itself"
+        assert process.exitcode == -signal.SIGKILL, "the worker has ended by itself"
 
 
 def _live(work: Work, url: str, file: Path, batches: int | None) -> None:
-    # Kept, so that it is not closed, which might give back what it holds.
+    # The reference keeps the generator open: its end might give back the last batch.
     taken = _taken(work(sa.create_engine(url)))
     for batch in islice(taken, batches):
         with file.open("a") as opened:
@@ -91,8 +91,9 @@ def _taken(batches: Iterable[list[Hold]]) -> Iterator[list[Hold]]:
         if batch:
             yield batch
         else:
-            time.sleep(0.01)  # the pace of one that finds nothing to do
+            time.sleep(0.01)  # the pace of an idle worker
 
 
 def held_by_two(holds: Iterable[Hold]) -> list[tuple[Hold, Hold]]:
+    """Return the pairs of holds of one key that overlap."""
     return [(one, two) for one, two in pairwise(sorted(holds)) if one.key == two.key and two.begin < one.end]

@@ -1,7 +1,7 @@
-"""Connections to the server, and what their errors mean.
+"""Connections to the server: requests, their replies, and the errors of both.
 
-The board drives redis-py's connections itself, one for each call that is under way: so it knows whether a request was
-ever sent, repeats nothing by itself, and spends no time on a pool.
+The board drives redis-py's connections itself, one for each call under way. So it knows whether a request was sent, and
+no request is repeated without its nonce.
 """
 
 from __future__ import annotations
@@ -32,63 +32,63 @@ _ELSEWHERE = (
     errors.TryAgainError,
     errors.BusyLoadingError,
 )
-"""The server has refused the request because it is not, or not yet, the one to ask."""
+"""Refusals of a server that is not the board's server, or is not ready yet."""
 
 _NO_PRIMARY = "-READONLY "
-"""So does an answer with this: that of a script, before Redis 7."""
+"""The text of such a refusal in the error of a script, before Redis 7."""
 
 _LATER = re.compile("(^|-)(NOREPLICAS|BUSY|MISCONF) ")
-"""The server is the one to ask, but not now."""
+"""Refusals of the right server that end by themselves."""
 
 UNREACHABLE = (errors.RedisError, errors.RedisClusterException, OSError)
-"""What redis-py raises when there is no connection to be had."""
+"""Errors of redis-py where no connection can be made."""
 
 
-class RedisLinks:
+class Connections:
     """The connections of one connected board.
 
-    key: one of its keys: in a cluster, connections go to the node that has it. given: the caller's client; without one
-    the board makes its own when it needs a connection.
+    :param key: a key of the board. In a cluster, connections go to the node that has it.
+    :param client: the caller's client. Without one, the board makes its own when it first needs a connection.
     """
 
-    def __init__(self, conf: Settings, key: bytes, given: Any = None) -> None:
+    def __init__(self, conf: Settings, key: bytes, client: Any = None) -> None:
         self._conf = conf
         self._key = key
-        self._given = given
-        self._client = given
+        self._given = client
+        self._client = client
         self._home = os.getpid()
         self._idle: deque[Any] = deque()
         self._all: set[Any] = set()
         self._closed = False
 
-    def abroad(self) -> RedisLinks:
-        """Return links for a forked child, which have none of these connections and refuse to make any."""
-        links = RedisLinks(self._conf, self._key, self._given)
-        links._home = self._home
-        return links
+    def refused_in_child(self) -> Connections:
+        """Return an object for a forked child that refuses to connect, as the client belongs to the parent."""
+        connections = Connections(self._conf, self._key, self._given)
+        connections._home = self._home
+        return connections
 
     def call(self, *requests: bytes) -> Any:
-        """Send requests at once; the reply to the first, or of several the list of their replies.
+        """Send requests at once. Return the reply to a single request, or the list of replies to several.
 
-        :raises ConnectionFailure: with ``outcome='unknown'`` if they may have been carried out.
-        :raises redis.ResponseError: the server has refused one, for a reason of its own.
+        :raises ConnectionFailure: with ``outcome='unknown'`` if the requests may have been carried out.
+        :raises redis.ResponseError: the server has refused a request for good.
         """
         connection = self._borrow()
         try:
             connection.send_packed_command(requests, check_health=False)
             replies = [_reply(connection) for _ in requests]
         except errors.RedisError as error:
-            self._broken(connection)
+            self._distrust(connection)
             if isinstance(error, errors.AuthenticationError):
                 raise ConnectionFailure(f"the server asks for a password: {error}", error, refused=True) from error
             raise ConnectionFailure(f"the connection to the server broke: {error}", error, outcome="unknown") from error
         except BaseException:
-            # Interrupted between a request and its reply, which would be taken for that of the next.
+            # After an interrupt, the reply to this request would be taken for the reply to the next one.
             self.drop(connection)
             raise
         for reply in replies:
             if isinstance(reply, _ELSEWHERE) or (isinstance(reply, errors.ResponseError) and _NO_PRIMARY in str(reply)):
-                self._broken(connection)
+                self._distrust(connection)
                 raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
         self._idle.append(connection)
         if self._closed:
@@ -100,15 +100,16 @@ class RedisLinks:
                 raise reply
         return replies if len(replies) > 1 else replies[0]
 
-    def ready(self) -> None:
-        """Have a connection: what is refused after this was refused to the request, and not to the connection."""
+    def prepare(self) -> None:
+        """Make a connection for the next call, so that an error of that call is no error of the connection."""
         self._idle.append(self._borrow())
 
     def connect(self, **changes: Any) -> Any:
-        """A new connection, beside those that calls use.
+        """Return a new connection beside those that calls use.
 
-        :raises ConnectionFailure: there is none to be had.
-        :raises redis.ResponseError: there is, but not for this user or in this database.
+        :param changes: arguments of redis-py's connection that differ.
+        :raises ConnectionFailure: no connection can be made.
+        :raises redis.ResponseError: the server refuses this user, or has no such database.
         """
         if self._closed:
             raise ConnectionFailure("the board is closed")
@@ -127,25 +128,40 @@ class RedisLinks:
         except UNREACHABLE as error:
             if isinstance(error, errors.ResponseError) and not isinstance(error, _ELSEWHERE):
                 raise
-            self.find_again()
+            self.locate_again()
             refused = isinstance(error, errors.AuthenticationError)
-            what = "the server lets nobody in" if refused else "the server can't be reached"
+            what = "the server refuses the user or the password" if refused else "the server can't be reached"
             raise ConnectionFailure(f"{what}: {error}", error, refused=refused) from error
         return connection
 
     def drop(self, connection: Any) -> None:
-        """Close a connection that nobody else uses."""
+        """Close a connection that no other thread uses."""
         self._all.discard(connection)
         connection.disconnect()
 
     def close(self) -> None:
-        """End all connections, those too that are waiting for an answer."""
+        """End all connections, also those that wait for a reply."""
         self._closed = True
         for connection in list(self._all):
             cut(connection)
-        self._drop_idle()
+        self.drop_idle()
         if self._given is None and self._client is not None:
             clients.close(self._client, self._conf)
+
+    def drop_idle(self) -> None:
+        """Close all connections that no call uses."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self.drop(self._idle.popleft())
+
+    def locate_again(self) -> None:
+        """Find out which server has the board now. Log a failure."""
+        if self._closed:
+            return
+        try:
+            clients.locate_again(self._client)
+        except UNREACHABLE as error:
+            LOG.warning("can't find out where the server is now: %s", error)
 
     def _borrow(self) -> Any:
         if self._closed:
@@ -155,28 +171,15 @@ class RedisLinks:
         except IndexError:
             return self.connect()
 
-    def _broken(self, connection: Any) -> None:
-        """One connection is bad: the others most likely are, too."""
+    def _distrust(self, connection: Any) -> None:
+        """Drop a bad connection, and idle ones with it, which most likely are bad, too."""
         self.drop(connection)
-        self._drop_idle()
-        self.find_again()
-
-    def _drop_idle(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self.drop(self._idle.popleft())
-
-    def find_again(self) -> None:
-        if self._closed:
-            return
-        try:
-            clients.look_again(self._client)
-        except UNREACHABLE as error:
-            LOG.warning("can't find out where the server is now: %s", error)
+        self.drop_idle()
+        self.locate_again()
 
 
 def _reply(connection: Any) -> Any:
-    """The next reply; a refusal is returned, so that the replies behind it are read too."""
+    """Return the next reply. An error of the server is returned, so that the replies behind it are read, too."""
     try:
         return connection.read_response(True)
     except (errors.ResponseError, errors.BusyLoadingError) as error:
@@ -184,16 +187,19 @@ def _reply(connection: Any) -> Any:
 
 
 def cut(connection: Any) -> None:
-    """End a connection that another thread may be reading from, and wake that thread."""
+    """End a connection that another thread may be reading, and wake that thread."""
     sock = getattr(connection, "_sock", None)
     if sock is not None:
-        # Of an SSL socket, its own shutdown() would pull the state from under the reader.
+        # The shutdown() of an SSL socket would clear the state that the reading thread uses.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-def stay_alive(connection: Any) -> None:
-    """Have the machine itself find out whether the server is still there, while nothing is sent."""
+def keep_listener_alive(connection: Any) -> None:
+    """Let the system notice within a minute that the server of a listener is gone, though nothing is sent.
+
+    Waiters do without: a waiter sends a request after each sleep, which has a limit.
+    """
     sock: Any = getattr(connection, "_sock", None)
     with contextlib.suppress(OSError, AttributeError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""What a server is like, asked once at connect: whether a board may live there, and what it can promise."""
+"""Traits of the server, read once at connect: a refusal of unfit servers, and the grounds of what a board promises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from redis import exceptions as errors
 
-from jobboard.backends.redis.links import RedisLinks
+from jobboard.backends.redis.connections import Connections
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import JobFailure
 
@@ -19,8 +19,13 @@ OLDEST = (6, 2)
 
 @dataclass(frozen=True)
 class ServerTraits:
-    """``flags``: it takes scripts that say what they may do. ``durable``: it syncs each write to disk before it
-    answers. ``replicas``: how many are connected."""
+    """The traits of a server.
+
+    :param flags: the server knows flags of scripts and sharded channels: Redis from 7, and Valkey.
+    :param durable: the server writes each change to disk before it replies.
+    :param replicas: the number of connected replicas.
+    :param notes: the traits in words.
+    """
 
     flags: bool
     durable: bool
@@ -28,15 +33,18 @@ class ServerTraits:
     notes: str
 
 
-def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
-    """:raises JobFailure: the server is too old, or would drop jobs when its memory is full."""
+def traits_of(connections: Connections, allow_eviction: bool) -> ServerTraits:
+    """Return the traits of the server.
+
+    :raises JobFailure: the server is too old, or evicts keys when its memory is full.
+    """
     try:
-        info = _parsed(links.call(command(b"INFO", b"everything")))
+        info = _parsed(connections.call(command(b"INFO", b"everything")))
     except errors.ResponseError as error:
-        LOG.warning("the server does not let its INFO be read, so nothing about it is checked: %s", error)
-        # Known from Redis 7 on: what the scripts themselves go by.
-        flags = bool(links.call(command(b"EVAL", b"return redis.REDIS_VERSION_NUM or 0", b"0")))
-        return ServerTraits(flags=flags, durable=False, replicas=0, notes="the server does not tell what it is like")
+        LOG.warning("the user may not read INFO, so the settings of the server are not checked: %s", error)
+        # Only Redis from 7 and Valkey know this variable.
+        flags = bool(connections.call(command(b"EVAL", b"return redis.REDIS_VERSION_NUM or 0", b"0")))
+        return ServerTraits(flags=flags, durable=False, replicas=0, notes="the server does not tell its settings")
     name = "Valkey" if "valkey_version" in info else "Redis"
     text = info.get("valkey_version") or info.get("redis_version", "0")
     compatible = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())
@@ -48,7 +56,7 @@ def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
             f"the server's maxmemory-policy is {policy}: it would drop whole boards when its memory is full. "
             "Set it to noeviction (or a volatile- one), or the option allow_eviction=true if losing jobs is fine"
         )
-    durable, persistence = _persistence(links, info)
+    durable, persistence = _persistence(connections, info)
     return ServerTraits(
         flags=compatible >= (7, 0),
         durable=durable and not policy.startswith("allkeys"),
@@ -57,11 +65,12 @@ def look_at(links: RedisLinks, allow_eviction: bool) -> ServerTraits:
     )
 
 
-def _persistence(links: RedisLinks, info: Mapping[str, str]) -> tuple[bool, str]:
+def _persistence(connections: Connections, info: Mapping[str, str]) -> tuple[bool, str]:
+    """Return whether the server is durable, and its persistence in words."""
     if info.get("aof_enabled") != "1":
-        return False, "no append-only file: a crash loses what came after the last snapshot"
+        return False, "no append-only file: a crash loses all changes since the last snapshot"
     try:
-        reply = links.call(command(b"CONFIG", b"GET", b"appendfsync"))
+        reply = connections.call(command(b"CONFIG", b"GET", b"appendfsync"))
     except errors.ResponseError:
         return False, "append-only file, of unknown appendfsync"
     words = [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
