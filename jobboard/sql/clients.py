@@ -1,4 +1,4 @@
-"""What boards, task loops and models can't have of an engine of the user's."""
+"""Checks of the user's engines: those that boards, task loops and models cannot work on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SYNC = "verbs call their driver in threads, under jobboard.aio, too: make a sync
 
 
 def is_in_memory(engine: Engine) -> bool:
-    """Whether it is on a database in SQLite's memory, be it one that its connections share."""
+    """Return whether the engine's database lies in SQLite's memory, shared by its connections or not."""
     if engine.dialect.name != "sqlite":
         return False
     database = engine.url.database or ":memory:"
@@ -18,7 +18,7 @@ def is_in_memory(engine: Engine) -> bool:
 
 
 def gives_one(engine: Engine) -> bool:
-    """Whether it gives a connection that others may have as well, and commit, roll back or reset at any time."""
+    """Return whether the pool may give one connection to several users, who end each other's transactions."""
     return isinstance(engine.pool, (StaticPool, SingletonThreadPool, AssertionPool))
 
 
@@ -28,9 +28,10 @@ def is_async(given: object) -> bool:
 
 
 def check_engine(engine: Engine, who: str) -> None:
-    """
-    :param who: what the error calls that which works on the engine.
-    :raises ValueError: it can't.
+    """Check that connections of an engine can be used.
+
+    :param who: the name of the user in errors, such as "a board".
+    :raises ValueError: they cannot.
     """
     if engine.dialect.is_async:
         raise ValueError(f"{who} can't use this engine, as {engine.dialect.driver} is an async driver; {SYNC}")

@@ -95,7 +95,9 @@ def sorted_out(
         case Trouble.DISCONNECTED:
             return ConnectionFailure(f"the connection to {server} broke ({name})", kept, outcome)
         case Trouble.REPLACED:
-            return ConnectionFailure(f"{server} at {_where(url)} takes no writes ({text})", kept)
+            way_out = product.unwritable(url)
+            message = f"{server} at {_where(url)} takes no writes ({text})" + (f": {way_out}" if way_out else "")
+            return ConnectionFailure(message, kept, refused=way_out is not None)
         case Trouble.FULL:
             return ConnectionFailure(f"{server} at {_where(url)} can't store that now: {text}", kept, outcome)
         case Trouble.CONTENDED:
@@ -299,7 +301,7 @@ class Link(Runner):
         self._forget()
 
     def leak(self) -> None:
-        """In a forked child: leave the connection, which nobody uses, to the parent."""
+        """Leave the connection, which nobody uses, to the parent. For a forked child."""
         forks.keep(self)
 
     def broke(self) -> None:
@@ -315,7 +317,7 @@ class Link(Runner):
 
     @property
     def watched(self) -> bool:
-        """Whether another thread can end the request under way."""
+        """True if another thread can end the request under way."""
         return self._descriptor is not None
 
     def is_late(self, before: float) -> bool:
@@ -363,17 +365,17 @@ class Watchdog:
 
     @property
     def closing(self) -> bool:
-        """Whether the board is being closed."""
+        """True once the board is being closed."""
         return self._closing_since is not None
 
     @property
     def spent(self) -> bool:
-        """Whether closing takes too long already for one more connection to a server that was silent."""
+        """True once closing has taken too long for one more connection to a silent server."""
         since = self._closing_since
         return since is not None and bool(self.cuts) and time.monotonic() - since > 1.5 * _CLOSING
 
     def hurry(self) -> None:
-        """The board is being closed: no request may take long any more."""
+        """Shorten the deadline of all requests, as the board is being closed."""
         self._closing_since = time.monotonic()
         self._deadline = min(self._deadline, _CLOSING)
         self._hurried.set()
@@ -457,7 +459,7 @@ class _Hold:
 
 
 class Links:
-    """The way of one board or task loop to its database.
+    """The connections of one board or task loop to its database.
 
     :param make: makes the engine; a forked child calls it again, as it needs another.
     :param own: whether the engine is ours. It has no pool then: connections are kept here, as SQLAlchemy's pool costs a
@@ -575,9 +577,9 @@ class Links:
             raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error
 
     def finish(self, work: Callable[[Link], T], patience: float | None = None, patient: bool = False) -> T:
-        """Run the work of a verb that has no other way left, as :meth:`run` does.
+        """Run work as :meth:`run` does, where nothing else can be tried.
 
-        :raises JobFailure: also where a constraint refused it, one that somebody has added to the tables."""
+        :raises JobFailure: also where a constraint that somebody has added to the tables refused the work."""
         try:
             return self.run(work, patience, patient)
         except ConstraintViolated as error:
@@ -612,7 +614,7 @@ class Links:
             if raised is not error:
                 raise raised from getattr(raised, "cause", None)
         else:
-            # Interrupted between a request and its reply: the next request could read that reply.
+            # A request may have been interrupted before its reply came. The next request could read that reply.
             link.discard()
             self.watch.release(link)
 
@@ -717,13 +719,13 @@ class Links:
             self._apart.close()
 
     def hurry(self) -> None:
-        """The board is being closed: no request may take long any more."""
+        """Shorten the deadline of all requests, as the board is being closed."""
         self.watch.hurry()
         if self._apart is not None:
             self._apart.hurry()
 
     def leak(self) -> None:
-        """In a forked child: leave the connections to the parent, and connect anew."""
+        """Leave the connections to the parent, and connect anew. For a forked child."""
         if self._apart is not None:
             self.inherit(*self._apart.idle)
         self.inherit(*self.idle)
@@ -731,15 +733,15 @@ class Links:
         self._reset()
 
     def inherit(self, *links: Link) -> None:
-        """In a forked child: leave these connections to the parent."""
+        """Leave these connections to the parent. For a forked child."""
         for link in links:
             link.leak()
         self._inherited += links
 
     def _close_inherited(self) -> None:
-        """SQLite believes that the locks of inherited connections are the child's, which they are not, until they are
-        closed. That takes nothing from the parent. A child that never uses the board calls nothing of SQLite's: another
-        thread of the parent may have been inside of it at the fork."""
+        """Close inherited connections of SQLite, which takes their locks for the child's until then. The parent loses
+        nothing. A child that never uses the board does not call SQLite: another thread of the parent may have been
+        inside SQLite at the fork."""
         inherited, self._inherited = self._inherited, []
         for link in inherited:
             if link.product.exclusive:

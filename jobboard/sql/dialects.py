@@ -1,6 +1,6 @@
-"""Everything that differs from one database to the next but how it spells expressions, and nothing else.
+"""Database products: their features, the settings of their connections, their transactions and their errors.
 
-A :class:`Database` says what one can do, prepares connections and sorts its errors.
+``expressions.py`` has the spelling of expressions, which differs, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Raw = Any
 
 
 class Trouble(enum.Enum):
-    """What an error of the driver's means for the request."""
+    """The meaning of a driver's error for the request."""
 
     DISCONNECTED = "the connection broke"
     REPLACED = "the server takes no writes, as one does whose place another has taken; a new connection may find that"
@@ -38,48 +38,49 @@ class Trouble(enum.Enum):
 
 
 def _meanings(**codes: tuple[object, ...]) -> dict[object, Trouble]:
-    """Trouble by the driver's code for it."""
+    """Return the troubles by the driver's codes."""
     return {code: Trouble[name.upper()] for name, those in codes.items() for code in those}
 
 
 class Database:
-    """One database product, as met at the end of a connection."""
+    """A database product, at the other end of a connection."""
 
     skip_locked = False
     returning = False
-    """Whether one statement can pick, change, answer and return."""
+    """One statement can pick rows, change them, store an answer and return the rows."""
     compound = False
-    """Whether several statements can be sent as one request."""
+    """Several statements can be sent as one request."""
     wakes = False
-    """Whether it can call those who listen when a statement asks it to."""
+    """A statement can notify listeners."""
     exclusive = False
-    """Whether a transaction that writes is alone from its begin on."""
+    """A transaction that writes is alone from its begin on."""
     commits_at_create = False
-    """Whether creating a table commits the transaction."""
+    """The creation of a table commits the transaction."""
     nulls_last = False
-    """Whether what is NULL comes behind all else."""
+    """NULL is sorted behind all values."""
     counts_changes = False
-    """Whether a connection may have been set up to count the rows that an update changes, and not those it meets."""
+    """A connection may have been set up to count only the rows that an update changes, and not all rows that match."""
     ignored: sa.TextClause | None = None
-    """What tells, as level, code and message, of the errors that :func:`insert_counted` has passed over."""
+    """The statement that returns the errors which :func:`insert_counted` has passed over: level, code and message."""
     duplicate = 0
-    """The code of a key that is taken, among these."""
+    """The code of a taken key among these errors."""
     precision = 0
-    """By how many µs its clock may lag within a reading."""
-    way_out = ""  # What keeps a caller's transaction from losing, where there is more than to repeat it.
+    """The number of µs by which a reading of the clock may lag."""
+    way_out = ""
+    """Advice that keeps a caller's transaction from losing, where there is more to do than to repeat it."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
 
     isolation: Literal["READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"] = "READ COMMITTED"
     isolation_of_walks = isolation
-    """The isolation at which a walk meets what others have just locked."""
+    """The isolation at which a walk sees the rows that others have just locked."""
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         """Set up a new connection of our own, once."""
 
     def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
-        """Set up a connection of the caller's for one call; return what makes it as it was."""
+        """Set up a connection of the caller's for one call; return a function that restores its settings."""
         return lambda: None
 
     def begin(self, cursor: Any) -> None:
@@ -94,16 +95,19 @@ class Database:
         return None
 
     def begin_read(self, cursor: Any) -> None:
-        """Have what is read next be what others have committed, at :attr:`isolation_of_walks`, too."""
+        """Have the next statements read committed rows alone, at :attr:`isolation_of_walks`, too."""
 
     def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
-        """Have a transaction that has just begun on a caller's connection be one for writing; ``table`` is there."""
+        """Prepare a transaction that has just begun on a caller's connection for writing.
+
+        :param table: a table that exists, if any does.
+        """
         # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def commits_each(self, connection: Connection) -> bool:
-        """Whether a connection of the caller's, with a transaction begun, commits each statement by itself: whoever has
-        told it so, the engine, an option or the driver."""
+        """Return whether a caller's connection commits each statement by itself, though a transaction has begun: by the
+        engine's setting, an option or the driver's."""
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             return True
         pooled = connection.connection
@@ -126,7 +130,10 @@ class Database:
         raw.rollback()
 
     def descriptor(self, raw: Raw) -> int:
-        """The number of a connection's socket; AttributeError where the driver does not tell."""
+        """Return the number of a connection's socket.
+
+        :raises AttributeError: the driver does not show it.
+        """
         return int(raw.fileno())
 
     def trouble(self, error: BaseException, raw: Raw | None) -> Trouble:
@@ -151,12 +158,16 @@ class Database:
         return False
 
     def refusal(self, error: BaseException, url: URL) -> str | None:
-        """Why there is no connection before somebody changes something: the user, the password, the database. None
-        where to try again may help."""
+        """Return the reason for which no connection can be made until somebody changes the user, the password or the
+        database; None where another try may help."""
+        return None
+
+    def unwritable(self, url: URL) -> str | None:
+        """Return the way out where this user may not write the database at all; None where another try may help."""
         return None
 
     def remedy(self, error: BaseException) -> str:
-        """The setting of the server's that allows what this error refuses; empty where none is known."""
+        """Return the server's setting that allows what this error refuses; empty where none is known."""
         return ""
 
     @contextlib.contextmanager
@@ -165,7 +176,7 @@ class Database:
         yield
 
     def hurry(self, cursor: Any, seconds: float) -> None:
-        """From now on wait at most so long for another's transaction, where this connection waits at all."""
+        """Limit the time for which this connection waits for the transactions of others, where it waits by itself."""
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
         dbapi = self.dialect.dbapi
@@ -174,7 +185,7 @@ class Database:
         return bool(self.dialect.is_disconnect(error, raw, None))
 
     def _told(self, error: BaseException) -> Trouble | None:
-        """What the code of an error means, if that is known."""
+        """Return the meaning of an error's code, if it is known."""
         return None
 
 
@@ -204,7 +215,7 @@ class PostgreSQLDatabase(Database):
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
-        # Others have it as the role, the database or the environment says, and a text may hold any character.
+        # The role, the database or the environment may say otherwise, and a text may hold any character.
         cursor.execute("SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'")
         if options.get("read_only"):
             cursor.execute("SET default_transaction_read_only = on")
@@ -241,7 +252,7 @@ class PostgreSQLDatabase(Database):
 
     @property
     def can_listen(self) -> bool:
-        """Whether :meth:`listen` and :meth:`calls` work with this driver."""
+        """True if :meth:`listen` and :meth:`calls` work with this driver."""
         return self.dialect.driver.startswith("psycopg") and hasattr(self.dialect.dbapi, "Connection")
 
     def listen(self, raw: Raw, channel: str) -> None:
@@ -249,7 +260,8 @@ class PostgreSQLDatabase(Database):
         raw.cursor().execute("LISTEN " + self.dialect.identifier_preparer.quote_identifier(channel))
 
     def calls(self, raw: Raw, stop: socket.socket, seconds: float) -> list[str] | None:
-        """Wait for calls, or until ``stop`` has something to read; what was called. None: nothing in this time."""
+        """Wait for notifications, or until ``stop`` has something to read. Return the payloads; None if nothing came in
+        this time."""
         poll = select.poll()
         poll.register(raw.fileno(), select.POLLIN)
         poll.register(stop.fileno(), select.POLLIN)
@@ -265,7 +277,7 @@ class PostgreSQLDatabase(Database):
         return payloads
 
     def ping(self, raw: Raw) -> None:
-        """See whether the server is there. Calls that come in meanwhile are lost."""
+        """Check that the server is there. Notifications that come in meanwhile are lost."""
         raw.cursor().execute("SELECT 1")
 
     def begin(self, cursor: Any) -> None:
@@ -287,7 +299,7 @@ class PostgreSQLDatabase(Database):
         cursor.execute("COMMIT")
 
     def rollback(self, raw: Raw, cursor: Any) -> None:
-        # The server remarks on one without a transaction, and does no more.
+        # Without a transaction the server only warns.
         cursor.execute("ROLLBACK")
 
     def end_read(self, raw: Raw) -> None:
@@ -358,7 +370,7 @@ class MySQLDatabase(Database):
         numbers = tuple(part for part in version if isinstance(part, int))
         mariadb = bool(getattr(dialect, "is_mariadb", False))
         self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
-        # PyMySQL sends one as it is, and gives out all that it answers; of others that is not known.
+        # PyMySQL sends a compound statement as it is, and returns all its results. Other drivers are not known to.
         self.compound = mariadb and self.skip_locked and dialect.driver == "pymysql"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
@@ -382,7 +394,7 @@ class MySQLDatabase(Database):
 
     @staticmethod
     def _counts_matched(raw: Raw) -> bool:
-        """As far as the driver tells: PyMySQL and mysqlclient by their flags, mysql-connector when it is asked."""
+        """Return whether matched rows are counted: PyMySQL and mysqlclient show flags, mysql-connector has a method."""
         if hasattr(raw, "isset_client_flag"):
             return bool(raw.isset_client_flag(_FOUND_ROWS))
         return bool(getattr(raw, "client_flag", _FOUND_ROWS) & _FOUND_ROWS)
@@ -399,7 +411,7 @@ class MySQLDatabase(Database):
             cursor.fetchall()
 
     def refusal(self, error: BaseException, url: URL) -> str | None:
-        # The number of that is the number of any trouble with TLS.
+        # This error shares its number with all other troubles of TLS.
         without_tls = "SSL is required but the server doesn't support it" in str(error)
         return str(error.args[-1]) if without_tls or self._code(error) in self._REFUSALS else None
 
@@ -474,7 +486,7 @@ class SQLiteDatabase(Database):
     def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
         driver: Any = connection.connection.driver_connection
         if not driver.in_transaction:
-            # The driver by itself begins only when something is written.
+            # By itself the driver begins only with the first write.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         elif table is not None:
             # After a plain BEGIN only what writes before it reads waits its turn. This changes and wakes nothing.
@@ -497,7 +509,7 @@ class SQLiteDatabase(Database):
             cursor.execute("ROLLBACK")
 
     def end_read(self, raw: Raw) -> None:
-        # None was begun but by who listens to SQLAlchemy's begin.
+        # Only a listener to SQLAlchemy's "begin" can have begun one.
         if raw.in_transaction:
             raw.rollback()
 
@@ -516,7 +528,7 @@ class SQLiteDatabase(Database):
         self._busy(cursor, seconds)
 
     def commits(self, cursor: Any) -> int:
-        """A count that another connection's commit changes."""
+        """Return a count that changes with each commit of another connection."""
         cursor.execute("PRAGMA data_version")
         return int(cursor.fetchone()[0])
 
@@ -530,8 +542,14 @@ class SQLiteDatabase(Database):
     def _duplicates(self, error: BaseException) -> bool:
         return "UNIQUE constraint failed" in str(error)
 
+    def unwritable(self, url: URL) -> str | None:
+        path = Path(str(url.database))
+        if all(os.access(each, os.W_OK) for each in (path, path.parent)):
+            return None
+        return "give this user the right to write the file and its folder, or open the board with read_only"
+
     def refusal(self, error: BaseException, url: URL) -> str | None:
-        """SQLite itself says no more than that it can't open the file."""
+        """Find the reason in the file's rights: SQLite's own error only says that the file cannot be opened."""
         path = Path(str(url.database))
         # Not by opening it: to close it again would give up all locks that this process has on it.
         if not path.parent.is_dir():
@@ -557,7 +575,7 @@ _PRODUCTS: dict[str, type[Database]] = {
 
 
 def database(dialect: Dialect) -> Database:
-    """The product behind a dialect that has connected once."""
+    """Return the product behind a dialect that has connected once."""
     return _PRODUCTS.get(dialect.name, Database)(dialect)
 
 

@@ -26,14 +26,14 @@ class Now(FunctionElement[int]):
 
 
 class UtcNow(FunctionElement[datetime.datetime]):
-    """The same as a timestamp in UTC, which does not say so."""
+    """The statement's time as a timestamp in UTC without a time zone."""
 
     type = sa.DateTime()
     inherit_cache = True
 
 
 class Seconds(FunctionElement[int]):
-    """The same in whole seconds."""
+    """The statement's time in whole seconds."""
 
     type = sa.BigInteger()
     inherit_cache = True
@@ -48,9 +48,9 @@ class Greatest(GenericFunction[int]):
 
 
 class Spare(ColumnElement[str]):
-    """What a column has by itself that gives rows room to grow into: blanks on MariaDB, nothing elsewhere.
+    """The default of a column that gives rows room to grow into: blanks on MariaDB, nothing elsewhere.
 
-    :param size: how many.
+    :param size: the number of blanks.
     """
 
     type = sa.String()
@@ -61,8 +61,8 @@ class Spare(ColumnElement[str]):
 
 
 class Place(ColumnElement[str]):
-    """Where a table is found: the running server, the database and, where there are schemas, which of these. Nobody
-    needs a right for it. Elsewhere it is empty."""
+    """The place of a table: the running server, the database and, on PostgreSQL, the schema. Reading it needs no right.
+    It is empty on databases that this library does not know."""
 
     type = sa.String()
     inherit_cache = False
@@ -129,7 +129,7 @@ def _seconds(element: Seconds, compiler: Any, **kw: Any) -> str:
 
 @compiles(Seconds, "mysql", "mariadb")
 def _seconds_mysql(element: Seconds, compiler: Any, **kw: Any) -> str:
-    # Without an argument it asks no time zone; and it is a constant to the optimiser, which a calculation is not.
+    # Without an argument it needs no time zone, and it is a constant to the optimiser, which a calculation is not.
     return "UNIX_TIMESTAMP()"
 
 
@@ -187,13 +187,13 @@ def _long_text_mysql(type_: LongText, compiler: Any, **kw: Any) -> str:
 
 
 def serial() -> sa.types.TypeEngine[int]:
-    """A 64-bit key that the database counts up."""
+    """Return the type of a 64-bit key that the database counts up."""
     # Only a column declared INTEGER counts by itself there, and it has 64 bits.
     return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def whole_seconds(micros: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    """What is given in microseconds, rounded down."""
+    """Return microseconds as seconds, rounded down."""
     # MySQL divides with four digits behind the point, and would round up what is just below a second.
     return (micros - micros % 1_000_000) // 1_000_000
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect
 
 Row = Any
-"""What a driver returns: a sequence."""
+"""A row as a driver returns it: a sequence."""
 
 
 class Text(Protocol):
@@ -30,7 +30,7 @@ class Runner(abc.ABC):
 
     connection: Connection
     joined = False
-    """Whether the transaction is the caller's own."""
+    """The transaction is the caller's own."""
 
     @abc.abstractmethod
     def rows(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]: ...
@@ -47,7 +47,7 @@ class Runner(abc.ABC):
 class CallersConnection(Runner):
     """A runner on a connection of the caller's.
 
-    :param joined: in a transaction of theirs.
+    :param joined: the transaction is the caller's.
     """
 
     def __init__(self, connection: Connection, joined: bool = True) -> None:
@@ -69,7 +69,7 @@ class CallersConnection(Runner):
         return self.connection.exec_driver_sql(text, bound, execution_options=_OPTIONS)
 
 
-# Of an insert the count is not kept by itself.
+# By itself SQLAlchemy keeps no count of inserted rows.
 _OPTIONS = {"preserve_rowcount": True}
 
 

@@ -1,4 +1,4 @@
-"""Whose transaction a verb works in, and whether there is one: decided here for boards, task loops and models."""
+"""Transactions of callers: boards, task loops and models find them here, or begin their own."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _begun: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The transactions of SQLite that have begun before any savepoint, as far as is known."""
+"""The transactions of SQLite that began before any savepoint, as far as is known."""
 
 
 class Transaction:
-    """The transaction that a connection or a session of the caller's is in, or will be.
+    """The transaction of a caller's connection or session, which may have yet to begin.
 
-    ``theirs``: one is open, or they take the one that is begun here for their own. What is done in it happens exactly
-    when they commit: nothing is committed here, and nothing repeated. Else the verb begins and commits its own.
+    ``theirs``: the caller has begun it. Acts in it happen exactly when the caller commits: nothing is committed or
+    repeated here. Otherwise the verb begins and commits a transaction of its own.
 
     :param given: a Connection, a Session, or a registry of sessions.
-    :param name: what the errors call that which works here.
-    :param bind: tells a session with several databases which one it is about, as its ``get_bind`` has it.
-    :raises TypeError: none of these.
+    :param name: the name of the user in errors, such as ``connection=``.
+    :param bind: arguments of a session's ``get_bind``, for a session with several databases.
+    :raises TypeError: ``given`` is none of these.
     """
 
     def __init__(self, given: object, name: str, **bind: Any) -> None:
@@ -43,10 +43,10 @@ class Transaction:
         self.theirs = bool(self._given.in_transaction())
 
     def connection(self, **options: Any) -> Connection:
-        """The connection, with a transaction that its owner can roll back.
+        """Return the connection, with a transaction that its owner can roll back.
 
-        :param options: execution options, for one that the session takes now.
-        :raises JobFailure: it has none, as it commits each statement by itself.
+        :param options: execution options for a connection that the session takes now.
+        :raises JobFailure: the connection commits each statement by itself.
         """
         given = self._given
         if not isinstance(given, Connection):
@@ -64,9 +64,10 @@ class Transaction:
 
     @contextlib.contextmanager
     def joined(self, remedy: str) -> Iterator[CallersConnection]:
-        """Work in it as the caller's; one that is begun here and fails is rolled back, and leaves no trace.
+        """Give a runner within the caller's transaction for a block. A transaction that began here is rolled back after
+        an error.
 
-        :param remedy: what brings a table that is missing.
+        :param remedy: the command or call that creates a missing table.
         """
         connection = None
         try:
@@ -86,10 +87,10 @@ class Transaction:
 
 
 def begin_writing(connection: Connection, table: sa.TableClause | None) -> None:
-    """Before anything is read in a transaction of the caller's that is going to write: where it could be refused to
-    write later, have it do so now, and wait for others as long as the connection does.
+    """Begin to write in a caller's transaction before anything is read, where SQLite could refuse a write after a read.
+    This waits for other writers as long as the connection does.
 
-    :param table: one that is there, if any is.
+    :param table: a table that exists, if any does.
     """
     product = database(connection.dialect)
     if not product.exclusive:
@@ -103,7 +104,8 @@ def begin_writing(connection: Connection, table: sa.TableClause | None) -> None:
 
 
 def check_savepoint(connection: Connection, name: str) -> None:
-    """SQLite's driver begins no transaction before a savepoint, and to release the outermost one then commits.
+    """Refuse a savepoint of SQLite that began without a transaction: the driver begins none, and the release of the
+    savepoint commits.
 
     :raises JobFailure: as far as is known, the connection is in such a savepoint.
     """
@@ -119,10 +121,10 @@ def check_savepoint(connection: Connection, name: str) -> None:
 
 
 def leads_to(run: Runner, place: Statement) -> tuple[object, list[Any]]:
-    """Where a connection leads. Equal for all ways to one database: by whatever name, socket or pooler, as the server
-    itself is asked. No two databases share it, one and its copy neither, which anything stored in them would.
+    """Return the place that a connection leads to, and further columns. The place is equal for all names, sockets and
+    poolers of one database, as the server itself reports it. A database and its copy have different places.
 
-    :param place: selects a :class:`~jobboard.sql.expressions.Place` first; what it selects beside that is told, too.
+    :param place: a statement whose first column is a :class:`~jobboard.sql.expressions.Place`.
     """
     told, *others = run.rows(place, {})[0]
     if told and run.connection.dialect.name == "sqlite":
@@ -134,7 +136,7 @@ def leads_to(run: Runner, place: Statement) -> tuple[object, list[Any]]:
 
 
 def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Exception:
-    """What an error in the caller's transaction is for them."""
+    """Return the public error for an error in the caller's transaction."""
     raised = sorted_out(error, product, url, remedy)
     if isinstance(raised, Contended):
         way_out = product.way_out and f"; {product.way_out}"
@@ -150,7 +152,7 @@ def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Ex
 def _connection_or_session(given: object) -> Connection | Session:
     if isinstance(given, Connection):
         return given
-    # To import it takes longer than all else here, and who gives a session has done so.
+    # The import takes long, and a caller with a session has done it.
     from sqlalchemy.orm import Session, scoped_session
 
     if isinstance(given, scoped_session):

@@ -1,6 +1,5 @@
 """Leases on the first rows of any table, written once for each database."""
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from jobboard.sql.dialects import Database
 from jobboard.sql.expressions import param, text
 from jobboard.sql.lease import RowLease, Take, TakeAlong
 from jobboard.sql.runners import CallersConnection, Runner
+from jobboard.testing.conformance.support import Background
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -108,7 +108,7 @@ def test_the_first_rows_are_claimed_in_order(make: Callable[..., Rows], key: tup
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_what_another_holds_is_passed_over(make: Callable[..., Rows]) -> None:
+def test_rows_that_another_holds_are_passed_over(make: Callable[..., Rows]) -> None:
     rows = make()
     rows.fill(6)
     with rows.engine.begin() as connection:
@@ -126,9 +126,7 @@ def test_what_another_holds_is_passed_over(make: Callable[..., Rows]) -> None:
 
 
 @pytest.mark.backends("mariadb")
-def test_what_others_hold_is_passed_over_however_much_it_is(
-    make: Callable[..., Rows], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_that_others_hold_are_passed_over(make: Callable[..., Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "FAR", 3)
     rows = make()
     rows.fill(8)
@@ -138,7 +136,7 @@ def test_what_others_hold_is_passed_over_however_much_it_is(
 
 
 @pytest.mark.backends("mariadb")
-def test_what_is_left_between_those_who_compete_comes_in_order(make: Callable[..., Rows]) -> None:
+def test_rows_between_held_ones_come_in_order(make: Callable[..., Rows]) -> None:
     rows = make()
     rows.fill(20)
     c = rows.table.c
@@ -150,7 +148,7 @@ def test_what_is_left_between_those_who_compete_comes_in_order(make: Callable[..
 
 
 @pytest.mark.backends("mariadb")
-def test_what_moves_while_it_is_looked_for_is_found(make: Callable[..., Rows]) -> None:
+def test_rows_that_move_meanwhile_are_found(make: Callable[..., Rows]) -> None:
     rows = make()
     rows.fill(6)
     with rows.engine.connect() as connection:
@@ -169,7 +167,7 @@ def test_what_moves_while_it_is_looked_for_is_found(make: Callable[..., Rows]) -
             sa.event.remove(rows.engine, "before_cursor_execute", once_anna_is_done)
 
 
-def test_the_first_of_rows_that_are_named(make: Callable[..., Rows]) -> None:
+def test_the_first_of_named_rows_are_claimed(make: Callable[..., Rows]) -> None:
     rows = make()
     rows.fill(6)
     named = rows.walk.where(rows.table.c.id.in_([1, 3, 5])).limit(param("limit", sa.Integer()))
@@ -178,16 +176,6 @@ def test_the_first_of_rows_that_are_named(make: Callable[..., Rows]) -> None:
         taken = first(CallersConnection(connection), {"p_who": "anna", "p_limit": 2})
     assert [row[0] for row in taken] == [5, 3]
     assert rows.owners() == {0: None, 1: None, 2: None, 3: "anna", 4: None, 5: "anna"}
-
-
-def test_a_caller_who_rolls_back_has_claimed_nothing(make: Callable[..., Rows]) -> None:
-    rows = make()
-    rows.fill(2)
-    with rows.engine.connect() as connection:
-        run = CallersConnection(connection)
-        assert len(rows.take(run, "anna", 5)) == 2
-        connection.rollback()
-    assert rows.owners() == {0: None, 1: None}
 
 
 @pytest.mark.parametrize("options", [{}, {"product": waiting}], ids=["as it is", "without SKIP LOCKED"])
@@ -201,10 +189,7 @@ def test_many_at_once_claim_each_row_once(make: Callable[..., Rows], options: di
         while batch := rows.claim(who, 4):
             got[who] += [row[0] for row in batch]
 
-    threads = [threading.Thread(target=work, args=(f"worker{i}",)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for worker in [Background(lambda who=f"worker{i}": work(who)) for i in range(4)]:  # type: ignore[misc]
+        worker.wait(60)
     assert sorted(id_ for ids in got.values() for id_ in ids) == list(range(60))
     assert rows.owners() == {id_: who for who, ids in got.items() for id_ in ids}

@@ -110,11 +110,11 @@ def beside_a_writer(scene: Scene, act: Callable[[Scene], Any]) -> Any:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_it_waits_for_its_turn(scene: Scene, act: str) -> None:
+def test_an_act_behind_a_plain_begin_waits_for_its_turn(scene: Scene, act: str) -> None:
     beside_a_writer(scene, ACTS[act])
 
 
-def test_so_does_what_is_written_to_an_acquired_row(scene: Scene) -> None:
+def test_writes_to_an_acquired_row_wait_for_their_turn(scene: Scene) -> None:
     with Picture.acquiring(scene.engine, "anna") as pictures:
         pictures[0].done = True
         beside_a_writer(scene, lambda scene: pictures.session.commit())
@@ -126,7 +126,7 @@ def read(connection: sa.Connection) -> None:
     connection.exec_driver_sql("SELECT count(*) FROM done")
 
 
-def test_where_it_has_read_already_the_error_tells_the_way_out(scene: Scene) -> None:
+def test_an_error_behind_a_read_names_the_way_out(scene: Scene) -> None:
     with scene.engine.connect() as writer:
 
         def act(connection: sa.Connection, verb: Callable[[], object], error: type[Exception]) -> None:
@@ -144,7 +144,7 @@ def test_where_it_has_read_already_the_error_tells_the_way_out(scene: Scene) -> 
             act(session.connection(), lambda: Picture.acquire(session, "bert"), sa.exc.OperationalError)
 
 
-def test_what_changes_nothing_wakes_nobody(scene: Scene) -> None:
+def test_an_act_without_changes_wakes_nobody(scene: Scene) -> None:
     with sa.create_engine(scene.uri).connect() as other:
 
         def version() -> object:
@@ -157,7 +157,7 @@ def test_what_changes_nothing_wakes_nobody(scene: Scene) -> None:
         assert version() != before
 
 
-def test_what_only_reads_waits_for_nobody(scene: Scene) -> None:
+def test_reads_wait_for_nobody(scene: Scene) -> None:
     with scene.engine.connect() as writer:
         writer.exec_driver_sql(WRITES)
         assert scene.in_session(lambda session: Picture.acquired(session, "anna")) == []

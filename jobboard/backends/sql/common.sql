@@ -1,40 +1,225 @@
--- Statements that databases share. A database whose file has a text of the same name runs that one: MariaDB's texts name
--- their indexes. How a text is written: see statements.py.
+-- Statements that databases share. A text of the same name in a database's own file takes the place of the text here.
+-- How a text is written: see statements.py. What a column means: see tables.py.
+
+-- ==================================================================================================================
+-- Parts of statements
+-- ==================================================================================================================
+
+-- name: of_board
+board = :board
+
+-- name: in_names
+{jobs}.name, priority, id
+
+-- name: in_groups
+job_group, priority, id
+
+-- name: is_one
+= :one
+
+-- name: is_one_group
+= :one_group
+
+-- name: is_wanted
+= wanted.name
+
+-- name: is_grouped
+= grouped.job_group
+
+-- name: for_update
+for update
+
+-- name: skip_locked
+for update skip locked
+
+-- name: of_names
+and name = any(:names)
+
+-- name: of_groups
+and job_group = any(:groups)
+
+-- name: of_states
+and (state = any(:states) or wake_at <= {now})
+
+-- name: without
+and name <> all(:without)
+
+-- ==================================================================================================================
+-- Reading: no statement here locks anything, but for those whose name ends with _locked.
+-- ==================================================================================================================
 
 -- name: clock
 select {now}
 
+-- name: read
+select {record}, {jobs}.tag, {now}
+from {jobs} {by_uuid}
+where uuid = any(:uuids) and {of_board}
+
+-- name: read_locked
+{read}
+{for_update}
+
+-- name: read_free_locked
+-- The first of these jobs that are as they were read, and that no other transaction holds.
+select {record}, {jobs}.tag
+from {jobs}
+where id = any(:ids) and id || ' ' || tag = any(:versions)
+order by priority, id
+limit :limit
+{skip_locked}
+
+-- name: holders
+-- The jobs that hold keys.
+select live_key, uuid, id, tag
+from {jobs} {by_key}
+where board = :board and live_key = any(:keys)
+
+-- name: holders_locked
+{holders}
+{for_update}
+
+-- name: sides
+-- One row at least, so that the time is known.
+select s.kind, s.{key}, s.value, s.until, s.version, clock.now
+from (select {now} as now) as clock
+left join {sides} as s on s.board = :board and s.kind = any(:kinds) and s.place = any(:places)
+
+-- name: sides_locked
+select kind, {key}, value, until, version, {now}
+from {sides} {by_primary}
+where board = :board and kind = any(:kinds) and place = any(:places)
+order by kind, place
+{for_update}
+
 -- name: sides_after
 -- A page of the side records of one kind.
-select kind, key, value, until, version, {now}
+select kind, {key}, value, until, version, {now}
 from {sides}
 where board = :board and kind = :kind and place > :after
 order by place
 limit :limit
 
 -- name: answer
-select call, attempt, answer, stamp
+select {call}, attempt, answer, stamp
 from {answers}
 where handle = :handle and slot = :slot
 
 -- name: outcome_columns
-uuid, name, priority, id, key, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
+uuid, name, priority, id, {key}, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
 until, errors, retries, job_group, result, refused
+
+-- name: outcomes
+select {outcome_columns}
+from {outcomes}
+where uuid = any(:uuids) and {of_board}
 
 -- name: outcomes_newest
 select {outcome_columns}
-from {outcomes}
+from {outcomes} {by_outcomes_newest}
 where board = :board {behind?}
 order by modified_on desc, id desc
 limit :limit
 
 -- name: outcomes_behind
-and (modified_on, id) < (:modified_on, :id)
+and modified_on <= :modified_on and (modified_on < :modified_on or id < :id)
+
+-- name: look
+-- What a look reads at one instant: the time, the gate, without a value that is known already, the first lease or delay
+-- that has ended, and the first jobs that can be claimed. One row at least.
+select {now}, s.version, case when {is_known} then null else s.value end,
+    (select wake_at from {jobs} {by_wake} where board = :board and wake_at <= {now} {since?} order by wake_at limit 1),
+    ready.*
+from (select 1) as one
+left join {sides} as s on s.board = :board and s.{gate}
+left join (
+    {ready?}
+) as ready on true
+
+-- name: ready_none
+select null as uuid
+
+-- name: next_event
+-- When the next leases and delays end.
+select wake_at from {jobs} {by_wake} where board = :board and wake_at > :now order by wake_at limit 1
+
+-- name: overdue
+-- The jobs whose lease or delay has ended.
+select {record}, {jobs}.tag
+from {jobs} {by_wake}
+where board = :board and wake_at <= :now
+order by wake_at
+limit {most_overdue}
+
+-- name: overdue_free_locked
+{overdue}
+{skip_locked}
+
+-- name: ready
+-- The first jobs that can be claimed, in serving order.
+select {record}, {jobs}.tag
+from {jobs} {by_ready}
+where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
+order by priority, id
+limit :limit
+
+-- name: ready_of
+-- Of one name: as they lie in the index by name.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs} {by_name}
+    where board = :board and state = 'UNCLAIMED' and name {is_one} and version <= :readable {also?}
+    order by {in_names}
+    limit :limit
+) as of_name
+
+-- name: ready_of_all
+select * from (
+{ones?}
+) as of_each
+order by priority, id
+limit :limit
+
+-- name: first_names
+-- Of many names those whose first jobs come first. The first jobs of all these names are among theirs.
+select name
+from (
+    select wanted.name, (
+        select priority * 281474976710656 + id
+        from {jobs} {by_name}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name {is_wanted} and version <= :readable {also?}
+        order by {in_names}
+        limit 1
+    ) as first
+    from {wanted}
+) as firsts
+where first is not null
+order by first
+limit :limit
+
+-- name: names
+-- The next names of jobs that can be claimed: from one to the next along the index by name. A step costs one look-up.
+with recursive walk (name, step) as (
+    select (
+        select name from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > :after
+        order by name limit 1
+    ), 1
+    union all
+    select (
+        select name from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > walk.name
+        order by name limit 1
+    ), step + 1
+    from walk
+    where walk.name is not null and step < 500
+)
+select name from walk where name is not null
 
 -- name: page
 -- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
 select {record}, {jobs}.tag, {now}
-from {jobs}
+from {jobs} {by_serving}
 where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
 order by priority, id
 limit :limit
@@ -44,7 +229,7 @@ limit :limit
 select * from (
     select * from (
         select {record}, {jobs}.tag, {now}
-        from {jobs}
+        from {jobs} {by_serving}
         where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
             and priority = :priority and id > :id {also?}
         order by priority, id
@@ -53,7 +238,7 @@ select * from (
     union all
     select * from (
         select {record}, {jobs}.tag, {now}
-        from {jobs}
+        from {jobs} {by_serving}
         where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
         order by priority, id
         limit :limit
@@ -63,12 +248,13 @@ order by priority, id
 limit :limit
 
 -- name: trash
--- What is in the trash, and what belongs there, as its last lease has lapsed.
+-- The jobs in the trash, and those that belong there, as their last lease has lapsed. MariaDB finds the first part of an
+-- index by a comparison alone, and not by "is not null".
 select * from (
     select * from (
         select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
         from {jobs}
-        where board = :board and gone_on is not null and state = 'TRASHED' {behind_gone?}
+        where board = :board and gone_on > 0 and state = 'TRASHED' {behind_gone?}
         order by gone_on desc, id desc
         limit :limit
     ) as trashed
@@ -98,7 +284,7 @@ union all
 select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
 group by state
 union all
-select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on is not null
+select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on > 0
 union all
 select state, lapsed, count(*)
 from (
@@ -116,22 +302,50 @@ select board from (select board from {sides} where board = :board and kind = 'pu
 
 -- name: next_board
 -- One board after the other: DISTINCT would read the whole index.
-select board from {jobs} where board > :after order by board, priority, id limit 1
+select board from {jobs} {by_serving} where board > :after order by board, priority, id limit 1
+
+-- ==================================================================================================================
+-- Writing: the parts of one commit. First it locks and compares, and then it writes.
+-- ==================================================================================================================
+
+-- name: jobs_locked
+-- Waits for other transactions.
+select id, tag from {jobs} {by_primary} where id = any(:ids) order by id {for_update}
+
+-- name: jobs_free_locked
+-- Passes over the jobs that other transactions hold.
+select id, tag from {jobs} {by_primary} where id = any(:ids) order by id {skip_locked}
+
+-- name: jobs_delete
+delete from {jobs} where id = any(:ids)
+
+-- name: job_ids
+select uuid, id, tag from {jobs} where uuid = any(:uuids) and {of_board}
 
 -- name: answer_first
-insert into {answers} (handle, slot, call, attempt, answer, stamp)
+insert into {answers} (handle, slot, {call}, attempt, answer, stamp)
 values (:handle, :slot, :call, :attempt, :answer, {now})
 on conflict do nothing
 
 -- name: answer_next
 -- The stamp is indexed, and changes rarely.
 update {answers}
-set call = :call, attempt = :attempt, answer = :answer,
+set {call} = :call, attempt = :attempt, answer = :answer,
     stamp = case when stamp < {now} - 600000000 then {now} else stamp end
-where handle = :handle and slot = :slot and call = :was_call and attempt = :was_attempt
+where handle = :handle and slot = :slot and {call} = :was_call and attempt = :was_attempt
 
 -- name: side_version
 select version from {sides} where board = :board and kind = :kind and place = :place
+
+-- name: side_insert
+insert into {sides} (board, kind, place, key, value, until, version)
+values (:board, :kind, :place, :key, :value, coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), :version)
+on conflict do nothing
+
+-- name: side_update
+update {sides}
+set value = :value, until = coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), version = :version
+where board = :board and kind = :kind and place = :place and version = :was
 
 -- name: side_delete
 delete from {sides} where board = :board and kind = :kind and place = :place and version = :was
@@ -142,6 +356,10 @@ insert into {sides} (board, kind, place, key, value, until, version)
 values (:board, 'key', :place, :key, :value, :until, :version)
 on conflict (board, kind, place) do update
 set value = excluded.value, until = excluded.until, version = excluded.version
+
+-- name: keys_kept
+-- The windows of keys that still run.
+select {key}, value from {sides} where board = :board and kind = 'key' and place = any(:places) and until > {now}
 
 -- name: outcome_insert
 insert into {outcomes} ({outcome_columns}, board)
@@ -162,8 +380,157 @@ release savepoint jobboard_commit
 -- name: part_undo
 rollback to savepoint jobboard_commit
 
+-- ==================================================================================================================
+-- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
+-- ==================================================================================================================
+
+-- name: claims_of_names
+-- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
+-- holds. One row at least, so that the time is known.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, null as job_group, count(*) as claims, {lapsed} as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <> 7258118400000000
+    group by name
+) as c on true
+
+-- name: claims_of_groups
+-- The same of each group of these names.
+select clock.now, c.name, c.job_group, c.claims, c.lapsed
+from (select {now} as now) as clock
+left join (
+    select name, job_group, count(*) as claims, {lapsed} as lapsed
+    from {jobs}
+    where board = :board and state = 'CLAIMED' and name = any(:names) and job_group = any(:groups)
+        and lock_until <> 7258118400000000
+    group by name, job_group
+) as c on true
+
+-- name: lapsed
+sum(case when lock_until <= {now} then 1 else 0 end)
+
+-- name: lapsed_of_names
+select {record}, {jobs}.tag
+from {jobs}
+where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <= {now} {also?}
+limit 100
+
+-- name: scopes_there
+select place from {sides} where board = :board and kind = 'scope' and place = any(:places)
+
+-- name: groups
+-- A walk from name to name, and in each from group to group: to the next one it is one step down the index by groups, so
+-- that the cost is in the number of groups, and not in that of their jobs. Of each group, the place of its first job
+-- that can be claimed. The last group of each name is NULL: the jobs that have none. Without statistics PostgreSQL would
+-- read the whole index for min(name).
+with recursive named (name) as (
+    select (select name from {jobs} where board = :board and state = 'UNCLAIMED' order by name limit 1)
+    union all
+    select (
+        select name
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > named.name
+        order by name
+        limit 1
+    )
+    from named
+    where name is not null
+),
+grouped (name, job_group) as (
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
+        order by job_group
+        limit 1
+    )
+    from named
+    where name is not null {also?}
+    union all
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+            and {jobs}.job_group > grouped.job_group
+        order by job_group
+        limit 1
+    )
+    from grouped
+    where job_group is not null
+)
+select name, job_group, first
+from (
+    select name, job_group, case
+        when job_group is null then (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group is null and version <= :readable
+            order by {jobs}.job_group, priority, id
+            limit 1
+        )
+        else (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group {is_grouped} and version <= :readable
+            order by {jobs}.job_group, priority, id
+            limit 1
+        )
+    end as first
+    from grouped
+) as firsts
+where first is not null
+order by first
+limit :limit
+
+-- name: ready_of_group
+-- The first jobs of one group that can be claimed, as they lie in the index by groups.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs} {by_group}
+    where board = :board and state = 'UNCLAIMED' and name = :one_name
+        and job_group {is_one_group} and version <= :readable
+    order by {in_groups}
+    limit :limit
+) as of_group
+
+-- name: ready_of_group_all
+{ready_of_all}
+
+-- name: ready_of_none
+-- The first jobs of one name that have no group.
+select * from (
+    select {record}, {jobs}.tag
+    from {jobs} {by_group}
+    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
+    order by {in_groups}
+    limit :limit
+) as of_none
+
+-- name: ready_of_none_all
+{ready_of_all}
+
+-- ==================================================================================================================
+-- Upkeep: in small steps, see SQLStore.tidy.
+-- ==================================================================================================================
+
 -- name: answers_old
 select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
 
+-- name: answers_drop
+delete from {answers} where handle = any(:handles) and stamp < {now} - 4200000000
+
 -- name: sides_old
 select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
+
+-- name: sides_drop
+delete from {sides} where board = :board and kind = :kind and place = any(:places) and until < {now}
+
+-- name: outcomes_old
+select uuid from {outcomes} where board = :board and until <= {now} order by until limit 500
+
+-- name: outcomes_drop
+delete from {outcomes} where uuid = any(:uuids) and {of_board} and until <= {now}

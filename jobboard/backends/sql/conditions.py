@@ -10,13 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 GIVEN = "given_"
-"""What the names of a caller's parameters begin with, and those of no statement."""
+"""The prefix of the names of a caller's parameters. No statement has names with it."""
 
 
 def condition_text(where: Any, table: sa.Table, dialect: Dialect) -> tuple[str, dict[str, Any]]:
     """Return the text of a condition on a table, with ``:name`` in place of its values, and the values.
 
-    :raises TypeError: it is no condition.
+    :raises TypeError: ``where`` is no condition.
     """
     try:
         # Within a statement, so that a condition on other tables finds this one outside of itself.

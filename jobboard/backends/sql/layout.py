@@ -91,12 +91,20 @@ def _setting_up(connection: Connection, product: Database, tables: Tables) -> It
 
 
 def _create(connection: Connection, tables: Tables) -> None:
-    _check_ours(connection, tables)
-    tables.metadata.create_all(connection)
-    # A set-up that was killed may have left a table without its indexes, and an upgrade only drops the older ones.
-    for table in tables.metadata.tables.values():
+    """Create missing tables and indexes. A set-up that was killed may have left a table without its indexes, and an
+    upgrade only drops the older ones."""
+    inspector = sa.inspect(connection)
+    missing: list[sa.Table] = []
+    for table in tables.metadata.sorted_tables:
+        if not inspector.has_table(table.name):
+            missing.append(table)
+            continue
+        _check_ours(table, {column["name"] for column in inspector.get_columns(table.name)})
+        there = {index["name"] for index in inspector.get_indexes(table.name)}
         for index in table.indexes:
-            index.create(connection, checkfirst=True)
+            if index.name not in there:
+                index.create(connection)
+    tables.metadata.create_all(connection, missing, checkfirst=False)
     if stored_layout(connection, tables) is None:
         _record(connection, tables, LAYOUT)
 
@@ -106,17 +114,13 @@ def _record(connection: Connection, tables: Tables, layout: int) -> None:
     connection.execute(sa.insert(tables.schema).values(layout=layout, min_reader=MIN_READER))
 
 
-def _check_ours(connection: Connection, tables: Tables) -> None:
-    """:raises JobFailure: a table that is there already is somebody else's, and not of an interrupted set-up."""
-    inspector = sa.inspect(connection)
-    for table in tables.metadata.sorted_tables:
-        if inspector.has_table(table.name):
-            columns = {column["name"] for column in inspector.get_columns(table.name)}
-            if missing := sorted(column.name for column in table.columns if column.name not in columns):
-                raise JobFailure(
-                    f"the table {table.name!r} is not a jobboard's, as it has no column {missing[0]!r}: choose another "
-                    "name for the jobboard's tables with the option table=, as in ?table=jobs"
-                )
+def _check_ours(table: sa.Table, columns: set[str]) -> None:
+    """:raises JobFailure: the stored table with these columns is somebody else's."""
+    if missing := sorted(column.name for column in table.columns if column.name not in columns):
+        raise JobFailure(
+            f"the table {table.name!r} is not a jobboard's, as it has no column {missing[0]!r}: choose another name "
+            "for the jobboard's tables with the option table=, as in ?table=jobs"
+        )
 
 
 def _check_new(tables: Tables, stored: tuple[int, int]) -> None:

@@ -10,8 +10,21 @@ timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
 -- Texts of JSON are read as the server's default has it.
 character set utf8mb4
 
+-- name: in_names
+-- With a column that is compared with one value, it would sort.
+priority, id
+
+-- name: in_groups
+priority, id
+
+-- name: is_known
+s.version <=> :known
+
+-- name: wanted
+json_table(:wanted, '$[*]' columns (name varchar(255) {text} path '$')) as wanted
+
 -- ==================================================================================================================
--- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast.py.
+-- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
 --
 -- Posts and ends are compound statements: a transaction with its commit in one request. A take is two: it locks jobs,
 -- and claims them. Each restates one transition of jobboard/states.py, and stores the answer of its call, by which a
@@ -198,7 +211,7 @@ from {jobs} force index (`{prefix}_uuid`)
 where uuid = :uuid and board = :board and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
 for update
 
--- name: claimed
+-- name: claim_locked
 -- Claims jobs that are locked. set_limit and pause wait for those who have locked the gate.
 begin not atomic
     declare l_has_rules bool;
@@ -257,17 +270,8 @@ for update skip locked
 update {jobs} force index (primary) set lock_until = {now} + :ttl, tag = tag + 1 where id in (:ids)
 
 -- ==================================================================================================================
--- Reading: no statement here locks anything, but for those whose name ends with _locked.
+-- Reading, where the text of common.sql will not do
 -- ==================================================================================================================
-
--- name: read
-select {record}, {jobs}.tag, {now}
-from {jobs} force index (`{prefix}_uuid`)
-where uuid in (:uuids) and board = :board
-
--- name: read_locked
-{read}
-for update
 
 -- name: read_free_locked
 -- The first of these jobs that are as they were read, and that no other transaction holds. They are given in serving
@@ -278,100 +282,6 @@ straight_join {jobs} force index (primary) on {jobs}.id = wanted.id
 where {jobs}.tag = wanted.tag
 limit :limit
 for update skip locked
-
--- name: holders
--- The jobs that hold keys.
-select live_key, uuid, id, tag
-from {jobs} force index (`{prefix}_key`)
-where board = :board and live_key in (:keys)
-
--- name: holders_locked
-{holders}
-for update
-
--- name: sides
--- One row at least, so that the time is known.
-select s.kind, s.key, s.value, s.until, s.version, clock.now
-from (select {now} as now) as clock
-left join {sides} as s on s.board = :board and s.kind in (:kinds) and s.place in (:places)
-
--- name: sides_locked
-select kind, `key`, value, until, version, {now}
-from {sides} force index (primary)
-where board = :board and kind in (:kinds) and place in (:places)
-order by kind, place
-for update
-
--- name: sides_after
--- A page of the side records of one kind.
-select kind, `key`, value, until, version, {now}
-from {sides}
-where board = :board and kind = :kind and place > :after
-order by place
-limit :limit
-
--- name: answer
-select `call`, attempt, answer, stamp
-from {answers}
-where handle = :handle and slot = :slot
-
--- name: outcome_columns
-uuid, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
-until, errors, retries, job_group, result, refused
-
--- name: outcomes
-select {outcome_columns}
-from {outcomes}
-where uuid in (:uuids) and board = :board
-
--- name: outcomes_newest
-select {outcome_columns}
-from {outcomes} force index (`{prefix}_outcomes_newest`)
-where board = :board {behind?}
-order by modified_on desc, id desc
-limit :limit
-
--- name: outcomes_behind
-and modified_on <= :modified_on and (modified_on < :modified_on or id < :id)
-
--- name: look
--- What a look reads at one instant: the time, the gate, without a value that is known already, the first lease or delay
--- that has ended, and the first jobs that can be claimed. One row at least.
-select {now}, s.version, case when s.version <=> :known then null else s.value end,
-    (select wake_at from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at <= {now} {since?} order by wake_at limit 1),
-    ready.*
-from (select 1) as one
-left join {sides} as s on s.board = :board and s.{gate}
-left join (
-    {ready?}
-) as ready on true
-
--- name: ready_none
-select null as uuid
-
--- name: next_event
--- When the next leases and delays end.
-select wake_at from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at > :now order by wake_at limit 1
-
--- name: overdue
--- The jobs whose lease or delay has ended.
-select {record}, {jobs}.tag
-from {jobs} force index (`{prefix}_wake`)
-where board = :board and wake_at <= :now
-order by wake_at
-limit 100
-
--- name: overdue_free_locked
-{overdue}
-for update skip locked
-
--- name: ready
--- The first jobs that can be claimed, in serving order.
-select {record}, {jobs}.tag
-from {jobs} force index (`{prefix}_ready`)
-where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
-order by priority, id
-limit :limit
 
 -- name: ready_since
 -- From a starting point on.
@@ -386,23 +296,6 @@ from (
 straight_join {jobs} force index (primary) on {jobs}.id = first.id
 where {jobs}.board = :board and {jobs}.state = 'UNCLAIMED'
 
--- name: ready_of
--- Of one name: as they lie in the index by name.
-select * from (
-    select {record}, {jobs}.tag
-    from {jobs} force index (`{prefix}_by_name`)
-    where board = :board and state = 'UNCLAIMED' and name = :one and version <= :readable {also?}
-    order by priority, id
-    limit :limit
-) as of_name
-
--- name: ready_of_all
-select * from (
-{ones?}
-) as of_names
-order by priority, id
-limit :limit
-
 -- name: names
 -- The next name of the jobs that can be claimed. Asked for more names at once, the optimiser reads all of the jobs.
 select name from {jobs} force index (`{prefix}_by_name`)
@@ -410,116 +303,17 @@ where board = :board and state = 'UNCLAIMED' and name > :after
 order by name
 limit 1
 
--- name: without
-and name not in (:without)
-
 -- name: not_full
 -- Neither names nor groups have line feeds.
 and (job_group is null or concat(name, char(10), job_group) not in (:full))
 
--- name: page
--- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
-select {record}, {jobs}.tag, {now}
-from {jobs} force index (`{prefix}_serving`)
-where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
-order by priority, id
-limit :limit
-
--- name: page_after
--- The rest of a priority, and the priorities behind it: each is one walk along the index.
-select * from (
-    select * from (
-        select {record}, {jobs}.tag, {now}
-        from {jobs} force index (`{prefix}_serving`)
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
-            and priority = :priority and id > :id {also?}
-        order by priority, id
-        limit :limit
-    ) as rest
-    union all
-    select * from (
-        select {record}, {jobs}.tag, {now}
-        from {jobs} force index (`{prefix}_serving`)
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
-        order by priority, id
-        limit :limit
-    ) as others
-) as page
-order by priority, id
-limit :limit
-
--- name: of_names
-and name in (:names)
-
--- name: of_states
-and (state in (:states) or wake_at <= {now})
-
--- name: trash
--- What is in the trash, and what belongs there, as its last lease has lapsed.
-select * from (
-    select * from (
-        select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on
-        from {jobs}
-        where board = :board and gone_on > 0 and state = 'TRASHED' {behind_gone?}
-        order by gone_on desc, id desc
-        limit :limit
-    ) as trashed
-    union all
-    select * from (
-        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
-        from {jobs}
-        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
-        order by lock_until desc, id desc
-        limit :limit
-    ) as lapsed
-) as page
-order by trashed_on desc, id desc
-limit :limit
-
--- name: counts
--- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
-select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
-union all
-select state, '', count(*) from {jobs} where board = :board and wake_at is not null and state <> 'UNCLAIMED'
-group by state
-union all
-select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on > 0
-union all
-select state, lapsed, count(*)
-from (
-    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
-    from {jobs}
-    where board = :board and wake_at <= {now} and lock_until <= {now}
-) as overdue
-group by state, lapsed
-
--- name: next_board
--- One board after the other: DISTINCT would read the whole index.
-select board from {jobs} force index (`{prefix}_serving`) where board > :after order by board, priority, id limit 1
-
 -- ==================================================================================================================
--- Writing: the parts of one commit. First it locks and compares, and then it writes.
+-- Writing, where the text of common.sql will not do
 -- ==================================================================================================================
 
 -- name: answer_first
 insert into {answers} (handle, slot, `call`, attempt, answer, stamp)
 values (:handle, :slot, :call, :attempt, :answer, {now})
-
--- name: answer_next
--- The stamp is indexed, and changes rarely.
-update {answers}
-set `call` = :call, attempt = :attempt, answer = :answer,
-    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
-where handle = :handle and slot = :slot and `call` = :was_call and attempt = :was_attempt
-
--- name: jobs_locked
--- Waits for other transactions.
-select id, tag from {jobs} force index (primary) where id in (:ids) order by id for update
-
--- name: jobs_free_locked
--- Passes over the jobs that other transactions hold.
-select id, tag from {jobs} force index (primary) where id in (:ids) order by id for update skip locked
 
 -- name: side_version
 -- It stays so until the end of the transaction.
@@ -623,9 +417,6 @@ from json_table(:rows, '$[*]' columns (
 )) as c
 order by c.number
 
--- name: job_ids
-select uuid, id, tag from {jobs} where uuid in (:uuids) and board = :board
-
 -- name: gate_make
 -- A row without a value, so that there is one to be locked.
 insert into {sides} (board, kind, place, `key`, value, until, version)
@@ -647,17 +438,13 @@ insert into {sides} (board, kind, place, `key`, value, until, version)
 values (:board, 'key', :place, :key, :value, :until, :version)
 on duplicate key update value = values(value), until = values(until), version = values(version)
 
--- name: keys_kept
--- The windows of keys that still run.
-select `key`, value from {sides} where board = :board and kind = 'key' and place in (:places) and until > {now}
-
 -- name: outcome_insert
 insert into {outcomes} ({outcome_columns}, board)
 values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
     :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
 
 -- ==================================================================================================================
--- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
+-- Limits: the locks of scopes, see scopes.py
 -- ==================================================================================================================
 
 -- name: scopes_locked
@@ -678,9 +465,6 @@ select place from {sides} where board = :board and kind = 'scope' and place in (
     for update skip locked
 )
 
--- name: scopes_there
-select place from {sides} where board = :board and kind = 'scope' and place in (:places)
-
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert ignore into {sides} (board, kind, place, `key`, until, version)
@@ -689,39 +473,6 @@ from json_table(:parts, '$[*]' columns (
     place varchar(64) {utf8} path '$.place', name longtext {utf8} path '$.key'
 )) as part
 order by part.place
-
--- name: claims_of_names
--- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
--- holds. One row at least, so that the time is known.
-select clock.now, c.name, c.job_group, c.claims, c.lapsed
-from (select {now} as now) as clock
-left join (
-    select name, null as job_group, count(*) as claims, sum(lock_until <= {now}) as lapsed
-    from {jobs}
-    where board = :board and state = 'CLAIMED' and name in (:names) and lock_until <> 7258118400000000
-    group by name
-) as c on true
-
--- name: claims_of_groups
--- The same of each group of these names.
-select clock.now, c.name, c.job_group, c.claims, c.lapsed
-from (select {now} as now) as clock
-left join (
-    select name, job_group, count(*) as claims, sum(lock_until <= {now}) as lapsed
-    from {jobs}
-    where board = :board and state = 'CLAIMED' and name in (:names) and job_group in (:groups)
-        and lock_until <> 7258118400000000
-    group by name, job_group
-) as c on true
-
--- name: lapsed_of_names
-select {record}, {jobs}.tag
-from {jobs}
-where board = :board and state = 'CLAIMED' and name in (:names) and lock_until <= {now} {also?}
-limit 100
-
--- name: of_groups
-and job_group in (:groups)
 
 -- name: groups
 -- A loose scan of the index by groups, which finds each group in one step: so the cost is in the number of groups, and
@@ -748,57 +499,6 @@ from (
 where first is not null
 order by first
 limit :limit
-
--- name: ready_of_group
--- The first jobs of one group that can be claimed.
-select * from (
-    select {record}, {jobs}.tag
-    from {jobs} force index ({prefix}_by_group)
-    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group = :one_group
-        and version <= :readable
-    order by priority, id
-    limit :limit
-) as of_group
-
--- name: ready_of_group_all
-select * from (
-{ones?}
-) as of_groups
-order by priority, id
-limit :limit
-
--- name: ready_of_none
--- The first jobs of one name that have no group.
-select * from (
-    select {record}, {jobs}.tag
-    from {jobs} force index ({prefix}_by_group)
-    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
-    order by priority, id
-    limit :limit
-) as of_none
-
--- name: ready_of_none_all
-select * from (
-{ones?}
-) as of_names
-order by priority, id
-limit :limit
-
--- ==================================================================================================================
--- Upkeep: in small steps, see SQLStore.tidy.
--- ==================================================================================================================
-
--- name: answers_drop
-delete from {answers} where handle in (:handles) and stamp < {now} - 4200000000
-
--- name: sides_drop
-delete from {sides} where board = :board and kind = :kind and place in (:places) and until < {now}
-
--- name: outcomes_old
-select uuid from {outcomes} where board = :board and until <= {now} order by until limit 500
-
--- name: outcomes_drop
-delete from {outcomes} where uuid in (:uuids) and board = :board and until <= {now}
 
 -- ==================================================================================================================
 -- The doctor, see doctor.py

@@ -33,18 +33,18 @@ _STEADY = (
     + ", set_config('lock_timeout', '{turn}s', false), "
     "set_config('idle_in_transaction_session_timeout', '{silent}s', false)"
 )
-"""Have PostgreSQL plan each statement once, by its indexes: to plan a claim takes longer than to run it, and what seems
-best while a table is small would be kept as it grows. Have none wait for another's transaction for longer than a turn,
-and have the server undo a transaction whose client has fallen silent."""
+"""PostgreSQL plans each statement once, by its indexes: to plan a claim takes longer than to run it, and a plan for a
+small table would be kept as the table grows. No statement waits for a lock longer than a turn. The server undoes a
+transaction whose client has fallen silent."""
 
 _PLAIN = (
     "SET SESSION innodb_lock_wait_timeout = {turn}, lock_wait_timeout = {turn}, "
     "sql_select_limit = 18446744073709551615, sql_safe_updates = 0, completion_type = 'NO_CHAIN', "
     "sql_mode = REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', '') /*M!100300 , idle_transaction_timeout = {silent} */"
 )
-"""Have MariaDB and MySQL do as they are told, whatever the server has for others: give all rows, change all rows, end a
-transaction where it ends. Have none wait for another's transaction, or for a table that another has locked as a whole,
-for longer than a turn, and have MariaDB undo a transaction whose client has fallen silent."""
+"""MariaDB and MySQL return all rows, change all rows and end a transaction where it ends, whatever the server's
+defaults. No statement waits longer than a turn for a lock on a row or a table. MariaDB undoes a transaction of a silent
+client."""
 
 _SETTINGS = {"postgresql": _STEADY, "mysql": _PLAIN, "mariadb": _PLAIN}
 
@@ -75,18 +75,18 @@ URI_PARTS: Mapping[str, str] = {
 OPTIONS: Mapping[str, Option] = {
     "table": Option(table_name, "jobboard", "prefix of the tables' names"),
     "database": Option(text, None, "the database; for SQLite the path of its file"),
-    "host": Option(text, None, "where the server is"),
-    "port": Option(port, None, "on which port it listens"),
-    "user": Option(text, None, "whom to connect as"),
+    "host": Option(text, None, "host of the server"),
+    "port": Option(port, None, "port of the server"),
+    "user": Option(text, None, "name of the user"),
     "password": Option(text, None, "the user's password", secret=True),
-    "connect_timeout": Option(seconds(1, 3600), 10.0, "how long a connection may take, in seconds"),
+    "connect_timeout": Option(seconds(1, 3600), 10.0, "longest time for a connection, in seconds"),
     "synchronous": Option(choice("full", "normal"), "full", "SQLite: normal may lose the latest commits at power loss"),
     "notify": Option(flag, True, "PostgreSQL: wake waiters by NOTIFY; false behind a transaction pooler"),
-    "sslmode": Option(text, None, "PostgreSQL: as libpq has it"),
+    "sslmode": Option(text, None, "PostgreSQL: passed on to libpq"),
     "sslrootcert": Option(text, None, "PostgreSQL: the authority's certificate"),
     "sslcert": Option(text, None, "PostgreSQL: the client's certificate"),
     "sslkey": Option(text, None, "PostgreSQL: the client's key"),
-    **{name: Option(text, None, "PostgreSQL: as libpq has it", secret=name == "sslpassword") for name in _OF_LIBPQ},
+    **{name: Option(text, None, "PostgreSQL: passed on to libpq", secret=name == "sslpassword") for name in _OF_LIBPQ},
     "ssl": Option(flag, None, "PostgreSQL: true is sslmode=require; MariaDB, MySQL: ssl_mode=required"),
     "unix_socket": Option(text, None, "MariaDB, MySQL: path of the server's socket"),
     "ssl_ca": Option(text, None, "MariaDB, MySQL: the authority's certificate; turns TLS on"),
@@ -97,7 +97,7 @@ OPTIONS: Mapping[str, Option] = {
         None,
         "MariaDB, MySQL: required turns TLS on; verify_identity, or with ssl_ca any, checks certificate and host",
     ),
-    "charset": Option(choice("utf8mb4", "utf8"), None, "MariaDB, MySQL: utf8mb4 whatever it says"),
+    "charset": Option(choice("utf8mb4", "utf8"), None, "MariaDB, MySQL: ignored, as it is always utf8mb4"),
 }
 
 _OF_POSTGRESQL = ("sslmode", "sslrootcert", "sslcert", "sslkey", "ssl", *_OF_LIBPQ)
@@ -139,7 +139,7 @@ def url_of(conf: Settings) -> URL:
 
 
 def _file_of(conf: Settings) -> str:
-    """Return the path of an SQLite board, relative to where the process is now and not where it will be."""
+    """Return the absolute path of an SQLite board's file, by the present working directory."""
     if conf["host"]:
         path = "/".join(filter(None, (conf["host"], conf["database"])))
         raise ValueError(
@@ -209,7 +209,7 @@ def make_engine(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
             "keepalives_count": 3,
             "tcp_user_timeout": 30000,
             "application_name": "jobboard",
-            # Of a database in SQL_ASCII SQLAlchemy would read bytes, before anybody could be told.
+            # From a database in SQL_ASCII SQLAlchemy would read bytes before the board could refuse it.
             "client_encoding": "utf8",
             **_of_libpq(conf),
         }
@@ -304,7 +304,8 @@ def _tls_of_mysql(conf: Settings) -> dict[str, Any]:
 
 
 def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
-    """Connect within the limit. PyMySQL's own ends when the socket is connected, and the greeting may never come."""
+    """Connect within the limit. PyMySQL's own limit ends once the socket is connected, though the greeting may never
+    come."""
     limit = arguments["connect_timeout"]
     connection = pymysql.connect(**arguments, defer_connect=True)
     try:
@@ -334,7 +335,7 @@ def _shut(sock: socket.socket) -> None:
 
 
 def check_there(url: URL, create: bool) -> None:
-    """Make sure that the file of an SQLite board is there: SQLite would make one that others may read.
+    """Check that the file of an SQLite board exists: SQLite would make one that others may read.
 
     :param create: make the file, for its owner alone.
     :raises JobFailure: the file does not exist."""

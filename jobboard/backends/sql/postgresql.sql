@@ -6,8 +6,33 @@
 -- transaction, clock_timestamp() would keep conditions off the index, and extract() returns a slow numeric.
 cast(date_part('epoch', statement_timestamp()) * 1000000 as bigint)
 
+-- name: of_board
+-- coalesce() keeps the planner from the indexes that begin with the board. A table without statistics looks as if next
+-- to no row were of this board.
+coalesce(board, '') = :board
+
+-- name: is_known
+s.version is not distinct from cast(:known as bigint)
+
+-- name: wanted
+json_array_elements_text(cast(:wanted as json)) as wanted (name)
+
+-- name: is_one
+-- An equals sign in another form. With "=" the order of the index by names, or by groups, is that of all ready jobs, too,
+-- and without statistics the planner may take their index, and walk past the jobs of all others.
+between :one and :one
+
+-- name: is_one_group
+between :one_group and :one_group
+
+-- name: is_wanted
+between wanted.name and wanted.name
+
+-- name: is_grouped
+between grouped.job_group and grouped.job_group
+
 -- ==================================================================================================================
--- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast.py.
+-- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
 --
 -- Each restates one transition of jobboard/states.py, and stores the answer of its call, by which a repetition of the
 -- call learns what the first try did. Where a statement changes nothing, or fails, the engine does the call.
@@ -126,8 +151,7 @@ select {now}, (select wake_at from {jobs} where board = :board and wake_at is no
 board = :board and state = 'UNCLAIMED' and version <= :readable
 
 -- name: take_of_name
--- The jobs of one name, in the order of the index by name. With an equals sign that order is the one of all ready jobs
--- too, and without statistics the planner may take their index, and walk past the jobs of all other names.
+-- The jobs of one name, in the order of the index by name: see is_one.
 board = :board and state = 'UNCLAIMED' and version <= :readable and name between :name and :name
 
 -- name: of_one
@@ -280,95 +304,8 @@ where id = any(array(
 returning uuid, token
 
 -- ==================================================================================================================
--- Reading: no statement here locks anything, but for those whose name ends with _locked.
+-- Reading, where the text of common.sql will not do
 -- ==================================================================================================================
-
--- name: read
--- coalesce() keeps the planner from the indexes that begin with the board. A table without statistics looks as if next
--- to no row were of this board.
-select {record}, {jobs}.tag, {now}
-from {jobs}
-where uuid = any(:uuids) and coalesce(board, '') = :board
-
--- name: read_locked
-{read}
-for update
-
--- name: read_free_locked
--- The first of these jobs that are as they were read, and that no other transaction holds.
-select {record}, {jobs}.tag
-from {jobs}
-where id = any(:ids) and id || ' ' || tag = any(:versions)
-order by priority, id
-limit :limit
-for update skip locked
-
--- name: holders
--- The jobs that hold keys.
-select live_key, uuid, id, tag
-from {jobs}
-where board = :board and live_key = any(:keys)
-
--- name: holders_locked
-{holders}
-for update
-
--- name: sides
--- One row at least, so that the time is known.
-select s.kind, s.key, s.value, s.until, s.version, clock.now
-from (select {now} as now) as clock
-left join {sides} as s on s.board = :board and s.kind = any(:kinds) and s.place = any(:places)
-
--- name: sides_locked
-select kind, key, value, until, version, {now}
-from {sides}
-where board = :board and kind = any(:kinds) and place = any(:places)
-order by kind, place
-for update
-
--- name: outcomes
-select {outcome_columns}
-from {outcomes}
-where uuid = any(:uuids) and coalesce(board, '') = :board
-
--- name: look
--- What a look reads at one instant: the time, the gate, without a value that is known already, the first lease or delay
--- that has ended, and the first jobs that can be claimed. One row at least.
-select {now}, s.version, case when s.version is not distinct from cast(:known as bigint) then null else s.value end,
-    (select wake_at from {jobs} where board = :board and wake_at <= {now} {since?} order by wake_at limit 1),
-    ready.*
-from (select) as one
-left join {sides} as s on s.board = :board and s.{gate}
-left join (
-    {ready?}
-) as ready on true
-
--- name: ready_none
-select null as uuid
-
--- name: next_event
--- When the next leases and delays end.
-select wake_at from {jobs} where board = :board and wake_at > :now order by wake_at limit 1
-
--- name: overdue
--- The jobs whose lease or delay has ended.
-select {record}, {jobs}.tag
-from {jobs}
-where board = :board and wake_at <= :now
-order by wake_at
-limit 100
-
--- name: overdue_free_locked
-{overdue}
-for update skip locked
-
--- name: ready
--- The first jobs that can be claimed, in serving order.
-select {record}, {jobs}.tag
-from {jobs}
-where board = :board and state = 'UNCLAIMED' and version <= :readable {also?}
-order by priority, id
-limit :limit
 
 -- name: ready_since
 -- From a starting point on.
@@ -378,73 +315,17 @@ where {first?}
 order by priority, id
 limit :limit
 
--- name: ready_of
--- Of one name: as they lie in the index by name, see take_of_name.
-select * from (
-    select {record}, {jobs}.tag
-    from {jobs}
-    where board = :board and state = 'UNCLAIMED' and name between :one and :one and version <= :readable {also?}
-    order by name, priority, id
-    limit :limit
-) as of_name
-
--- name: ready_of_all
-select * from (
-{ones?}
-) as of_names
-order by priority, id
-limit :limit
-
--- name: names
--- The next names of jobs that can be claimed: from one to the next along the index by name. A step costs one look-up.
-with recursive walk (name, step) as (
-    select (
-        select name from {jobs}
-        where board = :board and state = 'UNCLAIMED' and name > :after
-        order by name limit 1
-    ), 1
-    union all
-    select (
-        select name from {jobs}
-        where board = :board and state = 'UNCLAIMED' and name > walk.name
-        order by name limit 1
-    ), step + 1
-    from walk
-    where walk.name is not null and step < 500
-)
-select name from walk where name is not null
-
--- name: without
-and name <> all(:without)
-
 -- name: not_full
 -- Neither names nor groups have line feeds.
 and (job_group is null or name || chr(10) || job_group <> all(:full))
 
--- name: of_names
-and name = any(:names)
-
--- name: of_states
-and (state = any(:states) or wake_at <= {now})
-
 -- ==================================================================================================================
--- Writing: the parts of one commit. First it locks and compares, and then it writes.
+-- Writing, where the text of common.sql will not do
 -- ==================================================================================================================
-
--- name: jobs_locked
--- Waits for other transactions.
-select id, tag from {jobs} where id = any(:ids) order by id for update
-
--- name: jobs_free_locked
--- Passes over the jobs that other transactions hold.
-select id, tag from {jobs} where id = any(:ids) order by id for update skip locked
 
 -- name: rely
 -- Shows to set_limit and pause, which wait for that, that a commit may rely on an older gate: see under_way.
 lock table {answers} in row exclusive mode
-
--- name: jobs_delete
-delete from {jobs} where id = any(:ids)
 
 -- name: change
 id bigint, state text, attempts int, token bigint, who text, keeper text, lock_until bigint, wake_at bigint,
@@ -515,23 +396,6 @@ from rows from (json_to_recordset(cast(:rows as json)) as (
 order by ordinality
 on conflict do nothing
 
--- name: job_ids
-select uuid, id, tag from {jobs} where uuid = any(:uuids) and coalesce(board, '') = :board
-
--- name: side_insert
-insert into {sides} (board, kind, place, key, value, until, version)
-values (:board, :kind, :place, :key, :value, coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), :version)
-on conflict do nothing
-
--- name: side_update
-update {sides}
-set value = :value, until = coalesce(cast(:until as bigint), {now} + cast(:ttl as bigint)), version = :version
-where board = :board and kind = :kind and place = :place and version = :was
-
--- name: keys_kept
--- The windows of keys that still run.
-select key, value from {sides} where board = :board and kind = 'key' and place = any(:places) and until > {now}
-
 -- name: notify
 -- Wakes the listeners of a channel when the transaction commits.
 select cast(pg_notify(:channel, :payload) as text)
@@ -544,7 +408,7 @@ where database = (select oid from pg_database where datname = current_database()
     and relation = to_regclass('{answers}') and mode = 'RowExclusiveLock' and pid is distinct from pg_backend_pid()
 
 -- ==================================================================================================================
--- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
+-- Limits: the locks of scopes, see scopes.py
 -- ==================================================================================================================
 
 -- name: scopes_locked
@@ -563,9 +427,6 @@ from unnest(string_to_array(:scopes, ' ')) as scope (places), lateral (
     for update skip locked
 ) as part
 
--- name: scopes_there
-select place from {sides} where board = :board and kind = 'scope' and place = any(:places)
-
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert into {sides} (board, kind, place, key, until, version)
@@ -573,155 +434,6 @@ select :board, 'scope', place, key, {now} + 3600000000, :version
 from json_to_recordset(cast(:parts as json)) as part (place text, key text)
 order by place
 on conflict do nothing
-
--- name: claims_of_names
--- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
--- holds. One row at least, so that the time is known.
-select clock.now, c.name, c.job_group, c.claims, c.lapsed
-from (select {now} as now) as clock
-left join (
-    select name, null as job_group, count(*) as claims, count(*) filter (where lock_until <= {now}) as lapsed
-    from {jobs}
-    where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <> 7258118400000000
-    group by name
-) as c on true
-
--- name: claims_of_groups
--- The same of each group of these names.
-select clock.now, c.name, c.job_group, c.claims, c.lapsed
-from (select {now} as now) as clock
-left join (
-    select name, job_group, count(*) as claims, count(*) filter (where lock_until <= {now}) as lapsed
-    from {jobs}
-    where board = :board and state = 'CLAIMED' and name = any(:names) and job_group = any(:groups)
-        and lock_until <> 7258118400000000
-    group by name, job_group
-) as c on true
-
--- name: lapsed_of_names
-select {record}, {jobs}.tag
-from {jobs}
-where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <= {now} {also?}
-limit 100
-
--- name: of_groups
-and job_group = any(:groups)
-
--- name: groups
--- A walk from name to name, and in each from group to group: to the next one it is one step down the index by groups, so
--- that the cost is in the number of groups, and not in that of their jobs. Of each group, the place of its first job
--- that can be claimed. The last group of each name is NULL: the jobs that have none.
-with recursive named (name) as (
-    select (select min(name) from {jobs} where board = :board and state = 'UNCLAIMED')
-    union all
-    select (
-        select name
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and name > named.name
-        order by name
-        limit 1
-    )
-    from named
-    where name is not null
-),
-grouped (name, job_group) as (
-    select name, (
-        select job_group
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
-        order by job_group
-        limit 1
-    )
-    from named
-    where name is not null {also?}
-    union all
-    select name, (
-        select job_group
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
-            and {jobs}.job_group > grouped.job_group
-        order by job_group
-        limit 1
-    )
-    from grouped
-    where job_group is not null
-)
-select name, job_group, first
-from (
-    select name, job_group, case
-        when job_group is null then (
-            select priority * 281474976710656 + id
-            from {jobs}
-            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
-                and {jobs}.job_group is null and version <= :readable
-            order by {jobs}.job_group, priority, id
-            limit 1
-        )
-        else (
-            select priority * 281474976710656 + id
-            from {jobs}
-            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
-                and {jobs}.job_group = grouped.job_group and version <= :readable
-            order by priority, id
-            limit 1
-        )
-    end as first
-    from grouped
-) as firsts
-where first is not null
-order by first
-limit :limit
-
--- name: ready_of_group
--- The first jobs of one group that can be claimed.
-select * from (
-    select {record}, {jobs}.tag
-    from {jobs}
-    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group = :one_group
-        and version <= :readable
-    order by priority, id
-    limit :limit
-) as of_group
-
--- name: ready_of_group_all
-select * from (
-{ones?}
-) as of_groups
-order by priority, id
-limit :limit
-
--- name: ready_of_none
--- The first jobs of one name that have no group.
-select * from (
-    select {record}, {jobs}.tag
-    from {jobs}
-    where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
-    order by job_group, priority, id
-    limit :limit
-) as of_none
-
--- name: ready_of_none_all
-select * from (
-{ones?}
-) as of_names
-order by priority, id
-limit :limit
-
--- ==================================================================================================================
--- Upkeep: in small steps, see SQLStore.tidy.
--- ==================================================================================================================
-
--- name: answers_drop
-delete from {answers} where handle = any(:handles) and stamp < {now} - 4200000000
-
--- name: sides_drop
-delete from {sides} where board = :board and kind = :kind and place = any(:places) and until < {now}
-
--- name: outcomes_old
-select uuid from {outcomes} where board = :board and until <= {now} order by until limit 500
-
--- name: outcomes_drop
-delete from {outcomes} where uuid = any(:uuids) and coalesce(board, '') = :board and until <= {now}
 
 -- ==================================================================================================================
 -- The doctor, see doctor.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,16 +99,9 @@ _ALL, _JOINT = "*", "+"
 
 
 def answer_text(answer: Answer) -> str:
-    items: dict[tuple[int, str], list[str]] = {}
-    for status, uuid, token in answer.done:
-        items.setdefault((token, "" if status == OK else f" {status.value}"), []).append(uuid)
-    in_order = [deed.uuid for deed in answer.done]
-    if [uuid for uuids in items.values() for uuid in uuids] != in_order:
-        # The order counts, and jobs with one token do not follow each other.
-        return ",".join(
-            f"{uuid} {token}{'' if status == OK else f' {status.value}'}" for status, uuid, token in answer.done
-        )
-    return ",".join(f"{_JOINT.join(uuids)} {token}{status}" for (token, status), uuids in items.items())
+    # Only deeds that follow each other are joined: their order counts.
+    runs = itertools.groupby(answer.done, key=lambda deed: (deed.token, "" if deed.status == OK else f" {deed.status}"))
+    return ",".join(f"{_JOINT.join(deed.uuid for deed in deeds)} {token}{status}" for (token, status), deeds in runs)
 
 
 def answer_of(key: str, row: Row, kept: int) -> Side:

@@ -77,13 +77,13 @@ class Point(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The answer to a survey from a point on.
+    """The answer to a survey that begins at a point.
 
-    :param firsts: the priority and the id of the first unclaimed job of each name in each range of priorities, which
-        begins with one of the point's. Of jobs that came back, only those count that did so before the point's instant.
-    :param highest: the highest id that is stored; None: none that is as high as the point's.
-    :param event: the first lease or delay that has ended; None: none has.
-    :param ran: µs.
+    :param firsts: the priority and the id of the first unclaimed job of each name in each of the point's ranges of
+        priorities. A job that came back counts only if it came back before the point's instant ``returned``.
+    :param highest: the highest stored id; None if no stored id is as high as the point's.
+    :param event: the end of the first lease or delay that has ended; None if none has ended.
+    :param ran: the duration of the survey, in µs.
     """
 
     now: int

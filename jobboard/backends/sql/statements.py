@@ -4,10 +4,12 @@ A text that databases share stands in ``common.sql``. The text of a database's o
 
 A text begins with a line ``-- name: verb``, and comments behind it are for its readers only. In a text stand
 
-- ``:name``: a parameter. A list in its place is an array on PostgreSQL, as in ``= any(:uuids)``, and is written out
-  elsewhere, as in ``in (:uuids)``;
+- ``:name``: a parameter. A list in its place is an array on PostgreSQL, as in ``= any(:uuids)``. Other databases get
+  it written out, as in ``in (:uuids)``, also where a shared text has an array;
 - ``{name}``: a table (``jobs``, ``answers``, ``sides``, ``outcomes``), ``record`` (the columns of a job), ``gate`` (the
-  place of the gate's side record), or another text;
+  place of the gate's side record), ``key`` or ``call`` (a column whose name MariaDB reserves), or another text;
+- ``{by_wake}`` and the like: a hint that forces MariaDB to use this index, and nothing on other databases, unless their
+  file has a text of that name;
 - ``{name?}``: a text that the caller may give, see :meth:`Statements.made`.
 """
 
@@ -22,10 +24,14 @@ from typing import Any
 from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import Tables, place_of
-from jobboard.engine import GATE
+from jobboard.engine import GATE, OVERDUE
 
 LONGEST = 1000
 """How many elements a list may have."""
+
+NAMES_AT_ONCE = 20
+"""The number of names for which one statement looks at most, as its text has a part for each name. For more names, a
+look first finds the names whose first jobs come first. For 100 names that takes 8 ms on MariaDB, not 110 ms."""
 
 _SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 500, LONGEST)
 """How many elements lists are written out with: the last one is repeated. So there are few texts to be planned."""
@@ -37,6 +43,7 @@ _FILES = {"postgresql": "postgresql", "sqlite": "sqlite", "mysql": "mariadb", "m
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?|\s+--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(\w+)(\??)\}")
+_ARRAY = re.compile(r"(= any|<> all)\(:(\w+)\)")
 _LIST = re.compile(r"\bin \(:(\w+)\)")
 # Of what looks like a parameter, a string and a cast of PostgreSQL's are none.
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
@@ -49,11 +56,14 @@ def texts_of(database: str) -> Mapping[str, str]:
     for file in ("common", _FILES[database]):
         _, *parts = _NAME.split((Path(__file__).parent / f"{file}.sql").read_text())
         texts |= zip(parts[::2], (_COMMENT.sub("", text).strip() for text in parts[1::2]), strict=True)
-    return texts
+    if database == "postgresql":
+        return texts
+    lists = {"= any": "in", "<> all": "not in"}
+    return {name: _ARRAY.sub(lambda found: f"{lists[found[1]]} (:{found[2]})", text) for name, text in texts.items()}
 
 
 class Statement:
-    """One statement for one database.
+    """A statement for one database.
 
     parameters: the names of its parameters, in the order of their first use.
     """
@@ -131,8 +141,15 @@ class Statements:
             "outcomes": quoted(tables.outcomes),
             "record": ", ".join(f"{jobs}.{column.name}" for column in tables.record),
             "prefix": tables.prefix,
+            "most_overdue": str(OVERDUE),
             "gate": f"kind = '{GATE[0]}' and place = '{place_of(GATE[1])}'",
+            **{name: dialect.identifier_preparer.quote(name) for name in ("key", "call")},
         }
+        indexes = [str(index.name) for table in (tables.jobs, tables.outcomes) for index in table.indexes]
+        for index in (*indexes, "primary"):
+            place = "by_" + index.removeprefix(f"{tables.prefix}_").removeprefix("by_")
+            if place not in self._texts:
+                self._names[place] = f"force index (`{index}`)" if _FILES[dialect.name] == "mariadb" else ""
         self._whole: dict[str, str] = {}
         self._made: dict[tuple[object, ...], Statement] = {}
 
@@ -165,9 +182,9 @@ class Statements:
             made = self._made[key] = Statement(name, self._filled(self._texts[name], parts))
         return made
 
-    def union(self, name: str, number: int, **parts: str) -> Statement:
-        """Return the text ``name_all``, where ``{ones?}`` stands for ``number`` times the text of this name."""
-        return self.made(f"{name}_all", ones=self.ones(name, number, **parts))
+    def union(self, name: str, one: str, number: int, **parts: str) -> Statement:
+        """Return the statement ``name`` with ``number`` times the text ``one`` in place of ``{ones?}``."""
+        return self.made(name, ones=self.ones(one, number, **parts))
 
     def ones(self, name: str, number: int, **parts: str) -> str:
         """Return the text of this name ``number`` times: its parameters ``:one`` and ``:one_…`` are numbered, from

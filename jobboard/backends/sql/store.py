@@ -20,11 +20,10 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import sqlalchemy as sa
 
 from jobboard import forks
-from jobboard.backends.sql import doctor, layout
-from jobboard.backends.sql import scopes as counting
+from jobboard.backends.sql import doctor, layout, scopes
+from jobboard.backends.sql.callers import CallersTransactions
 from jobboard.backends.sql.conditions import condition_text
-from jobboard.backends.sql.fast import fast_paths
-from jobboard.backends.sql.joined import CallersTransactions
+from jobboard.backends.sql.fast_paths import fast_paths
 from jobboard.backends.sql.options import OPTIONS, URI_PARTS, check_client, check_there, make_engine, url_of
 from jobboard.backends.sql.rows import (
     Row,
@@ -40,11 +39,12 @@ from jobboard.backends.sql.rows import (
     stored_of,
     wakes,
 )
-from jobboard.backends.sql.statements import Statement, Statements, chunks
+from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements, chunks
 from jobboard.backends.sql.tables import RECORD, place_of, tables_of
-from jobboard.backends.sql.waiting import schedules_payload, waiter_of
+from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
     GATE,
+    OVERDUE,
     Answer,
     Change,
     ClaimTerms,
@@ -80,25 +80,19 @@ T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
 
-OVERDUE = 100
-"""How many jobs a look returns at most that the engine has to settle first."""
-
-NAMES = 50
-"""How many names one statement looks for at most."""
-
 TIDIED = 1000
-"""How many answers, and how many side records, one tidying drops at most."""
+"""The most answers, and the most side records, that one tidying drops."""
 
 SLOT_CALLS = 250
-"""After how many calls a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's answer, which
-stays while an older snapshot may need it, and a page holds some fifty."""
+"""The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
+answer, which stays while an older snapshot may need it, and a page holds some fifty."""
 
 ELSEWHERE = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
 
 
 class Block:
-    """One try of a call of a thread, see :meth:`SQLStore.transaction`.
+    """A try of a call, on one thread: see :meth:`SQLStore.transaction`.
 
     run: the transaction; None until something is locked in it.
     is_joined: the transaction is the caller's.
@@ -190,7 +184,7 @@ class SQLStore(Store):
             self.links.close()
             raise
         self.precision = product.precision
-        self.scope_parts = 1 if product.exclusive else counting.PARTS
+        self.scope_parts = 1 if product.exclusive else scopes.PARTS
         self.gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
         self.slot_calls = SLOT_CALLS if product.returning else self.slot_calls
         self.notifies = self.wakes = product.wakes and conf["notify"]
@@ -198,13 +192,13 @@ class SQLStore(Store):
         self._fast = fast_paths(self.links, product, self.statements, base, self.notifies)
         self._commits_whole = "commit" in self.statements and self._fast is not None
         self.joined = CallersTransactions(
-            self.table, product, self.links, REMEDY, self.notifies, conf["retry_for"], hears.rest
+            self.table, product, self.links, REMEDY, self.notifies, conf["retry_for"], hears.sleep_unless_closed
         )
         self.waiter = waiter_of(
             hears, self.links, product, self.notifies, self.tables.prefix, self.board, conf["claim_ttl"]
         )
         if self.waiter.hears_others:
-            # What becomes of another's claim is known at the latest when a lease as long as ours would end.
+            # The end of another's claim shows at the latest when a lease as long as ours would end.
             self.poll_cap = max(self.poll_cap, conf["claim_ttl"])
         return Characteristics(
             durable=not weak,
@@ -319,7 +313,7 @@ class SQLStore(Store):
         self._block.locked.update(stored.tag for stored in found)
         return found
 
-    def _together(self, asked: Sequence[counting.Asked]) -> list[list[Row]]:
+    def _together(self, asked: Sequence[scopes.Asked]) -> list[list[Row]]:
         """Run statements in this thread's block, if possible as one request, and begin the transaction with them."""
         block, begins = self._block, False
         if block.run is None:
@@ -458,6 +452,9 @@ class SQLStore(Store):
             if without and limit:
                 # A walk along the ready jobs would pass all of those that are not wanted.
                 wanted = [name for name in self._names(run) if name not in without]
+            if wanted is not None and len(wanted) > NAMES_AT_ONCE and limit:
+                made = self.statements.made("first_names", also=also)
+                wanted = [name for (name,) in self._rows(run, made, **given, wanted=json.dumps(wanted))]
             beside = bool(full) and where is None and limit > 0
             asked = [] if beside or not limit else self._asked(wanted, also)
             # A starting point passes over no job for long, but it must not decide that there is none.
@@ -483,7 +480,7 @@ class SQLStore(Store):
     ) -> tuple[int, Side, bool, list[Stored]] | None:
         """Return what a glance from a starting point on shows; None where it does not show as many jobs as wanted."""
         some = None if names is None else list(dict.fromkeys(names))
-        if self._fast is None or not limit or (some is not None and len(some) > NAMES):
+        if self._fast is None or not limit or (some is not None and len(some) > NAMES_AT_ONCE):
             return None
         point = self._fast.point(some, readable)
         if point is None:
@@ -495,10 +492,10 @@ class SQLStore(Store):
         """Return the statements that read the first ready jobs of these names, with their parameters."""
         if names is None:
             return [(self.statements.made("ready", also=also), {})]
-        some = chunks(list(dict.fromkeys(names)), NAMES)
+        some = chunks(list(dict.fromkeys(names)), NAMES_AT_ONCE)
         return [
             (
-                self.statements.union("ready_of", len(names), also=also),
+                self.statements.union("ready_of_all", "ready_of", len(names), also=also),
                 {f"one{i}": name for i, name in enumerate(names)},
             )
             for names in some
@@ -547,7 +544,7 @@ class SQLStore(Store):
         parts = [*(["of_names"] if names is not None else []), *(["without"] if without else [])]
         also, rows = self.statements.text(*parts), functools.partial(self._rows, run)
         given = {**given, "names": list(names or ()), "without": list(without)}
-        return list(map(stored_of, counting.ready_beside(self.statements, rows, limit, full, also, given)))
+        return list(map(stored_of, scopes.ready_beside(self.statements, rows, limit, full, also, given)))
 
     def page(
         self,
@@ -629,12 +626,12 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        settle: bool = False,
+        after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
     ) -> Committed:
-        if settle:
-            self._settle()
+        if after_older_gates:
+            self._await_older_gates()
         if not (changes or marks):
             return Committed([], [])
         if self._is_whole(changes, marks, checks):
@@ -801,8 +798,8 @@ class SQLStore(Store):
             raise Stale(stale)
 
     def _compare(self, run: Runner, side: Side) -> None:
-        """See that a side record is as it was read. It stays so until the end of the transaction, or else the commit
-        that changes it waits for that, see :meth:`_settle`."""
+        """Check that a side record is as it was read. It stays so until the end of the transaction, or the commit that
+        changes it waits for that end, see :meth:`_await_older_gates`."""
         rows = self._rows(run, "side_version", kind=side.kind, place=place_of(side.key))
         if (rows[0][0] if rows else None) != side.tag:
             raise Stale(sides=[(side.kind, side.key)])
@@ -847,8 +844,7 @@ class SQLStore(Store):
         ]
 
     def _keys(self, run: Runner, marks: Sequence[Mark]) -> None:
-        """A job holds its key in its own row. Only a key that outlives its job has a side record, and one that another
-        board has remembered.
+        """Store keys that outlive their jobs, and check those of live jobs, which lie in the jobs' own rows.
 
         :raises Stale: the window of another job runs.
         """
@@ -908,11 +904,11 @@ class SQLStore(Store):
         if reschedules(changes, marks):
             self._rows(run, "notify", channel=self.tables.prefix, payload=schedules_payload(self.board))
 
-    def _settle(self) -> None:
-        """Return once the transactions have ended that may have claimed by an older gate. On MariaDB they have locked
-        the gate, and on SQLite there were none.
+    def _await_older_gates(self) -> None:
+        """Wait until all transactions that read an older gate have ended. On MariaDB such transactions have locked the
+        gate, and on SQLite there are none.
 
-        :raises JobFailure: they have not ended within ``retry_for``.
+        :raises JobFailure: the transactions have not ended within ``retry_for``.
         """
         if "under_way" not in self.statements:
             return
@@ -954,16 +950,16 @@ class SQLStore(Store):
     # Limits
 
     def occupied(
-        self, scopes: Sequence[ScopePlace], locks: ScopeLock | None = None
+        self, places: Sequence[ScopePlace], locks: ScopeLock | None = None
     ) -> tuple[int, list[Occupied | None]]:
         if locks:
             self._block.keeps_out = locks == "whole"
-            held, counts = counting.locked(self.statements, self._together, self._write_lasting, scopes, locks)
+            held, counts = scopes.locked(self.statements, self._together, self._write_lasting, places, locks)
         else:
-            asked = counting.counts(self.statements, scopes)
-            held, counts = list(scopes), self._read(lambda run: [self._rows(run, made, **p) for made, p in asked])
-        now, found = counting.counted(self.statements, self.query, held, counts)
-        return now, [found.get(scope.key) for scope in scopes]
+            asked = scopes.counts(self.statements, places)
+            held, counts = list(places), self._read(lambda run: [self._rows(run, made, **p) for made, p in asked])
+        now, found = scopes.counted(self.statements, self.query, held, counts)
+        return now, [found.get(place.key) for place in places]
 
     def wake(self) -> None:
         self.query("notify", channel=self.tables.prefix, payload=self.board)

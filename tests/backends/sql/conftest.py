@@ -1,4 +1,4 @@
-"""What the tests of the SQL board share."""
+"""Fixtures and helpers of the SQL board's tests."""
 
 import contextlib
 import re
@@ -8,8 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy as sa
 
 from jobboard.board import JobBoard
+from jobboard.job import Job
 from jobboard.testing.faults import FaultyProxy
 
 
@@ -98,9 +100,30 @@ def spy() -> type[Spy]:
     return Spy
 
 
+@contextlib.contextmanager
+def rows_locked(engine: sa.Engine, board: JobBoard, *jobs: Job) -> Iterator[sa.Connection]:
+    """Hold the rows of these jobs in somebody else's transaction for a block, or until the block ends it."""
+    # At other levels InnoDB locks gaps, too.
+    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+        for job in jobs:
+            # Each by itself: for several InnoDB might read, and lock, the whole table.
+            row = sa.select(board.table.c.id).where(board.table.c.uuid == job.uuid)
+            connection.execute(row.with_for_update())
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def events(board: JobBoard) -> list[str]:
+    """The events that the board has reported."""
+    seen: list[str] = []
+    board.notifier.register("*", lambda event, details: seen.append(event))
+    return seen
+
+
 @pytest.fixture
 def proxy(backend: str, server_uris: dict[str, str]) -> Iterator[FaultyProxy]:
-    """Before the server of the backend."""
+    """A proxy before the server of the backend."""
     where = urlsplit(server_uris[backend])
     assert where.hostname is not None
     assert where.port is not None
@@ -116,5 +139,5 @@ def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[...
 
 @pytest.fixture
 def decisive(backend: str) -> bytes:
-    """What the request contains with which a mutation becomes true."""
+    """A part of the request that commits a mutation."""
     return b"commit" if backend == "mariadb" else b"_answers"

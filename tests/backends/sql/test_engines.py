@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.pool import AssertionPool, Pool, QueuePool, SingletonThreadPool, StaticPool
+from sqlalchemy.pool import AssertionPool, QueuePool, SingletonThreadPool, StaticPool
 
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -40,7 +40,7 @@ except ConnectionFailure as error:
 
 
 @pytest.mark.backends("mariadb")
-def test_pymysql_in_the_place_of_mysqldb() -> None:
+def test_pymysql_may_stand_in_the_place_of_mysqldb() -> None:
     """As Django needs it: what it imports of MySQLdb replaces ``pymysql.err`` by a copy, whose errors nobody raises. In
     a process of its own, as nothing undoes that."""
     done = subprocess.run([sys.executable, "-c", AS_MYSQLDB], capture_output=True, text=True, check=True)
@@ -48,7 +48,7 @@ def test_pymysql_in_the_place_of_mysqldb() -> None:
 
 
 @pytest.mark.backends("postgresql")
-def test_a_connection_as_libpq_has_it(
+def test_options_of_libpq_lead_to_the_database(
     board_conf: dict[str, Any], engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = engine.url
@@ -87,7 +87,9 @@ class Secure(MariaDB, TLSDaemon):
 
 
 @pytest.mark.backends("mariadb")
-def test_tls_as_mysqls_clients_have_it(private_server: Callable[..., Any], board_conf: dict[str, Any]) -> None:
+def test_tls_options_are_those_of_mysqls_clients(
+    private_server: Callable[..., Any], board_conf: dict[str, Any]
+) -> None:
     server = private_server(Secure)
     ciphers = []
     for options in (
@@ -109,8 +111,8 @@ def test_tls_as_mysqls_clients_have_it(private_server: Callable[..., Any], board
 
 
 @pytest.mark.backends("mariadb")
-@pytest.mark.parametrize("password", ["Zürich", "5 €"])
-def test_a_password_that_is_not_ascii(board_conf: dict[str, Any], engine: sa.Engine, password: str) -> None:
+def test_a_password_reaches_the_server_as_utf8(board_conf: dict[str, Any], engine: sa.Engine) -> None:
+    password = "Zürich 5 €"
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE USER zoe@'%%' IDENTIFIED BY '{password}'")
         connection.exec_driver_sql(f"GRANT ALL ON {engine.url.database}.* TO zoe@'%%'")
@@ -123,39 +125,62 @@ def test_a_password_that_is_not_ascii(board_conf: dict[str, Any], engine: sa.Eng
 
 
 @pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool, AssertionPool])
-def test_a_pool_that_gives_one_connection_to_all(pool: type[Pool]) -> None:
-    """The application would roll back what a board has acknowledged, as it gives the connection back."""
-    engine = sa.create_engine("sqlite:///board.db", poolclass=pool)
-    for use in (lambda: jobboard.fetch("board", "sqlite", client=engine), lambda: TaskLoop(engine, "loop")):
-        with pytest.raises(ValueError, match=f"needs connections of its own.*{pool.__name__}.*QueuePool"):
-            use()
+@pytest.mark.parametrize("create", ["setup", "connect"])
+def test_an_engine_that_begins_by_hand_is_served(tmp_path: Path, create: str) -> None:
+    """An error of SQLite boards says how to."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/own.db", connect_args={"timeout": 0})
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    board = jobboard.fetch("board", "sqlite", client=engine)
+    getattr(board, create)()
+    board.connect()
+    with engine.begin() as connection:
+        board.post("a", connection=connection)
+    job = board.claim_next("anna")
+    assert job is not None
+    with engine.begin() as connection:
+        board.consume(job, "anna", connection=connection)
+    assert board.job_count == 0
+    board.close()
 
 
 @pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("url", ["//", "///file::memory:?uri=true", "///file:board?mode=memory&cache=shared&uri=true"])
-def test_a_database_in_memory(url: str) -> None:
-    engine = sa.create_engine(f"sqlite:{url}", poolclass=QueuePool)
-    with pytest.raises(ValueError, match="use the board 'memory' instead"):
-        jobboard.fetch("board", "sqlite", client=engine)
-    with pytest.raises(ValueError, match=r"engine\.connect\(\)"):
-        TaskLoop(engine, "loop")
+def test_a_client_must_be_an_engine() -> None:
+    with pytest.raises(TypeError, match="Engine"):
+        jobboard.fetch("board", "sqlite", client=object())
+
+
+@pytest.mark.backends("sqlite", "postgresql", "mariadb")
+def test_an_engine_is_connected_already(engine: sa.Engine) -> None:
+    for option in ("host", "database", "sslmode", "ssl_ca", "unix_socket"):
+        with pytest.raises(ValueError, match=f"connected already: leave out {option}"):
+            jobboard.fetch("board", {"board": "sql", option: "x"}, client=engine)
 
 
 @pytest.mark.backends("sqlite")
-def test_a_database_that_boards_do_not_know() -> None:
+def test_engines_that_boards_or_loops_cannot_use_are_refused() -> None:
+    def board(engine: sa.Engine, kind: str = "sqlite") -> Any:
+        return jobboard.fetch("board", kind, client=engine)
+
+    for pool in (StaticPool, SingletonThreadPool, AssertionPool):
+        # The application would roll back what a board has acknowledged, as it gives the one connection back.
+        engine = sa.create_engine("sqlite:///board.db", poolclass=pool)
+        for use in (board, lambda engine: TaskLoop(engine, "loop")):
+            with pytest.raises(ValueError, match=f"needs connections of its own.*{pool.__name__}.*QueuePool"):
+                use(engine)
+    for url in ("//", "///file::memory:?uri=true", "///file:board?mode=memory&cache=shared&uri=true"):
+        engine = sa.create_engine(f"sqlite:{url}", poolclass=QueuePool)
+        with pytest.raises(ValueError, match="use the board 'memory' instead"):
+            board(engine)
+        with pytest.raises(ValueError, match=r"engine\.connect\(\)"):
+            TaskLoop(engine, "loop")
+    engine = sa.create_engine("sqlite:///board.db").execution_options(schema_translate_map={None: "tenant"})
+    for use in (board, lambda engine: TaskLoop(engine, "loop")):
+        with pytest.raises(ValueError, match=r"schema_translate_map.*search_path"):
+            use(engine)
     # An engine makes its first connection later: any driver's module will do.
     engine = sa.create_engine("mssql+pymssql://app:secret@db/prod", module=sqlite3)
     with pytest.raises(ValueError, match=r"for mssql: .*MariaDB and MySQL.*jobboard\.orm and jobboard\.taskloop"):
-        jobboard.fetch("board", "sql", client=engine)
-
-
-@pytest.mark.backends("sqlite")
-def test_a_schema_translate_map() -> None:
-    engine = sa.create_engine("sqlite:///board.db").execution_options(schema_translate_map={None: "tenant"})
-    for use in (lambda: jobboard.fetch("board", "sqlite", client=engine), lambda: TaskLoop(engine, "loop")):
-        with pytest.raises(ValueError, match=r"schema_translate_map.*search_path"):
-            use()
+        board(engine, "sql")
 
 
 @contextlib.contextmanager
@@ -171,17 +196,17 @@ def database(engine: sa.Engine, how: str) -> Iterator[sa.URL]:
 
 
 @pytest.mark.backends("postgresql")
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_database_that_can_not_hold_all_text(engine: sa.Engine, encoding: str) -> None:
-    with database(engine, f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'") as url:
-        board = jobboard.fetch("board", url.set(drivername="postgresql").render_as_string(hide_password=False))
-        for use in (board.setup, board.connect):
-            with pytest.raises(JobFailure, match=f"is in {encoding}.*WITH ENCODING 'UTF8'"):
-                use()
+def test_a_database_that_cannot_hold_all_text_is_refused(engine: sa.Engine) -> None:
+    for encoding in ("LATIN1", "SQL_ASCII"):
+        with database(engine, f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'") as url:
+            board = jobboard.fetch("board", url.set(drivername="postgresql").render_as_string(hide_password=False))
+            for use in (board.setup, board.connect):
+                with pytest.raises(JobFailure, match=f"is in {encoding}.*WITH ENCODING 'UTF8'"):
+                    use()
 
 
 @pytest.mark.backends("postgresql")
-def test_connections_that_by_default_can_not_send_all_text(engine: sa.Engine) -> None:
+def test_all_text_is_sent_whatever_the_default_encoding(engine: sa.Engine) -> None:
     with database(engine, "ENCODING 'UTF8'") as url:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(f"ALTER DATABASE {url.database} SET client_encoding = 'LATIN1'")
@@ -208,7 +233,7 @@ class Replicated(MariaDB):
 
 
 @pytest.mark.backends("mariadb")
-def test_a_binary_log_of_statements(private_server: Callable[..., Any]) -> None:
+def test_a_binary_log_of_statements_is_refused(private_server: Callable[..., Any]) -> None:
     server = private_server(Replicated)
     engine = sa.create_engine(server.uri.replace("mariadb://", "mariadb+pymysql://"), poolclass=sa.NullPool)
 

@@ -1,4 +1,4 @@
-"""A database that has no room left: what it can't store now it may store later, so work that is done is not lost."""
+"""A database without room: a later try may store what this one cannot, so finished work is not lost."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ def room(tmp_path: Path) -> Any:
 
 
 @SQLITE
-def test_a_post_into_a_full_file(room: Room) -> None:
+def test_a_post_into_a_full_file_has_no_effect(room: Room) -> None:
     with room.board() as board:
         board.post("a")
         room.none_left()
@@ -61,7 +61,7 @@ def test_a_post_into_a_full_file(room: Room) -> None:
 
 
 @SQLITE
-def test_work_that_is_done_is_not_done_again_as_there_is_no_room(room: Room) -> None:
+def test_finished_work_is_not_done_again_while_there_is_no_room(room: Room) -> None:
     calls = []
     with room.board(keep_done=3600) as board:
         board.post_many([{"name": "a", "max_attempts": 1}])
@@ -83,7 +83,7 @@ def test_work_that_is_done_is_not_done_again_as_there_is_no_room(room: Room) -> 
             eventually(lambda: conductor.tally.consumed)
         finally:
             conductor.stop()
-            thread.join(30)
+            thread.join(60)
         assert calls == [claimed.uuid]
         assert len(claimed.result()["text"]) == 20_000
 
@@ -117,7 +117,7 @@ def test_an_end_that_the_disk_refuses_can_be_repeated(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     refused, left = done.stdout.splitlines()

@@ -15,7 +15,7 @@ from jobboard.testing import eventually
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
 
-def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
+def test_finished_work_is_not_done_again_while_rights_are_missing(
     make_board: Callable[..., JobBoard],
     board_conf: dict[str, Any],
     engine: sa.Engine,
@@ -26,10 +26,10 @@ def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
     url = sa.make_url(board_conf["board"])
     tables = [table for table in sa.inspect(engine).get_table_names() if table.startswith("revoked")]
     if engine.dialect.name == "postgresql":
-        user, schema = "anna", ""
-        begin, end = "CREATE ROLE anna LOGIN PASSWORD 'secret'", ["DROP OWNED BY anna", "DROP ROLE anna"]
+        user, schema = "revoked", ""
+        begin, end = "CREATE ROLE revoked LOGIN PASSWORD 'secret'", ["DROP OWNED BY revoked", "DROP ROLE revoked"]
     else:
-        user, schema = "anna@'%%'", f"{url.database}."
+        user, schema = "revoked@'%%'", f"{url.database}."
         begin, end = f"CREATE USER {user} IDENTIFIED BY 'secret'", [f"DROP USER {user}"]
 
     def run(*statements: str) -> None:
@@ -47,7 +47,7 @@ def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
     try:
         conf = {
             **board_conf,
-            "board": url.set(username="anna", password="secret").render_as_string(hide_password=False),
+            "board": url.set(username="revoked", password="secret").render_as_string(hide_password=False),
             "table": "revoked",
         }
         with jobboard.backend("theirs", conf) as theirs:

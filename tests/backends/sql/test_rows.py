@@ -1,16 +1,22 @@
-"""What stands in a job's row, for people who query the table."""
+"""Rows of the tables, for people who query them; and rows that no board writes."""
+
+from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+import jobboard
 from jobboard.backends.sql.tables import SPARE
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
-from jobboard.states import EXHAUSTED
-from jobboard.testing.conformance.support import let_lapse
+from jobboard.primitives import End, Finish, Nonce, Returned
+from jobboard.states import COMPLETE, EXHAUSTED, OK, Holder, Status, Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LONG, let_lapse
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -20,7 +26,15 @@ def row_of(engine: sa.Engine, board: JobBoard, job: Job) -> Any:
         return connection.execute(sa.select(board.table).where(board.table.c.uuid == job.uuid)).one()
 
 
-def test_a_posted_job(board: JobBoard, engine: sa.Engine) -> None:
+def change(engine: sa.Engine, table: sa.Table, *where: Any, **values: Any) -> None:
+    with engine.begin() as connection:
+        assert connection.execute(sa.update(table).where(*where).values(values)).rowcount == 1
+
+
+# Jobs
+
+
+def test_a_posted_jobs_row_is_readable(board: JobBoard, engine: sa.Engine) -> None:
     for posted in (board.post("a", priority=-20, group="ü"), board.post("a", priority=-20, group="ü", key="k")):
         row = row_of(engine, board, posted)
         assert (row.priority, row.job_group, row.errors) == (120, "ü", None)
@@ -28,27 +42,28 @@ def test_a_posted_job(board: JobBoard, engine: sa.Engine) -> None:
 
 @pytest.mark.backends("mariadb")
 def test_a_first_claim_makes_no_row_longer(board: JobBoard, engine: sa.Engine) -> None:
-    """One that grows has its page written anew, where that is full."""
+    """A row that grows has its page written anew, where that is full."""
+
+    def length(job: Job) -> int:
+        row = row_of(engine, board, job)
+        return sum(len(value.encode()) if isinstance(value, str) else 8 for value in row if value is not None)
+
     jobs = [
         board.post("a"),
         board.post("a", key="k"),
         board.post("a", delay=0.001),
         *board.post_many([Posting("a")] * 3),
     ]
-    before = [_length(row_of(engine, board, job)) for job in jobs]
-    board.claim(jobs[0], "worker-07.example.org:12345")
-    taken = []
+    before = list(map(length, jobs))
+    who = "worker-07.example.org:12345"
+    board.claim(jobs[0], who)
+    taken: list[Job] = []
     while len(taken) < len(jobs) - 1:
-        taken += board.claim_many("worker-07.example.org:12345", 2)
-    after = [_length(row_of(engine, board, job)) for job in jobs]
-    assert all(0 < before[i] - after[i] < SPARE for i in range(len(jobs)))
+        taken += board.claim_many(who, 2)
+    assert all(0 < was - length(job) < SPARE for was, job in zip(before, jobs, strict=True))
 
 
-def _length(row: Any) -> int:
-    return sum(len(value.encode()) if isinstance(value, str) else 8 for value in row if value is not None)
-
-
-def test_a_job_that_has_failed(board: JobBoard, engine: sa.Engine) -> None:
+def test_failures_are_readable_in_a_jobs_row(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
     board.claim(job, "änna")
     board.abandon(job, "änna", error="'é'\n")
@@ -60,32 +75,26 @@ def test_a_job_that_has_failed(board: JobBoard, engine: sa.Engine) -> None:
     assert "änna" in row.errors
 
 
-def test_what_a_lapse_has_trashed_is_written_by_the_next_claim(board: JobBoard, engine: sa.Engine) -> None:
+def test_a_claim_or_a_post_writes_down_that_a_lapse_has_trashed_a_job(board: JobBoard, engine: sa.Engine) -> None:
     fresh, failed = board.post("a", max_attempts=1), board.post("a", max_attempts=2)
+    holder = board.post("b", key="k", max_attempts=1, group="g")
     board.claim(failed, "anna")
     board.abandon(failed, "anna", error="broken")
-    for job in (fresh, failed):
+    for job in (fresh, failed, holder):
         let_lapse(board, job, "bert")
         assert row_of(engine, board, job).state == "CLAIMED"
-    assert board.claim_next("anna") is None
+    assert board.post("b", key="k").uuid != holder.uuid
+    row = row_of(engine, board, holder)
+    assert (row.state, row.live_key, row.job_group) == ("TRASHED", None, "g")
+    assert json.loads(row.errors)[0]["who"] == "bert"
+    assert board.claim_next("anna", names=["a"]) is None
     rows = [row_of(engine, board, job) for job in (fresh, failed)]
     assert [(row.state, row.keeper, row.lock_until, row.wake_at) for row in rows] == [("TRASHED", None, None, None)] * 2
     assert [json.loads(row.errors)[0]["text"] for row in rows] == [EXHAUSTED, "broken"]
     assert json.loads(rows[0].errors) == [{"on": rows[0].modified_on, "who": "bert", "attempt": 1, "text": EXHAUSTED}]
 
 
-def test_a_key_that_a_lapse_has_freed(board: JobBoard, engine: sa.Engine) -> None:
-    """The post that takes it writes down what became of its holder."""
-    job = board.post("a", key="k", max_attempts=1, group="g")
-    let_lapse(board, job)
-    assert board.post("a", key="k").uuid != job.uuid
-    row = row_of(engine, board, job)
-    assert (row.state, row.live_key, row.job_group) == ("TRASHED", None, "g")
-    assert json.loads(row.errors)[0]["who"] == "anna"
-
-
-def test_of_a_purged_job_nothing_is_left(board: JobBoard, engine: sa.Engine) -> None:
-    """But that it was purged, for a day."""
+def test_a_purged_job_leaves_only_the_mark_that_it_was_purged(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a", group="g", details={"secret": 1})
     board.cancel(job, reason="private")
     board.purge(job)
@@ -94,3 +103,162 @@ def test_of_a_purged_job_nothing_is_left(board: JobBoard, engine: sa.Engine) -> 
         assert connection.execute(sa.select(sa.func.count()).select_from(board.table)).scalar_one() == 0
         row = connection.execute(sa.select(sides.c.key, sides.c.value).where(sides.c.kind == "purged")).one()
     assert (row.key, bytes(row.value)) == (job.uuid, b"")
+
+
+# Outcomes
+
+ODD = json.dumps(["'\\%s:p_x?\x1e\x1f\0\u2028é😀{}", '"'], ensure_ascii=False)
+
+Left = Sequence[tuple[str | None, str | None]]
+
+
+def taken(board: JobBoard, count: int) -> list[Job]:
+    board.post_many([Posting("a", details={"n": n}, group="g") for n in range(count)])
+    return board.claim_many("anna", count)
+
+
+def acts(jobs: Sequence[Job], left: Left, keep: int = int(LONG) * 1_000_000) -> list[Finish]:
+    return [
+        Finish(job.uuid, Holder("anna", job.claim.token), End(Verb.CONSUME, result=Returned(*each)), keep=keep)
+        for job, each in zip(jobs, left, strict=True)
+        if job.claim is not None
+    ]
+
+
+def rows(engine: sa.Engine, table: sa.Table) -> list[dict[str, Any]]:
+    with engine.connect() as connection:
+        return [dict(row._mapping) for row in connection.execute(sa.select(table).order_by(table.c.id))]
+
+
+@pytest.mark.parametrize(
+    ("left", "attempt"),
+    [
+        ([(ODD, None)], 1),
+        ([(None, "a set is no JSON")] * 3, 1),
+        ([(ODD, None), (None, "a set"), ("{}", None)], 1),
+        ([(ODD, None), (None, "a set"), ("{}", None)], 2),
+    ],
+    ids=["one", "alike", "several", "by the engine"],
+)
+def test_a_consumed_job_leaves_its_outcome_in_a_row(
+    board: JobBoard, engine: sa.Engine, left: Left, attempt: int
+) -> None:
+    [failed] = taken(board, 1)
+    token = failed.claim.token if failed.claim else 0
+    board.abandon(failed, "anna", error="once")
+    # Tokens are times, and SQLite's have milliseconds: the engine would end claims with a later one than the others'.
+    eventually(lambda: board.engine.raw.now() > token)
+    board.post_many([Posting("a", details={"n": n}, group="g") for n in range(1, len(left))])
+    jobs = board.claim_many("anna", len(left))
+    before = rows(engine, board.table)
+    given = acts(jobs, left)
+    assert board.engine.raw.finish(given, Nonce("other", 1, 1, attempt)) == [OK] * len(jobs)
+    assert rows(engine, board.table) == []
+    for was, row, told in zip(before, rows(engine, board.engine.store.tables.outcomes), left, strict=True):
+        kept = {name: row[name] for name in row if name in was and name != "modified_on"}
+        assert kept == {name: was[name] for name in kept}
+        assert (row["begun"], row["result"], row["refused"]) == (was["modified_on"], *told)
+        assert row["begun"] <= row["modified_on"] < row["until"]
+    dones = [done for done in board.engine.raw.outcomes([job.uuid for job in jobs]) if done is not None]
+    assert [(done.record.uuid, done.result, done.refused) for done in dones] == [
+        (job.uuid, *told) for job, told in zip(jobs, left, strict=True)
+    ]
+    assert {(done.record.state, done.record.who, done.record.group) for done in dones} == {(COMPLETE, "anna", "g")}
+    assert [failure.text for failure in dones[0].record.errors] == ["once"]
+
+
+def test_acts_of_a_batch_leave_outcomes_of_their_own(board: JobBoard, engine: sa.Engine) -> None:
+    jobs = taken(board, 4)
+    given = acts(jobs, [(ODD, None), (None, None), ("{}", None), (None, None)])
+    given[2:] = [given[2]._replace(keep=2 * int(LONG) * 1_000_000), given[3]._replace(keep=None)]
+    board.release(jobs[1])
+    assert board.engine.raw.finish(given, Nonce("other", 1, 1)) == [OK, Status.LOST, OK, OK]
+    found = rows(engine, board.engine.store.tables.outcomes)
+    assert [row["uuid"] for row in found] == [jobs[0].uuid, jobs[2].uuid]
+    assert found[1]["until"] - found[0]["until"] >= LONG * 1_000_000
+    assert board.job_count == 1
+
+
+def test_an_outcomes_row_is_readable(make_board: Callable[..., JobBoard], engine: sa.Engine) -> None:
+    board = make_board(keep_done=LONG)
+    board.post("resize", details={"a": "ü"}, priority=5, group="g")
+    job: Any = board.claim_next("anna")
+    board.consume(job, "anna", result={"b": 1})
+    [row] = rows(engine, board.engine.store.tables.outcomes)
+    assert (row["uuid"], row["board"], row["name"], row["job_group"]) == (job.uuid, board.name, "resize", "g")
+    assert (row["posting"], row["result"], row["who"]) == ('{"details":{"a":"ü"}}', '{"b":1}', "anna")
+    assert row["begun"] <= row["modified_on"] < row["until"]
+
+
+# Rows that no board writes
+
+
+def test_the_table_refuses_rows_that_no_board_writes(board: JobBoard, engine: sa.Engine, backend: str) -> None:
+    """One such row could stop a claim of many."""
+    job = board.post("a", key="k")
+    for values, rule in (
+        ({"state": "GARBAGE"}, "state"),
+        ({"priority": 201}, "priority"),
+        ({"priority": -1}, "priority"),
+        ({"attempts": 2**31 - 1}, "attempts"),
+        ({"token": 2**63 - 1}, "token"),
+        # A value of another type is refused by the column itself, but on SQLite.
+        ({"token": sa.literal("x", sa.String())}, "token" if backend == "sqlite" else None),
+        ({"job_group": ""}, "job_group"),
+        ({"state": "CLAIMED", "lock_until": 1, "wake_at": 1}, "owner"),
+        ({"state": "CLAIMED", "who": "anna"}, "lease"),
+        ({"state": "SCHEDULED"}, "lease"),
+        ({"lock_until": 1, "wake_at": 1}, "lease"),
+        ({"state": "SCHEDULED", "lock_until": 1}, "wake_at"),
+        ({"live_key": None}, "live_key"),
+        ({"live_key": "other"}, "same_key"),
+        ({"state": "TRASHED", "gone_on": 1}, "live_key"),
+        ({"state": "TRASHED", "live_key": None}, "gone_on"),
+        ({"gone_on": 1}, "gone_on"),
+    ):
+        with pytest.raises(sa.exc.DBAPIError, match=f"{board.table.name}_{rule}_check" if rule else None):
+            change(engine, board.table, board.table.c.uuid == job.uuid, **values)
+    assert board.claim_next("anna") == job
+
+
+def test_errors_that_cannot_be_read_are_shown_as_text(board: JobBoard, engine: sa.Engine) -> None:
+    for stored in ("it broke", "[1]", '[{"on": "x"}]', '{"on": 1}', "[" * 10_000, "null", ""):
+        job = board.post("a", max_attempts=2)
+        change(engine, board.table, board.table.c.uuid == job.uuid, errors=stored)
+        taken = board.claim_next("anna")
+        assert taken is not None
+        assert [failure[1:] for failure in taken.errors] == [(None, 0, stored)]
+        board.abandon(taken, "anna", error="later")
+        assert [failure[1:] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
+        board.cancel(job)
+
+
+def test_a_key_that_belongs_to_no_job_is_reported(board: JobBoard, engine: sa.Engine) -> None:
+    job = board.post("a", key="k", key_for=600)
+    board.claim(job, "anna")
+    board.consume(job, "anna")
+    usual = list(board.examine())
+    sides = board.engine.store.tables.sides
+    change(engine, sides, sides.c.kind == "key", value=b"\xc1")
+    [odd] = [odd for odd in board.examine() if odd not in usual]
+    assert (odd.place, "by itself at" in odd.advice) == ("key k", True)
+
+
+def test_a_constraint_of_somebodys_is_a_failure_of_the_call(board: JobBoard, engine: sa.Engine) -> None:
+    job = board.post("a")
+    board.claim(job, "anna")
+    other = board.post("b")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE UNIQUE INDEX {board.table.name}_only ON {board.table.name} (state)")
+    calls: list[Callable[[], object]] = [
+        lambda: board.claim(other, "anna"),
+        lambda: board.claim_next("anna"),
+        lambda: board.abandon(job, "anna"),
+        lambda: board.release(job),
+    ]
+    for call in calls:
+        with pytest.raises(jobboard.JobFailure, match="the database refused it") as failure:
+            call()
+        assert isinstance(failure.value.cause, engine.dialect.loaded_dbapi.IntegrityError)
+    board.consume(job, "anna")
+    board.claim(other, "anna")

@@ -1,7 +1,9 @@
-"""Work whose job is ended in a transaction of the caller's that is still open when the work is done.
+"""Work whose handler or block ends the job in a transaction of the caller's that stays open beyond the work.
 
-Whoever ended the claim as well would wait for the caller's own lock.
+To end the claim as well would wait for the caller's own lock.
 """
+
+from __future__ import annotations
 
 import asyncio
 import threading
@@ -16,9 +18,9 @@ from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Job
-from jobboard.testing.conformance.support import LIMIT, SHORT, Background, eventually, until_free
+from jobboard.testing.conformance.support import HELD, LIMIT, SHORT, Background, eventually, until_free
 
-pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.any_driver]
+pytestmark = [pytest.mark.backends("sqlite", "postgresql"), pytest.mark.any_driver]
 
 Ends = Callable[[Job, sa.Connection], None]
 
@@ -38,25 +40,31 @@ def through_a_coroutine(board: JobBoard, connection: sa.Connection, end: Ends) -
 
 def through_a_conductor(board: JobBoard, connection: sa.Connection, end: Ends) -> None:
     conductor = Conductor("anna", board, lambda job: end(job, connection))
-    # On SQLite it can't leave the entities before the caller has committed.
+    # On SQLite a conductor can't deregister before the caller has committed.
     Background(lambda: conductor.run(max_dispatches=1))
     eventually(lambda: conductor.tally.lost == 1, LIMIT)
 
 
-WAYS = pytest.mark.parametrize("work", [through_a_block, through_a_coroutine, through_a_conductor])
+WAYS = [through_a_block, through_a_coroutine, through_a_conductor]
 
 
 @pytest.fixture
 def engine(engine: Any) -> Any:
-    """SQLite's connections stay with the thread that has made them, unless told otherwise."""
+    """An engine whose connections of SQLite may be used by other threads, too."""
     if engine.dialect.name == "sqlite":
         return sa.create_engine(engine.url, connect_args={"timeout": 1, "check_same_thread": False})
     return engine
 
 
-@WAYS
-@pytest.mark.parametrize(("verb", "state"), [("consume", "COMPLETE"), ("abandon", "UNCLAIMED"), ("trash", "TRASHED")])
-def test_it_stands_when_the_caller_commits(
+@pytest.mark.parametrize(
+    ("work", "verb", "state"),
+    [
+        *((work, "consume", "COMPLETE") for work in WAYS),
+        (through_a_conductor, "abandon", "UNCLAIMED"),
+        (through_a_coroutine, "trash", "TRASHED"),
+    ],
+)
+def test_the_end_stands_when_the_caller_commits(
     board: JobBoard, engine: sa.Engine, work: Callable[..., None], verb: str, state: str
 ) -> None:
     job = board.post("a")
@@ -70,12 +78,12 @@ def test_it_stands_when_the_caller_commits(
     assert job.state == state
 
 
-@WAYS
-def test_it_comes_back_after_a_rollback(
+@pytest.mark.parametrize("work", WAYS)
+def test_the_job_comes_back_after_a_rollback(
     make_board: Callable[..., JobBoard], engine: sa.Engine, work: Callable[..., None]
 ) -> None:
-    """Nobody is left who works on it, so that nothing may keep its claim."""
-    board = make_board(claim_ttl=0.5)
+    """Nobody works on the job any longer, so the board must not keep its claim."""
+    board = make_board(claim_ttl=HELD)
     job = board.post("a")
 
     def end(mine: Job, connection: sa.Connection) -> None:
@@ -88,12 +96,11 @@ def test_it_comes_back_after_a_rollback(
     until_free(board, job)
 
 
-@pytest.mark.parametrize("work", [through_a_block, through_a_coroutine])
-@pytest.mark.parametrize("again", [False, True])
-def test_work_that_fails_after_it_has_ended_its_job(
+@pytest.mark.parametrize(("work", "again"), [(through_a_block, False), (through_a_coroutine, True)])
+def test_failed_work_leaves_the_end_to_the_transaction(
     make_board: Callable[..., JobBoard], engine: sa.Engine, work: Callable[..., None], again: bool
 ) -> None:
-    board = make_board(claim_ttl=0.5)
+    board = make_board(claim_ttl=HELD)
     job = board.post("a")
 
     def end(mine: Job, connection: sa.Connection) -> None:
@@ -107,7 +114,7 @@ def test_work_that_fails_after_it_has_ended_its_job(
     until_free(board, job)
 
 
-def test_a_block_that_outlives_the_rollback_ends_its_job(board: JobBoard, engine: sa.Engine) -> None:
+def test_a_block_ends_its_job_after_a_rollback_within_it(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
     with board.working("anna", timeout=0) as mine:
         with engine.connect() as connection:
@@ -117,7 +124,7 @@ def test_a_block_that_outlives_the_rollback_ends_its_job(board: JobBoard, engine
     assert job.state == "COMPLETE"
 
 
-def test_a_handler_that_is_given_up_before_it_commits(
+def test_a_handler_that_is_given_up_still_ends_its_job(
     board: JobBoard, engine: sa.Engine, start: Callable[[Conductor], Conductor]
 ) -> None:
     job = board.post("a")

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from jobboard import states
 from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import Point, Starts, Told
-from jobboard.backends.sql.statements import Statement, Statements
+from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD
-from jobboard.engine import ClaimTerms, Stored
+from jobboard.engine import RETRY_HELD, ClaimTerms, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.logs import Log
 from jobboard.primitives import Draft, Finish, Nonce
@@ -27,12 +27,6 @@ from jobboard.states import CONSUME, serving_order
 LOG = Log(__name__)
 
 T = TypeVar("T")
-
-SOON = 50_000
-"""µs until the next look at ready jobs that others hold."""
-
-MOST_NAMES = 20
-"""For how many names a take on MariaDB may look: its text has a part for each."""
 
 SPARE = 8
 """How many more jobs of several names than wanted a take on MariaDB looks at. PostgreSQL's text has that number."""
@@ -91,7 +85,7 @@ class FastPaths(abc.ABC):
         if has_rules or (event is not None and event <= now) or (busy and names is not None and len(names) > 1):
             return None
         left = None if event is None else event - now
-        return [], left if not busy else SOON if left is None else min(left, SOON)
+        return [], left if not busy else RETRY_HELD if left is None else min(left, RETRY_HELD)
 
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
         claims = self._claimed(self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid})
@@ -298,7 +292,7 @@ class MariaDBPaths(FastPaths):
                 "ids": [record.sequence for record, *_ in claims],
                 "answer": ",".join([f"{record.uuid} {record.token}" for record, *_ in claims]),
             }
-            link.compound(self._statements["claimed"], {**self._base, **params, **told})
+            link.compound(self._statements["claim_locked"], {**self._base, **params, **told})
             return claims
 
         return self._tried(work)
@@ -321,14 +315,14 @@ class MariaDBPaths(FastPaths):
         st = self._statements
         if names is None:
             return Looks(st.made("take", index="ready"), st.made("take_nothing", index="ready"), {})
-        if len(names) > MOST_NAMES:
+        if len(names) > NAMES_AT_ONCE:
             return None
         nothing = st.made("take_nothing", index="by_name", of_names=st.text("take_of_names"))
         params: Params = {"names": names}
         if len(names) == 1:
             take = st.made("take", index="by_name", of_names=st.text("take_of_names"))
         else:
-            take = st.union("take_of", len(names))
+            take = st.union("take_of_all", "take_of", len(names))
             params |= {"some": limit + SPARE, **{f"one{i}": name for i, name in enumerate(names)}}
         return Looks(take, nothing, params)
 
@@ -347,7 +341,7 @@ class MariaDBPaths(FastPaths):
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         number, parts, params = self._ranges(point, names)
-        return self._statements.union("survey", number, **parts), params
+        return self._statements.union("survey_all", "survey", number, **parts), params
 
     def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
         """Return how many selects there are, one for each name and range, with their parts and arguments."""

@@ -1,4 +1,4 @@
-"""Transactions of callers, ``connection=``: which of them a board works in, and what follows when they end."""
+"""Transactions of callers, ``connection=``: their checks, and the calls that follow their ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "connection="
 """The name of such a transaction in errors."""
 
 SNAPSHOTS = ("repeatable read", "serializable")
-"""Levels at which a transaction on PostgreSQL sees what was there when it began, and fails where that has changed."""
+"""PostgreSQL's isolation levels with a snapshot: they show no later commits, and fail where a row has changed since."""
 
 
 class CallersTransactions:
@@ -36,7 +36,7 @@ class CallersTransactions:
     :param remedy: the command that creates missing tables.
     :param notifies: whether a commit wakes listeners.
     :param retry_for: for how many seconds the board repeats a request of its own.
-    :param rest: sleeps for some seconds between two such requests.
+    :param sleep: sleeps for some seconds between two such requests.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CallersTransactions:
         remedy: str,
         notifies: bool,
         retry_for: float,
-        rest: Callable[[float], None],
+        sleep: Callable[[float], None],
     ) -> None:
         self._table = table
         self._product = product
@@ -55,7 +55,7 @@ class CallersTransactions:
         self._remedy = remedy
         self._notifies = notifies
         self._retry_for = retry_for
-        self._rest = rest
+        self._sleep = sleep
         level: list[sa.ColumnElement[str]] = []
         if product.dialect.name == "postgresql":
             level = [sa.literal_column("current_setting('transaction_isolation')")]
@@ -67,15 +67,15 @@ class CallersTransactions:
     def begun(self, given: object) -> Iterator[Runner]:
         """Give the caller's transaction for a block, ready to be written in. Nothing is committed there.
 
-        :raises TypeError: it is no connection and no session.
-        :raises JobFailure: it can't be used for this board, or it has lost against another transaction.
+        :raises TypeError: ``given`` is no connection and no session.
+        :raises JobFailure: it cannot be used for this board, or it has lost against another transaction.
         """
         with self._transaction(given).joined(self._remedy) as run:
             self._check_kind(run.connection)
             try:
                 begin_writing(run.connection, self._table)
             finally:
-                # It may be a place where there is no such table.
+                # The connection may lead to a place without such a table.
                 self._check_place(run)
             yield run
 
@@ -104,8 +104,8 @@ class CallersTransactions:
             )
 
     def _check_place(self, run: Runner) -> None:
-        """:raises JobFailure: a connection does not lead to the tables of this board, or its transaction does not see
-        what others commit."""
+        """:raises JobFailure: a connection does not lead to this board's tables, or its transaction does not see the
+        commits of others."""
         there, level = leads_to(run, self._find)
         if level and level[0] in SNAPSHOTS:
             raise JobFailure(
@@ -115,7 +115,7 @@ class CallersTransactions:
             )
         if there != self._place:
             # Not asked for before, or no longer true: a server was restarted, or another has taken its place.
-            self._place = retrying(ConnectionFailure, self._retry_for, sleep=self._rest)(
+            self._place = retrying(ConnectionFailure, self._retry_for, sleep=self._sleep)(
                 self._links.run, self._own_place
             )
         if there != self._place:

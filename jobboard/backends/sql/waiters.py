@@ -1,6 +1,6 @@
-"""Waiting for work, as cheaply as a database allows: LISTEN on PostgreSQL, a count of commits on SQLite, or polling.
+"""Waiters for work: by LISTEN on PostgreSQL, by a count of commits on SQLite, or by polling.
 
-Whoever polls looks again at once when this process itself has news, and otherwise after the engine's backoff.
+A polling waiter looks again at once when its own process has news, and otherwise after the engine's backoff.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from jobboard.threads import started
 LOG = logs.Log(__name__)
 
 _TICK = 0.015
-"""How often, in seconds, a waiter on SQLite asks for the count of commits."""
+"""The seconds after which a waiter on SQLite asks for the count of commits again."""
 
 _DEAF = 0.5
-"""How long a waiter sleeps at most, in seconds, while PostgreSQL's notifications cannot be received."""
+"""The longest sleep of a waiter, in seconds, while PostgreSQL's notifications cannot be received."""
 
 
 def schedules_payload(board: str) -> str:
@@ -53,7 +53,7 @@ class SQLWaiter:
         """Close what was opened for waiting."""
 
     def forked(self) -> None:
-        """Let go of what was opened without closing it, in a forked child."""
+        """Leave open connections to the parent, in a forked child."""
 
 
 class FileWaiter(SQLWaiter):
@@ -226,7 +226,7 @@ class _ListeningThread:
             self._heard(None)
 
     def _ask(self) -> None:
-        """See whether the server is there."""
+        """Check that the server is there."""
         with self._links.watch.watching(self._link):
             self._product.ping(self._raw)
         # The driver drops a notification that came in with the answer.

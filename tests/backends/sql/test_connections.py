@@ -1,0 +1,253 @@
+"""Connections of a board: taken from one pool for each call, given back as they were, replaced, and closed."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import jobboard
+from jobboard.board import JobBoard
+from jobboard.exceptions import ConnectionFailure
+from jobboard.job import boottime
+from jobboard.sql.connections import Link
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD, Background
+from tests.backends.sql.conftest import rows_locked
+from tests.conftest import DRIVERS
+
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+
+SERVERS = pytest.mark.backends("postgresql", "mariadb")
+
+
+# The board's own pool
+
+
+def at_once(board: JobBoard, count: int) -> list[Any]:
+    """Return the drivers' connections of so many threads that work at the same time, and then end."""
+    found: list[Any] = []
+    together = threading.Barrier(count)
+
+    def work(link: Link) -> None:
+        together.wait(20)
+        found.append(link.raw)
+        together.wait(20)
+
+    for thread in [Background(lambda: board.engine.store.links.run(work)) for _ in range(count)]:
+        thread.wait(60)
+    return found
+
+
+def test_a_thread_goes_on_with_the_connection_of_another(board: JobBoard) -> None:
+    first = at_once(board, 3)
+    assert len(set(first)) == 3
+    assert set(at_once(board, 2)) < set(first)
+    assert at_once(board, 1) == at_once(board, 1)
+
+
+@SERVERS
+def test_a_lost_connection_takes_the_idle_ones_along(board: JobBoard) -> None:
+    """After an outage a call would try one after the other."""
+    left = at_once(board, 3)
+
+    def breaks(link: Link) -> None:
+        raise ConnectionFailure("the server has gone away")
+
+    with pytest.raises(ConnectionFailure):
+        board.engine.store.links.run(breaks)
+    assert not set(at_once(board, 3)) & set(left)
+
+
+@pytest.mark.backends("postgresql")
+def test_a_lost_listener_leaves_no_socket_open(board: JobBoard, engine: sa.Engine) -> None:
+    def listening() -> Any:
+        board.claim_next("anna", timeout=0.1)
+        return board.engine.store.waiter._listener
+
+    listener = eventually(listening)
+    ends = sa.text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = :here"
+    )
+    with engine.begin() as connection:
+        connection.execute(ends, {"here": engine.url.database})
+    eventually(lambda: listener._stopper.fileno() == listener._stopped.fileno() == -1)
+
+
+# A caller's pool
+
+
+@pytest.fixture
+def narrow(engine: sa.Engine) -> Iterator[sa.Engine]:
+    """A caller's pool that gives one connection at a time."""
+    narrow = sa.create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    yield narrow
+    narrow.dispose()
+
+
+@pytest.fixture
+def theirs(narrow: sa.Engine, make_board: Callable[..., Any], board_conf: dict[str, Any]) -> Iterator[JobBoard]:
+    make_board()
+    conf = {**board_conf, "board": "sql", "claim_ttl": 3 * HELD, "retry_for": 0}
+    with jobboard.backend("board", conf, client=narrow) as board:
+        yield board
+
+
+def test_a_callers_connection_is_given_back_as_it_was(theirs: JobBoard, narrow: sa.Engine) -> None:
+    sqlite = narrow.dialect.name == "sqlite"
+    settings = {"busy_timeout": 12345, "synchronous": 0} if sqlite else {}
+    with narrow.connect() as connection:
+        for name, value in settings.items():
+            connection.exec_driver_sql(f"PRAGMA {name} = {value}")
+    job = theirs.post("a")
+    theirs.claim(job, "anna")
+    with narrow.connect() as connection:
+        assert connection.get_isolation_level() == connection.default_isolation_level
+        assert [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in settings] == [*settings.values()]
+        with pytest.raises(ConnectionFailure, match="TimeoutError"):
+            theirs.job_count  # noqa: B018
+    theirs.consume(job, "anna")
+
+
+def test_a_call_that_fails_keeps_no_connection(theirs: JobBoard, narrow: sa.Engine) -> None:
+    def fails(link: Link) -> None:
+        link.begin()
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            theirs.engine.store.links.run(fails)
+    with narrow.connect() as connection:
+        assert connection.execute(sa.select(sa.literal(1))).scalar() == 1
+
+
+def test_claims_are_renewed_while_a_callers_pool_is_exhausted(theirs: JobBoard, narrow: sa.Engine) -> None:
+    claim = theirs.claim(theirs.post("a"), "anna")
+    with narrow.connect():
+        for _ in range(2):
+            until = claim.deadline
+            eventually(lambda until=until: claim.deadline > until)
+        assert boottime() < claim.deadline
+    claim.consume()
+
+
+# Servers that are gone, closed or read-only
+
+WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND wait_event_type = 'Lock'",
+    # Who asks information_schema.innodb_trx this often gets the same old answer.
+    "mariadb": "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+    " AND info LIKE '%%for update%%'",
+}
+
+
+@SERVERS
+def test_a_call_under_way_learns_that_the_board_is_closed(board: JobBoard, backend: str, engine: sa.Engine) -> None:
+    job = board.post("resize")
+    looking = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    with ThreadPoolExecutor(1) as pool, rows_locked(engine, board, job), looking:
+        claim = pool.submit(board.claim, job, "anna")
+        eventually(lambda: looking.exec_driver_sql(WAITING[backend]).scalar())
+        board.close()
+    assert type(claim.exception(20)) is ConnectionFailure
+
+
+@SERVERS
+def test_a_board_whose_server_is_gone_is_closed_without_a_traceback(
+    backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = private_server(backend)
+    with jobboard.backend("board", server.uri) as board:
+        board.post("resize")
+        server.kill()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@SERVERS
+def test_a_server_that_is_down_is_a_connection_failure_without_the_password(board_conf: dict[str, Any]) -> None:
+    scheme = board_conf["board"].partition(":")[0]
+    board = jobboard.fetch("board", f"{scheme}://anna:s3cret%40%25@127.0.0.1:9/db?retry_for=0.1&connect_timeout=2")
+    with pytest.raises(ConnectionFailure) as caught:
+        board.connect()
+    assert "s3cret" not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__} {board!r}"
+
+
+STALE = {
+    "sqlite": "PRAGMA query_only = on",
+    "postgresql": "SET default_transaction_read_only = on",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
+
+
+def test_a_connection_that_takes_no_writes_is_replaced(
+    backend: str, board_conf: dict[str, Any], engine: sa.Engine
+) -> None:
+    """After a failover a kept connection leads to the old server, and a new one to its successor."""
+    made: list[Any] = []
+    sa.event.listen(engine, "connect", lambda raw, record: made.append(raw))
+    with jobboard.backend("board", {**board_conf, "board": "sql"}, client=engine) as board:
+        job = board.post("before")
+        for raw in made:
+            raw.cursor().execute(STALE[backend])
+        assert board.claim_next("anna") == job
+        assert board.post("after").name == "after"
+
+
+OFF, ON = (
+    {
+        "postgresql": [
+            "SET default_transaction_read_only = off",
+            f"ALTER SYSTEM SET default_transaction_read_only = {value}",
+            "SELECT pg_reload_conf()",
+        ],
+        "mariadb": [f"SET GLOBAL read_only = {value}"],
+    }
+    for value in ("off", "on")
+)
+
+
+@SERVERS
+def test_a_server_that_takes_no_writes_counts_as_away(
+    backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = sa.make_url(private_server(backend).uri)
+    admin = sa.create_engine(uri.set(drivername=DRIVERS[backend]), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+    def run(statements: list[str]) -> None:
+        with admin.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    if backend == "mariadb":
+        # An administrator may write all the same.
+        run(["CREATE USER anna IDENTIFIED BY 'secret'", f"GRANT ALL ON {uri.database}.* TO anna"])
+        uri = uri.set(username="anna", password="secret")
+    shown = uri.render_as_string(hide_password=False)
+    with (
+        jobboard.backend("board", {"board": shown, "retry_for": 60}) as patient,
+        jobboard.backend("board", {"board": shown, "retry_for": 0.2}) as hasty,
+    ):
+
+        def refused() -> ConnectionFailure | None:
+            try:
+                hasty.post("too early")
+            except ConnectionFailure as failure:
+                return failure
+            return None
+
+        run(ON[backend])
+        # A session of PostgreSQL's may take another command before it reads its settings again.
+        failure = eventually(refused)
+        assert "takes no writes" in str(failure)
+        assert failure.outcome == "none"
+        posted = Background(lambda: patient.post("posted"))
+        eventually(lambda: re.search(r"trying again for (60|5\d\S*) s", caplog.text))
+        run(OFF[backend])
+        assert posted.wait(60).name == "posted"
+        assert [job.name for job in hasty.iterjobs() if job.name != "too early"] == ["posted"]
