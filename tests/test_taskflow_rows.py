@@ -1,4 +1,4 @@
-"""What docs/taskflow.rst says of our side, where that is not what TaskFlow does."""
+"""Differences from TaskFlow's own jobboards that docs/taskflow.rst lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobboard.exceptions import JobFailure, NotFound
 from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 
-pytestmark = pytest.mark.backends("sqlite", "redis")
+pytestmark = pytest.mark.backends("sqlite")
 
 
 class Theirs(enum.Enum):
@@ -22,7 +22,7 @@ class Theirs(enum.Enum):
     HIGH = "HIGH"
 
 
-def test_priorities(make_board: Any) -> None:
+def test_priorities_are_numbers_with_names(make_board: Any) -> None:
     assert JobPriority.HIGH == 50 != Theirs.HIGH
     assert str(JobPriority.HIGH) == Theirs.HIGH.value
     with pytest.raises(TypeError, match="not a priority"):
@@ -32,18 +32,18 @@ def test_priorities(make_board: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [datetime.datetime(2020, 1, 1), {1}, b"x"])  # noqa: DTZ001
-def test_details(make_board: Any, value: object) -> None:
+def test_details_that_json_lacks_are_refused(make_board: Any, value: object) -> None:
     with pytest.raises((TypeError, ValueError), match="details"):
         make_board().post("a", details={"x": value})
 
 
-def test_times_are_aware(make_board: Any) -> None:
+def test_times_are_aware_and_in_utc(make_board: Any) -> None:
     job = make_board().post("a")
     assert job.created_on.tzinfo == job.last_modified.tzinfo == datetime.UTC
     assert job.last_modified == job.created_on
 
 
-def test_expiry(make_board: Any) -> None:
+def test_expiry_of_unclaimed_and_kept_jobs_is_no_time(make_board: Any) -> None:
     board, other = make_board(), make_board()
     job = board.post("a")
     with pytest.raises(NotFound):
@@ -61,7 +61,8 @@ def test_expiry(make_board: Any) -> None:
     assert 500 < job.expires_in() <= 600
 
 
-def test_listeners(make_board: Any, backend: str) -> None:
+@pytest.mark.backends("sqlite", "redis")
+def test_listeners_get_positional_and_keyword_arguments(make_board: Any, backend: str) -> None:
     board, other = make_board(), make_board()
     heard: list[tuple[Any, ...]] = []
     board.notifier.register("POSTED", lambda *args, **kwargs: heard.append((args, kwargs)), (1,), {"x": 2})
@@ -78,7 +79,7 @@ def test_listeners(make_board: Any, backend: str) -> None:
     assert len(heard) == (2 if backend == "sqlite" else 3)
 
 
-def test_waiting_and_looking(make_board: Any) -> None:
+def test_waits_and_walks_tell_claimed_jobs_from_unclaimed(make_board: Any) -> None:
     board = make_board()
     board.claim(board.post("a"), "me")
     assert board.job_count == 1
@@ -91,7 +92,7 @@ def test_waiting_and_looking(make_board: Any) -> None:
     assert job.state == "TRASHED"
 
 
-def test_conductors(make_board: Any) -> None:
+def test_a_conductor_needs_a_slot(make_board: Any) -> None:
     board = make_board()
     assert not jobboard.Conductor("one", board, print).dispatching
     with pytest.raises(ValueError, match="max_simultaneous_jobs"):

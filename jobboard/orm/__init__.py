@@ -2,6 +2,10 @@
 
 :class:`Claimable` makes rows claimable. :class:`StatusTracker` takes each row through the statuses of a job: pending,
 in progress, failed, succeeded and ignored. Both work on sessions and engines, sync and async.
+
+``claimable`` and ``tracker`` have the two mixins, ``batch`` the blocks, ``sessions`` the transactions, ``rows`` the
+fence and ``rollback`` the undo steps. The leases themselves lie in ``jobboard.sql.lease``, and the models of Django in
+``jobboard.contrib.django``.
 """
 
 from jobboard.orm.acquisition import Acquisition, Moment

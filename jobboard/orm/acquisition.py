@@ -1,4 +1,4 @@
-"""What an object knows of the row that it holds: the name, the token and the end of its lease."""
+"""Acquisitions: the name, the token and the deadline by which an object holds its row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Moment(sa.TypeDecorator[datetime.datetime]):
 
 
 class Acquisition:
-    """What an acquired object holds of its row."""
+    """The lease that an acquired object holds on its row."""
 
     def __init__(self, who: str, token: int, deadline: float) -> None:
         self.who = who
@@ -41,7 +41,7 @@ class Acquisition:
         return f"<Acquisition by {self.who!r}, token {self.token}{', lost' if self.lost else ''}>"
 
     def extend(self, deadline: float) -> Callable[[], None]:
-        """Let it last until ``deadline``, and return a function that undoes that."""
+        """Extend the lease until ``deadline``, and return a function that undoes the extension."""
         before = self._deadline, self._lost
         self._deadline, self._lost = deadline, False
 
@@ -51,7 +51,7 @@ class Acquisition:
         return undo
 
     def lose(self) -> None:
-        """Note that another may have the row."""
+        """Mark the lease as lost, as another may have the row."""
         self._lost = True
 
     def expires_in(self) -> float:
@@ -60,5 +60,5 @@ class Acquisition:
 
     @property
     def lost(self) -> bool:
-        """Whether the row is lost, as far as is known without a request."""
+        """True once the row is lost, as far as is known without a request."""
         return self._lost or self.expires_in() <= 0

@@ -16,7 +16,7 @@ from sqlalchemy.util import await_only
 from jobboard.heartbeat import Heartbeat
 from jobboard.orm.claims import RowClaims, Wanted, held_rows
 from jobboard.orm.rows import lost_error
-from jobboard.orm.sessions import commit_with, insist, roll_back, run, transact
+from jobboard.orm.sessions import commit_with, repeat_if_interrupted, roll_back, run, transact
 from jobboard.sql.clients import gives_one
 from jobboard.sql.lease import SECOND
 
@@ -35,14 +35,14 @@ class Batch(list[M], Generic[M]):
 
     @property
     def lost(self) -> list[M]:
-        """The rows that others may have by now. Stop working on them; writing to them raises ClaimLost."""
+        """The rows that others may have by now. Stop work on these rows; a write to one raises ClaimLost."""
         return [row for row in held_rows(self) if row.acquisition is not None and row.acquisition.lost]
 
 
 def acquiring(session: Session, users: Any, model: type[M], wish: Wanted) -> Generator[Batch[M]]:
     """Run the block of :meth:`Claimable.acquiring`, for a :class:`~jobboard.orm.sessions.Scope`.
 
-    :param users: the session as the user knows it.
+    :param users: the session that the user passed: the AsyncSession of an async block.
     :raises ClaimLost: some rows were lost; the others were given back.
     :raises ValueError: the engine has only one connection.
     """
@@ -66,7 +66,7 @@ def acquiring(session: Session, users: Any, model: type[M], wish: Wanted) -> Gen
             if batch:
                 transact(session, model, unacquire)
         except sa.exc.SQLAlchemyError:
-            LOG.exception("could not give rows back; others may take them when their time is up")
+            LOG.exception("could not give rows back; others may acquire the rows once their leases have lapsed")
 
     try:
         transact(session, model, acquire)
@@ -75,7 +75,7 @@ def acquiring(session: Session, users: Any, model: type[M], wish: Wanted) -> Gen
         yield batch
         commit_with(session, model, unacquire)
     except BaseException:
-        insist(give_back)
+        repeat_if_interrupted(give_back)
         raise
     finally:
         stop()
@@ -108,6 +108,6 @@ def _heartbeat(
     async def beat() -> None:
         await run(AsyncEngine(engine), model, renew)
 
-    # Its thread waits for the loop, which therefore must not wait for the thread.
+    # The thread of the heartbeat waits for the loop, so that the loop must not wait for the thread.
     heartbeat = Heartbeat(model.__name__, lambda: asyncio.run_coroutine_threadsafe(beat(), loop).result(), interval)
     return heartbeat, lambda: await_only(asyncio.to_thread(heartbeat.stop))

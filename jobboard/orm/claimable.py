@@ -14,7 +14,7 @@ from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost
 from jobboard.orm.acquisition import Acquisition, Moment
 from jobboard.orm.batch import Batch, acquiring
-from jobboard.orm.claims import HELD, Reacquired, RowClaims, Wanted, acquired, hold_of, lease_of
+from jobboard.orm.claims import HELD, Reacquired, RowClaims, Wanted, hold_of, lease_of, load_acquired
 from jobboard.orm.rows import Fenced, lost_error
 from jobboard.orm.sessions import Async, Scope, Sync, run
 from jobboard.sql.expressions import Exact
@@ -68,8 +68,8 @@ class Claimable(Fenced):
 
     @property
     def acquisition(self) -> Acquisition | None:
-        """What this object holds of its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if it was not
-        acquired, or was given back."""
+        """The lease that this object holds on its row: ``who``, ``token``, ``lost``, ``expires_in()``. None if the
+        object was not acquired, or was given back."""
         held: Acquisition | None = object_state(self).info.get(HELD)
         return held
 
@@ -160,7 +160,7 @@ class Claimable(Fenced):
         :raises ValueError: a condition is on another table.
         """
         name, conditions = codec.check_text("who", who), cls._conditions(where)
-        return run(session, cls, lambda session: acquired(session, cls, name, conditions), reads=True)
+        return run(session, cls, lambda session: load_acquired(session, cls, name, conditions), reads=True)
 
     # fmt: off
     @overload
@@ -250,7 +250,7 @@ class Claimable(Fenced):
         own = sa.inspect(cls).selectable
         for other in sa.select(sa.literal(1)).select_from(own).where(*conditions).get_final_froms():
             if other != own:
-                # Each row would be combined with each of that table's.
+                # Otherwise each row would be combined with each row of that table.
                 name = getattr(other, "element", other)
                 raise ValueError(f"where is on {name}, and not only on {cls.__name__}: put that part into exists()")
         return conditions

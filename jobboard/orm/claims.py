@@ -13,7 +13,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.orm.acquisition import Acquisition
 from jobboard.orm.rollback import on_rollback, reload_on_rollback, remember, show
-from jobboard.orm.rows import key_of, named, table_of
+from jobboard.orm.rows import key_of, name_of, table_of
 from jobboard.sql.dialects import database
 from jobboard.sql.expressions import chunks
 from jobboard.sql.lease import BATCH, Held, Key, RowLease, Term, first_of, keyed
@@ -54,7 +54,7 @@ def hold_of(row: Any, who: str) -> tuple[str, int | None]:
     if acquisition is None:
         return who, None
     if acquisition.who != who:
-        name = named(type(row), key_of(row))
+        name = name_of(type(row), key_of(row))
         raise JobFailure(f"{name} was acquired by {acquisition.who!r}, not by {who!r}: give the name that acquired it")
     return who, acquisition.token
 
@@ -65,7 +65,7 @@ def held_rows(rows: Iterable[Any], who: str | None = None) -> list[Any]:
     return [row for row, its in held if its is not None and who in (None, its.who)]
 
 
-def acquired(session: Session, model: type[Any], who: str, where: Sequence[Any]) -> list[Any]:
+def load_acquired(session: Session, model: type[Any], who: str, where: Sequence[Any]) -> list[Any]:
     """Return all rows that are acquired under a name."""
     select = sa.select(model).where(model.acquired_by == who, *where).order_by(*sa.inspect(model).primary_key)
     return list(session.scalars(select.execution_options(populate_existing=True)).unique())
@@ -104,7 +104,7 @@ class RowClaims:
             object_state(row).info[HELD] = acquisition = Acquisition(
                 wish.term.who, token, wish.term.deadline(asked, now)
             )
-            # Once rolled back it stays with the object, which nobody may write as if it had not been acquired.
+            # After a rollback the lost acquisition stays with the object, so that no flush writes the object.
             on_rollback(self._session, acquisition.lose)
         reload_on_rollback(self._session, list(objects.values()), *(f"acquired_{what}" for what in _SHOWN))
         return [objects[key] for key in taken if key in objects]
@@ -144,7 +144,7 @@ class RowClaims:
     def reacquire(self, rows: Sequence[Any] | None, term: Term) -> Reacquired:
         """Extend the leases of rows, or of all rows of the name."""
         if rows is None:
-            both = (*acquired(self._session, self._model, term.who, ()), *self._in_hand(term.who))
+            both = (*load_acquired(self._session, self._model, term.who, ()), *self._in_hand(term.who))
             rows = list({key_of(row): row for row in both}.values())
         held = {key_of(row): hold_of(row, term.who) for row in rows}
         asked = boottime()

@@ -57,14 +57,14 @@ def key_names(mapper: Mapper[Any]) -> list[str]:
     return [mapper.get_property_by_column(column).key for column in mapper.primary_key]
 
 
-def named(model: type[Any], key: Key) -> str:
+def name_of(model: type[Any], key: Key) -> str:
     """Return the name of a row in errors and logs."""
     return f"{model.__name__} {', '.join(map(repr, key))}"
 
 
 def lost_error(rows: Sequence[Any]) -> ClaimLost:
     """Return the error for rows that were lost."""
-    names = ", ".join(named(type(row), key_of(row)) for row in rows)
+    names = ", ".join(name_of(type(row), key_of(row)) for row in rows)
     error = ClaimLost(f"{names}: another has it, or it was given back; a longer timeout leaves more time")
     error.job = rows[0] if len(rows) == 1 else rows
     return error

@@ -53,7 +53,7 @@ def run(target: Sync | Async, model: Model, work: Callable[[Session], T], *, rea
     :param model: the class whose database a session with several databases uses.
     :param reads: whether the work only reads.
     """
-    session, ours = opened(target)
+    session, ours = session_of(target)
 
     def within(session: Session) -> T:
         with _closing(session, ours):
@@ -71,7 +71,7 @@ def _closing(session: Session, ours: bool) -> Iterator[None]:
             session.close()
 
 
-def opened(target: Sync | Async) -> tuple[Session | AsyncSession, bool]:
+def session_of(target: Sync | Async) -> tuple[Session | AsyncSession, bool]:
     """Return the session, and whether it was opened here.
 
     :raises TypeError: the target is no session and no engine.
@@ -110,7 +110,7 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
     bind = session.get_bind(model)
     if isinstance(bind, Connection):
         # Its own transaction may enclose this one, so that this one can't be configured or repeated.
-        return committed(session, within)
+        return do_and_commit(session, within)
     product = database(bind.dialect)
     # At stricter levels databases refuse claims that collide, and MySQL also locks the gaps between rows.
     options = {} if product.exclusive else {"isolation_level": "READ COMMITTED"}
@@ -124,10 +124,10 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
         else:
             time.sleep(seconds)
 
-    return repeated(contended, PATIENCE, pause)(lambda: committed(session, lambda: within(**options)))
+    return repeated(contended, PATIENCE, pause)(lambda: do_and_commit(session, lambda: within(**options)))
 
 
-def committed(session: Session, work: Callable[[], T]) -> T:
+def do_and_commit(session: Session, work: Callable[[], T]) -> T:
     """Do work and commit it, or roll back. Objects stay loaded, so that looking at a row begins no transaction."""
     expire = session.expire_on_commit
     try:
@@ -152,8 +152,8 @@ def roll_back(session: Session) -> None:
         session.close()
 
 
-def insist(give_back: Callable[[], object]) -> None:
-    """Call ``give_back``, and once more if an interrupt ends the first call."""
+def repeat_if_interrupted(give_back: Callable[[], object]) -> None:
+    """Call ``give_back``, and call ``give_back`` again if an interrupt ends the first call."""
     try:
         give_back()
     except Exception:
@@ -174,7 +174,7 @@ def commit_with(session: Session, model: Model, work: Callable[[Session], T]) ->
         begin_writing(transaction.connection(), table_of(sa.inspect(model)))
         return work(session)
 
-    return committed(session, flushed)
+    return do_and_commit(session, flushed)
 
 
 class Scope(Generic[T]):
@@ -184,7 +184,7 @@ class Scope(Generic[T]):
     The session must not be in a transaction. The end of the block commits the transaction that the block leaves open,
     or rolls it back if the block raises.
 
-    :param block: the block, called with the session, and with the session as the user knows it: the AsyncSession.
+    :param block: the block, called with the session, and with the session that the user passed.
     :raises RuntimeError: on entry: the block has begun and has not ended.
     :raises TypeError: on entry: the block is async and ``with`` was used, or the other way round.
     :raises sqlalchemy.exc.InvalidRequestError: on entry: the session is in a transaction.
@@ -200,11 +200,11 @@ class Scope(Generic[T]):
         try:
             stack.push(_closing(session, ours)).__enter__()
             if not self._entered.acquire(blocking=False):
-                raise RuntimeError("this block has begun already, and holds what is its own: make another one like it")
+                raise RuntimeError("this block has begun already and holds its rows: make another block")
             stack.callback(self._entered.release)
             if session.in_transaction():
                 raise sa.exc.InvalidRequestError(
-                    "the session is in a transaction: commit it first, so that others can see what is held; or pass "
+                    "the session is in a transaction: commit it first, so that others can see the held rows; or pass "
                     "the engine"
                 )
             self._stack = stack
@@ -218,7 +218,7 @@ class Scope(Generic[T]):
             raise
 
     def __enter__(self) -> T:
-        session, ours = opened(self._target)
+        session, ours = session_of(self._target)
         if not isinstance(session, Session):
             raise TypeError(f"write `async with`, as {type(self._target).__name__} is async")
         return self._begun(session, session, ours)
@@ -230,7 +230,7 @@ class Scope(Generic[T]):
             self._stack.close()
 
     async def __aenter__(self) -> T:
-        session, ours = opened(self._target)
+        session, ours = session_of(self._target)
         if isinstance(session, Session):
             raise TypeError(f"write `with`, as {type(self._target).__name__} is not async")
         begun = await session.run_sync(self._begun, session, ours)

@@ -27,8 +27,8 @@ from jobboard.orm.errors import (
     JobNotFoundError,
 )
 from jobboard.orm.rollback import remember, show
-from jobboard.orm.rows import Fenced, key_names, named, own_key_of, table_of
-from jobboard.orm.sessions import Async, Scope, Sync, commit_with, insist, roll_back, run, transact
+from jobboard.orm.rows import Fenced, key_names, name_of, own_key_of, table_of
+from jobboard.orm.sessions import Async, Scope, Sync, commit_with, repeat_if_interrupted, roll_back, run, transact
 from jobboard.sql.expressions import UtcNow
 from jobboard.sql.lease import Condition, Key, RowLease, keyed
 
@@ -107,7 +107,7 @@ class StatusTracker(Fenced):
         :param kwargs: values of the class's own columns.
         :raises ValueError: the id does not have the values of the whole key.
         """
-        values = {"status": cls._plain(status), "lock_at": EPOCH, "retry": 0, "data": data, "errors": {}}
+        values = {"status": cls._plain_status(status), "lock_at": EPOCH, "retry": 0, "data": data, "errors": {}}
         return cls(**cls._key(id), **values, **kwargs)
 
     # fmt: off
@@ -180,12 +180,12 @@ class StatusTracker(Fenced):
         seconds = None if expire is None else _seconds(expire)
 
         def locked(session: Session) -> tuple[str, datetime.datetime]:
-            stored, now = self._stored(session, self._key_in(session))
+            stored, now = self._load(session, self._key_in(session))
             if stored.lock is not None and (seconds is None or stored._is_locked(seconds, now)):
-                raise _locked(self)
-            return self._lock(session, stored, now, {"status": self._plain(in_progress_status)})
+                raise _locked_error(self)
+            return self._lock(session, stored, now, {"status": self._plain_status(in_progress_status)})
 
-        LOG.log(_level(debug), "locking %s", named(type(self), own_key_of(self)))
+        LOG.log(_level(debug), "locking %s", name_of(type(self), own_key_of(self)))
         return run(engine_or_session, type(self), locked)
 
     # fmt: off
@@ -258,11 +258,11 @@ class StatusTracker(Fenced):
         more = more if isinstance(more, (list, tuple, set, frozenset)) else (more,)
         plan = _RunPlan(
             key=tuple(cls._key(id).values()),
-            in_progress=cls._plain(in_progress_status),
-            failed=cls._plain(failed_status),
-            succeeded=cls._plain(succeeded_status),
-            ignored=cls._plain(ignored_status),
-            ready=[cls._plain(status) for status in (pending_status, failed_status, *more)],
+            in_progress=cls._plain_status(in_progress_status),
+            failed=cls._plain_status(failed_status),
+            succeeded=cls._plain_status(succeeded_status),
+            ignored=cls._plain_status(ignored_status),
+            ready=[cls._plain_status(status) for status in (pending_status, failed_status, *more)],
             expire=_seconds(expire),
             max_retry=arguments.integer("max_retry", max_retry),
             traceback_limit=_entries(traceback_stack_limit),
@@ -291,7 +291,7 @@ class StatusTracker(Fenced):
         :param older_task_first: order the jobs by their last update.
         """
         most = arguments.limit(limit) if limit else limit
-        select = sa.select(cls).where(cls.status == cls._plain(status)).limit(most)
+        select = sa.select(cls).where(cls.status == cls._plain_status(status)).limit(most)
         if older_task_first:
             select = select.order_by(cls.update_at, *sa.inspect(cls).primary_key)
         return run(engine_or_session, cls, lambda session: list(session.scalars(select).unique()), reads=True)
@@ -313,7 +313,7 @@ class StatusTracker(Fenced):
         return column
 
     @classmethod
-    def _plain(cls, status: Any) -> Any:
+    def _plain_status(cls, status: Any) -> Any:
         """Return a status as its column has it."""
         if isinstance(status, enum.Enum) and not isinstance(sa.inspect(cls).columns["status"].type, sa.Enum):
             return status.value
@@ -349,14 +349,14 @@ class StatusTracker(Fenced):
 
     def _lose(self) -> JobLostError:
         error = JobLostError(
-            f"{named(type(self), own_key_of(self))}: its lock expired and another took it, or it was deleted; "
+            f"{name_of(type(self), own_key_of(self))}: its lock expired and another took it, or it was deleted; "
             "nothing was written, and a longer expire leaves more time"
         )
         error.job = self
         return error
 
     @classmethod
-    def _stored(cls, session: Session, key: Key) -> tuple[Self, datetime.datetime]:
+    def _load(cls, session: Session, key: Key) -> tuple[Self, datetime.datetime]:
         """Return the job as it is stored, and the time.
 
         :raises JobNotFoundError: the job does not exist.
@@ -364,7 +364,7 @@ class StatusTracker(Fenced):
         select = sa.select(cls, UtcNow()).where(keyed(sa.inspect(cls).primary_key, [key]))
         row = session.execute(select.execution_options(populate_existing=True)).unique().one_or_none()
         if row is None:
-            raise JobNotFoundError(f"there is no {named(cls, key)}")
+            raise JobNotFoundError(f"there is no {name_of(cls, key)}")
         return row[0], row[1]
 
     def _lock(
@@ -374,8 +374,8 @@ class StatusTracker(Fenced):
         columns = sa.inspect(type(self)).columns
         same = (columns[name].is_not_distinct_from(getattr(seen, name)) for name in ("lock", "status", "retry"))
         lock = uuid.uuid4().hex
-        if not self._changed(session, {**values, "lock": lock, "lock_at": now}, sa.and_(*same)):
-            raise _locked(self)
+        if not self._change(session, {**values, "lock": lock, "lock_at": now}, sa.and_(*same)):
+            raise _locked_error(self)
         remember(session, [self], _LOCK, lock)
         return lock, now
 
@@ -391,12 +391,12 @@ class StatusTracker(Fenced):
         """Write values, if this object still has its lock."""
         hold = StatusTracker._hold(self)
         lock = sa.inspect(type(self)).columns["lock"]
-        if not self._changed(session, values, sa.true() if hold is None else lock == hold[0], recount=True):
+        if not self._change(session, values, sa.true() if hold is None else lock == hold[0], recount=True):
             if hold is not None:
                 raise StatusTracker._lose(self)
-            raise JobNotFoundError(f"{named(type(self), own_key_of(self))} is gone")
+            raise JobNotFoundError(f"{name_of(type(self), own_key_of(self))} is gone")
 
-    def _changed(
+    def _change(
         self, session: Session, values: Mapping[str, Any], condition: Condition, *, recount: bool = False
     ) -> bool:
         """Write values to the row, and return whether it met the condition.
@@ -445,7 +445,7 @@ class _TrackedRun(Generic[J]):
         self._session = session
         self._model = model
         self._plan = plan
-        self._name = named(model, plan.key)
+        self._name = name_of(model, plan.key)
         self._started = False
         self.job: J | None = None
         """The locked job; None while nothing is locked."""
@@ -467,11 +467,11 @@ class _TrackedRun(Generic[J]):
     def _start(self, session: Session) -> JobIgnoredError | None:
         """Lock the job, or return the error of a job that is ignored from now on."""
         plan, self.job = self._plan, None
-        job, now = self._model._stored(session, plan.key)
+        job, now = self._model._load(session, plan.key)
         values: dict[str, Any] = {"status": plan.in_progress}
-        before = self._model._plain(job.status)
+        before = self._model._plain_status(job.status)
         if job._is_locked(plan.expire, now):
-            raise _locked(job)
+            raise _locked_error(job)
         if job.lock is not None and before == plan.in_progress:
             before = plan.failed
             failure = plan.failure(job.retry, f"the lock of {job.lock_at} expired", "")
@@ -507,8 +507,8 @@ class _TrackedRun(Generic[J]):
         values = {"status": self._before}
         if isinstance(error, Exception):
             trace = traceback.format_exc(limit=self._plan.traceback_limit)
-            values = self._plan.failure(self._retry, _shown(error), trace)
-        insist(partial(self._fall_back, values))
+            values = self._plan.failure(self._retry, _repr_of(error), trace)
+        repeat_if_interrupted(partial(self._fall_back, values))
 
     def _fall_back(self, values: dict[str, Any]) -> None:
         roll_back(self._session)
@@ -516,13 +516,13 @@ class _TrackedRun(Generic[J]):
         sa.inspect(self.job).info[_LOCK] = self._lock
         try:
             # Load the attributes that the rollback has expired, for users who look at the job afterwards.
-            transact(self._session, self._model, lambda session: self._model._stored(session, self._plan.key))
+            transact(self._session, self._model, lambda session: self._model._load(session, self._plan.key))
             self._end(values)
         except (ClaimLost, NotFound) as error:
             if self._started:
                 LOG.warning("%s has failed, but was lost before: %s", self._name, error)
         except sa.exc.SQLAlchemyError:
-            LOG.exception("%s has failed, and stays locked until that expires", self._name)
+            LOG.exception("%s has failed, and stays locked until its lock expires", self._name)
 
     def _end(self, values: dict[str, Any]) -> None:
         assert self.job is not None
@@ -546,16 +546,18 @@ def _block(session: Session, model: type[J], plan: _RunPlan) -> Generator[tuple[
         raise
 
 
-def _shown(error: Exception) -> str:
+def _repr_of(error: Exception) -> str:
     try:
         return repr(error)
-    except Exception:  # noqa: BLE001 - it is the user's, and must not keep the job locked
+    except Exception:  # noqa: BLE001 - an error of the user's class must not keep the job locked
         return object.__repr__(error)
 
 
-def _locked(job: StatusTracker) -> JobLockedError:
-    name = named(type(job), own_key_of(job))
-    error = JobLockedError(f"{name} is locked by another: try again once that has ended, or its lock has expired")
+def _locked_error(job: StatusTracker) -> JobLockedError:
+    name = name_of(type(job), own_key_of(job))
+    error = JobLockedError(
+        f"{name} is locked by another worker: try again once that worker has ended, or its lock has expired"
+    )
     error.job = job
     return error
 

@@ -1,4 +1,7 @@
-"""Task loops: recurring work over ids that the user already has, by doloop's verbs, on all the SQL databases.
+"""Task loops: recurring work over ids that the user already has, by doloop's verbs, on each SQL database.
+
+``loop`` has the verbs, ``functions`` the same as functions, ``statements`` and ``tables`` the SQL, and ``worker`` the
+conductor of a loop. Connections and transactions lie in ``jobboard.sql``, and so do the leases. No board is involved.
 
 ::
 

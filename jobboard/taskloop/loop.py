@@ -30,8 +30,8 @@ ONE_WEEK = 7 * ONE_DAY
 _FAR = 2**62
 """The most seconds of a time. No database could store the end of a longer one."""
 
-known: weakref.WeakKeyDictionary[Engine, dict[str, LoopStatements]] = weakref.WeakKeyDictionary()
-"""The statements of each table that was used, by engine."""
+_known: weakref.WeakKeyDictionary[Engine, dict[str, LoopStatements]] = weakref.WeakKeyDictionary()
+"""The statements of each table that was used, by engine and name."""
 
 
 class Held(list[Any]):
@@ -53,7 +53,7 @@ class Held(list[Any]):
 
         :raises KeyError: an id is not among them.
         """
-        return Held(self.who, {id_: self.tokens[id_] for id_ in _list(id_or_ids)})
+        return Held(self.who, {id_: self.tokens[id_] for id_ in _unique_ids(id_or_ids)})
 
 
 class IdsLost(ClaimLost):
@@ -153,7 +153,7 @@ class TaskLoop:
 
         :param updated: whether the ids have been updated just now.
         """
-        ids = _list(id_or_ids)
+        ids = _unique_ids(id_or_ids)
         return self._write(lambda sql, run: sql.add(run, ids, bool(updated)), keep=not test) if ids else 0
 
     def remove(self, id_or_ids: Ids, updated: bool = False, test: bool = False) -> int:
@@ -161,7 +161,7 @@ class TaskLoop:
 
         :param updated: has no effect, as in doloop.
         """
-        ids = _list(id_or_ids)
+        ids = _unique_ids(id_or_ids)
         return self._write(lambda sql, run: sql.count(run, sql.remove, ids), keep=not test) if ids else 0
 
     # Getting and updating ids
@@ -193,8 +193,8 @@ class TaskLoop:
             which no database can store. ``who`` is empty, longer than 255 characters, or holds control characters.
         :raises JobFailure: ``who`` on a table without the columns for it, as doloop's. The message tells what to add.
         """
-        lock_for = positive("lock_for", lock_for)
-        min_loop_time = number("min_loop_time", min_loop_time)
+        lock_for = checked_positive("lock_for", lock_for)
+        min_loop_time = checked_seconds("min_loop_time", min_loop_time)
         if not isinstance(limit, int):
             raise TypeError(f"limit must be an integer, not {limit!r}")
         if not 0 <= limit <= sys.maxsize:
@@ -221,13 +221,13 @@ class TaskLoop:
         :raises KeyError: with ``strict``: an id was added to the result.
         """
         if strict:
-            return self._held(id_or_ids, lambda sql: (sql.did_held, sql.standing), keep=not test)
+            return self._change_held(id_or_ids, lambda sql: (sql.did_held, sql.standing), keep=not test)
         return self._change(id_or_ids, lambda sql: sql.did, auto_add, test)
 
     def unlock(self, id_or_ids: Ids, auto_add: bool = True, test: bool = False, *, strict: bool = False) -> int:
         """Unlock ids without marking them as updated, and return their number. See :meth:`did` for the arguments."""
         if strict:
-            return self._held(id_or_ids, lambda sql: (sql.unlock_held, sql.standing), keep=not test)
+            return self._change_held(id_or_ids, lambda sql: (sql.unlock_held, sql.standing), keep=not test)
         return self._change(id_or_ids, lambda sql: sql.unlock, auto_add, test)
 
     def extend(self, held: Held, lock_for: float = ONE_HOUR) -> int:
@@ -240,8 +240,8 @@ class TaskLoop:
         :raises KeyError: an id was added to the result.
         :raises ValueError: ``lock_for`` is not positive, or beyond 2**62 seconds.
         """
-        lock_for = positive("lock_for", lock_for)
-        return self._held(held, lambda sql: (sql.extend_held, sql.locked), lock_for=lock_for)
+        lock_for = checked_positive("lock_for", lock_for)
+        return self._change_held(held, lambda sql: (sql.extend_held, sql.locked), lock_for=lock_for)
 
     # Prioritization
 
@@ -255,14 +255,14 @@ class TaskLoop:
         :raises TypeError: ``lock_for`` is not a number.
         :raises ValueError: ``lock_for`` is beyond 2**62 seconds.
         """
-        lock_for = number("lock_for", lock_for)
+        lock_for = checked_seconds("lock_for", lock_for)
         return self._change(id_or_ids, lambda sql: sql.bump, auto_add, test, lock_for=lock_for)
 
     # Auditing
 
     def check(self, id_or_ids: Ids) -> dict[Any, tuple[int | None, int | None]]:
         """Return ``(since_updated, locked_for)`` in seconds for each id of the loop; None if it never was."""
-        ids = _list(id_or_ids)
+        ids = _unique_ids(id_or_ids)
         rows = self._read(lambda sql, run: sql.rows(run, sql.check, ids)) if ids else []
         return {row[0]: (_int(row[1]), _int(row[2])) for row in rows}
 
@@ -296,15 +296,15 @@ class TaskLoop:
     # Statements
 
     def _sql(self, run: Runner, product: Database, fenced: bool = False) -> LoopStatements:
-        of_engine = known.setdefault(run.connection.engine, {})
+        of_engine = _known.setdefault(run.connection.engine, {})
         sql = of_engine.get(self._table)
-        # Somebody may have added the columns since.
+        # The columns may have been added since.
         if sql is None or (fenced and not sql.fenced):
             sql = of_engine[self._table] = LoopStatements(
                 product, self._table, tables.is_fenced(run.connection, self._table)
             )
         if fenced and not sql.fenced:
-            raise tables.unfenced(self._table)
+            raise tables.unfenced_error(self._table)
         return sql
 
     def _write(self, work: Callable[[LoopStatements, Runner], T], *, keep: bool, fenced: bool = False) -> T:
@@ -317,12 +317,12 @@ class TaskLoop:
     def _change(
         self, id_or_ids: Ids, which: Callable[[LoopStatements], sa.Executable], add: bool, test: bool, **params: Any
     ) -> int:
-        ids = _list(id_or_ids)
+        ids = _unique_ids(id_or_ids)
         if not ids:
             return 0
         return self._write(lambda sql, run: sql.change(run, which(sql), ids, add, **params), keep=not test)
 
-    def _held(
+    def _change_held(
         self,
         held: Ids,
         which: Callable[[LoopStatements], tuple[sa.Executable, sa.Executable]],
@@ -336,8 +336,7 @@ class TaskLoop:
         """
         if not isinstance(held, Held):
             raise TypeError(
-                "strict=True and extend() need what get(who=…) has answered, with its tokens, not a "
-                f"{type(held).__name__}"
+                f"strict=True and extend() need the result of get(who=…), with its tokens, not a {type(held).__name__}"
             )
         # Users may change the list meanwhile.
         held = held.only(held)
@@ -369,14 +368,14 @@ def _raise_lost(held: Held, lost: Sequence[Any]) -> NoReturn:
     )
 
 
-def _list(id_or_ids: Ids) -> list[Any]:
+def _unique_ids(id_or_ids: Ids) -> list[Any]:
     """Return each id once."""
     if isinstance(id_or_ids, (str, bytes)) or not isinstance(id_or_ids, Iterable):
         return [id_or_ids]
     return list(dict.fromkeys(id_or_ids))
 
 
-def number(name: str, value: Any) -> int:
+def checked_seconds(name: str, value: Any) -> int:
     """Return a time in whole seconds, rounded up, as the table has them. No fraction becomes no lock at all.
 
     :raises TypeError: the time is not a number.
@@ -389,9 +388,9 @@ def number(name: str, value: Any) -> int:
     return math.ceil(value)
 
 
-def positive(name: str, value: Any) -> int:
-    """Return a positive time in whole seconds, as :func:`number` does."""
-    seconds = number(name, value)
+def checked_positive(name: str, value: Any) -> int:
+    """Return a positive time in whole seconds, as :func:`checked_seconds` does."""
+    seconds = checked_seconds(name, value)
     if value <= 0:
         raise ValueError(f"{name} must be positive, not {shortened(value)}")
     return seconds

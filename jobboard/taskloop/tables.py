@@ -56,7 +56,7 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
     :param fenced: whether it has the columns for the holder of an id, which doloop's tables lack.
     :param id_type: the type of the ids as ``CREATE TABLE`` spells it; only for that.
     """
-    # Printed statements quote each name, as doloop's do: the reader's server may reserve other words than this one.
+    # Printed statements quote each name, as doloop's do, since other servers may reserve other words.
     quote = None if id_type is None else True
     fence = (
         sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0"), quote=quote),
@@ -134,9 +134,9 @@ def is_fenced(connection: Connection, name: str) -> bool:
     return columns.issuperset(_FENCE)
 
 
-def unfenced(name: str) -> JobFailure:
+def unfenced_error(name: str) -> JobFailure:
     """Return the error for a table without the columns for the holder of an id."""
     return JobFailure(
-        f"the table {name!r} does not keep who holds an id; add what is missing of the columns: "
-        "token BIGINT NOT NULL DEFAULT 0, who VARCHAR(255); doloop itself goes on working with it"
+        f"the table {name!r} has no columns for the holder of an id: add token BIGINT NOT NULL DEFAULT 0, "
+        "who VARCHAR(255); doloop goes on working with the table"
     )

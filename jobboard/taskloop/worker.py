@@ -18,7 +18,7 @@ from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.forks import ForkGuard
 from jobboard.retry import backoff, outage_pause
-from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, number, positive
+from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, checked_positive, checked_seconds
 
 LOG = logging.getLogger(__name__)
 
@@ -85,12 +85,12 @@ class LoopConductor:
         self._handler = outcomes.check_handler(handler)
         self._limit = arguments.limit(limit)
         self._slots = arguments.limit(max_simultaneous, "max_simultaneous")
-        number("lock_for", lock_for)
+        checked_seconds("lock_for", lock_for)
         if lock_for < 3:
             raise ValueError(f"lock_for={lock_for!r}: must be 3 seconds or more")
         self._lock_for = lock_for
-        self._min_loop_time = number("min_loop_time", min_loop_time)
-        self._retry_after = positive("retry_after", retry_after)
+        self._min_loop_time = checked_seconds("min_loop_time", min_loop_time)
+        self._retry_after = checked_positive("retry_after", retry_after)
         self._stopping = threading.Event()
         self._tally = LoopTally()
         self._context = contextvars.copy_context()
@@ -135,7 +135,7 @@ class LoopConductor:
                         idle += 1
                         self._stopping.wait(backoff(idle, IDLE_BASE, IDLE_CAP))
             finally:
-                # After an error nobody would tell the loop of further ids.
+                # After an error nobody would write the results of further ids.
                 pool.shutdown(cancel_futures=True)
 
     def _get(self) -> Held | None:
@@ -155,7 +155,7 @@ class LoopConductor:
                 pending[pool.submit(fresh(self._context).run, self._call, id_, begun)] = id_
             self._follow(held, pending)
         except BaseException:
-            # Nobody goes on with these ids, for instance as no thread could be started.
+            # This worker stops here, for instance because no thread could be started.
             pool.shutdown(cancel_futures=True)
             done = [id_ for future, id_ in pending.items() if id_ in begun and future.result() is LoopResult.DONE]
             self._give_back(held.only(done), held.only(id_ for id_ in held if id_ not in begun))
@@ -171,10 +171,10 @@ class LoopConductor:
             LOG.error("%s leaves %d ids locked: %s", self._name, len(done) + len(rest), error)
 
     def _follow(self, held: Held, pending: dict[Future[LoopResult], Any]) -> None:
-        """Tell the loop of the ids whose calls end, until all have ended."""
+        """Write the results of ids as their calls end, until all have ended."""
         extend_at = time.monotonic() + self._lock_for / 3
         while pending:
-            # At once while others are at work, or a crash would have all of the batch done again.
+            # Write results while other calls are at work: otherwise a crash would repeat the whole batch.
             ended, _ = wait(pending, max(0, extend_at - time.monotonic()), FIRST_COMPLETED)
             if ended:
                 ended, _ = wait(pending, TOLD_WITHIN)
@@ -183,7 +183,7 @@ class LoopConductor:
                 ids[future.result()].append(pending.pop(future))
             if pending and time.monotonic() >= extend_at:
                 extend_at = time.monotonic() + self._lock_for / 3
-                # Lost ids are found when they end: nobody else may have a bumped id yet.
+                # Ids are found to be lost when their calls end, as nobody else may have a bumped id yet.
                 self._tell(held.only(pending.values()), lambda rest: self._loop.extend(rest, self._lock_for))
             told = {result: self._tell(held.only(ids[result]), verb) for result, verb in self._verbs.items()}
             was = self._tally
@@ -221,6 +221,8 @@ class LoopConductor:
                     break
                 failures += 1
                 pause = outage_pause(failures)
-                LOG.warning("%s could not tell of its work, trying again in %.1f s: %s", self._name, pause, error)
+                LOG.warning(
+                    "%s could not write its results, and will try again in %.1f s: %s", self._name, pause, error
+                )
                 self._stopping.wait(pause)
         return 0

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 
-from tests.orm.models import Base
+from tests.orm.models import Base, Picture
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def _tables(backend: str, users_url: Callable[[str], sa.URL]) -> Iterator[sa.Eng
 
 @pytest.fixture
 def engine(_tables: sa.Engine) -> sa.Engine:
-    """The user's engine, on a database of every kind; the tables are empty."""
+    """The user's engine, with empty tables."""
     with _tables.begin() as connection:
         for table in reversed(Base.metadata.sorted_tables):
             connection.execute(table.delete())
@@ -47,9 +47,22 @@ def session(engine: sa.Engine) -> Iterator[Session]:
 
 @pytest.fixture
 def other(engine: sa.Engine) -> Iterator[Session]:
-    """Somebody else's session, which keeps on showing what it has seen."""
+    """Another session, whose objects keep the values that it has read."""
     with Session(engine, expire_on_commit=False) as session:
         yield session
+
+
+@pytest.fixture
+def pictures(session: Session) -> list[int]:
+    """The ids of ten rows. The first id has the highest rank."""
+    rows = [Picture(rank=-number) for number in range(10)]
+    for row in rows:
+        session.add(row)
+        session.flush()
+    session.commit()
+    ids = [row.id for row in rows]
+    session.rollback()
+    return ids
 
 
 @pytest.fixture

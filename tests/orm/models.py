@@ -1,4 +1,4 @@
-"""Classes of a user's, for the tests and for the processes that they start."""
+"""Mapped classes of the tests, and of the processes that tests start."""
 
 import datetime
 import enum
@@ -26,13 +26,13 @@ class Picture(Claimable, Base):
 
 
 class Drawing(Picture):
-    """Of the same table."""
+    """A class in the table of its parent."""
 
     __mapper_args__ = {"polymorphic_identity": "drawing"}  # noqa: RUF012
 
 
 class Film(Picture):
-    """Of a table of its own besides."""
+    """A class with a table of its own beside that of its parent."""
 
     __tablename__ = "films"
 
@@ -42,7 +42,7 @@ class Film(Picture):
 
 
 class Part(Base, Claimable):
-    """With a key of three columns, of several types."""
+    """A class whose key has three columns of several types."""
 
     __tablename__ = "parts"
 
@@ -52,7 +52,7 @@ class Part(Base, Claimable):
 
 
 class Done(Base):
-    """Who has worked on what."""
+    """The worker and the token that have finished a row."""
 
     __tablename__ = "done"
 
@@ -83,19 +83,19 @@ class Job(StatusTracker, Base):
 
 
 class Shared(StatusTracker, Claimable, Base):
-    """Of both kinds."""
+    """A class that is both tracked and claimed."""
 
     __tablename__ = "twice"
 
 
 class ClaimedFirst(Claimable, StatusTracker, Base):
-    """Of both, the other way round."""
+    """A class that is both claimed and tracked, in the other order."""
 
     __tablename__ = "claimed_first"
 
 
 class ShardJob(StatusTracker, Base):
-    """With a key of two columns, statuses that are words, and a version that the ORM counts."""
+    """A class whose key has two columns, whose statuses are words, and whose versions the ORM counts."""
 
     __tablename__ = "shard_jobs"
 

@@ -1,9 +1,8 @@
-"""Rows that are acquired for a block, and renewed behind it."""
+"""Blocks that acquire rows, renew them in the background, and give them back at the end."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,38 +15,23 @@ from sqlalchemy.orm import Session
 from jobboard.exceptions import ClaimLost
 from jobboard.orm import Batch
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD
+from jobboard.testing.conformance.support import HELD, LONG
 from tests.orm.models import Picture
+from tests.orm.rows import every, overtake, owners
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
-
-LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 ONE = pytest.mark.backends("sqlite")
 
 
 @pytest.fixture(autouse=True)
-def pictures(engine: sa.Engine) -> None:
+def three(engine: sa.Engine) -> None:
     with Session(engine) as session:
         session.add_all([Picture() for _ in range(3)])
         session.commit()
 
 
-def seen(other: Session) -> list[Picture]:
-    rows = list(other.scalars(sa.select(Picture).order_by(Picture.id).execution_options(populate_existing=True)))
-    other.commit()
-    return rows
-
-
-def owners(other: Session) -> list[str | None]:
-    owners = list(other.scalars(sa.select(Picture.acquired_by).order_by(Picture.id)))
-    other.commit()
-    return owners
-
-
-def overtake(other: Session, row: Picture) -> None:
-    other.execute(sa.update(Picture).where(Picture.id == row.id).values(acquired_until=LONG_AGO))
-    assert len(Picture.acquire(other, "bert", where=Picture.id == row.id)) == 1
-    other.commit()
+def done(other: Session) -> list[bool]:
+    return [row.done for row in every(other)]
 
 
 def test_a_block_holds_rows_and_gives_them_back(engine: sa.Engine, other: Session) -> None:
@@ -57,7 +41,7 @@ def test_a_block_holds_rows_and_gives_them_back(engine: sa.Engine, other: Sessio
         batch.session.commit()
         batch[1].done = True
     assert owners(other) == [None] * 3
-    assert [row.done for row in seen(other)] == [True, True, False]
+    assert done(other) == [True, True, False]
     assert batch[0].done
 
 
@@ -76,88 +60,11 @@ def test_a_block_that_raises_gives_back_and_rolls_back(
     with pytest.raises(error):
         block()
     assert owners(other) == [None] * 3
-    assert [row.done for row in seen(other)] == [True, False, False]
+    assert done(other) == [True, False, False]
 
 
-def test_rows_are_renewed_in_the_background(engine: sa.Engine, other: Session) -> None:
-    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
-        first = [row.acquired_until for row in batch]
-        eventually(lambda: [row.acquired_until for row in seen(other)[:2]] > first)
-        assert batch.lost == []
-
-
-def test_the_code_is_told_when_a_row_is_lost(engine: sa.Engine, other: Session) -> None:
-    @Picture.acquiring(engine, "anna", limit=2, timeout=HELD)
-    def work(batch: Batch[Picture]) -> None:
-        overtake(other, batch[0])
-        eventually(lambda: batch.lost == [batch[0]])
-        assert batch[0].acquisition.lost
-        batch[1].done = True
-
-    with pytest.raises(ClaimLost) as caught:
-        work()
-    assert caught.value.job.acquired_by == "anna"
-    assert owners(other) == ["bert", None, None]
-    assert seen(other)[1].done
-
-
-def test_what_an_overtaken_worker_writes_is_not_written(engine: sa.Engine, other: Session) -> None:
-    @Picture.acquiring(engine, "anna", limit=2)
-    def work(batch: Batch[Picture]) -> None:
-        overtake(other, batch[0])
-        for row in batch:
-            row.done = True
-
-    with pytest.raises(ClaimLost):
-        work()
-    assert owners(other) == ["bert", None, None]
-    assert not any(row.done for row in seen(other))
-
-
-def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: Session) -> None:
-    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
-        batch.session.delete(batch[0])
-        batch.session.commit()
-        first = batch[1].acquired_until
-        eventually(lambda: seen(other)[0].acquired_until > first)
-        assert batch.lost == []
-    assert owners(other) == [None, None]
-
-
-def test_a_row_that_is_deleted_while_it_is_renewed_is_not_lost(engine: sa.Engine) -> None:
-    renewing = threading.Lock()
-    deleted = threading.Event()
-
-    def delete_first(connection: sa.Connection, *of_the_cursor: Any) -> None:
-        if threading.current_thread().name == "Picture-heartbeat" and renewing.acquire(blocking=False):
-            batch.session.delete(batch[0])
-            batch.session.commit()
-            deleted.set()
-
-    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
-        first = batch[1].acquisition._deadline
-        sa.event.listen(engine, "before_cursor_execute", delete_first)
-        try:
-            assert deleted.wait(20)
-            eventually(lambda: batch[1].acquisition._deadline > first)
-        finally:
-            sa.event.remove(engine, "before_cursor_execute", delete_first)
-        assert not batch[0].acquisition._lost
-
-
-@pytest.mark.backends("postgresql", "mariadb")
-def test_a_row_that_the_block_is_writing_is_not_lost(engine: sa.Engine, other: Session) -> None:
-    """Its own transaction has locked it; the others are renewed without waiting for that."""
-    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
-        batch[0].done = True
-        batch.session.flush()
-        first = batch[1].acquired_until
-        eventually(lambda: seen(other)[1].acquired_until > first)
-        assert not batch[0].acquisition._lost
-    assert owners(other) == [None] * 3
-
-
-def test_a_function_is_decorated(engine: sa.Engine, other: Session) -> None:
+@ONE
+def test_a_decorated_function_gets_the_rows_of_a_block_for_each_call(engine: sa.Engine, other: Session) -> None:
     @Picture.acquiring(engine, "anna", limit=2)
     def work(batch: Batch[Picture], mark: bool) -> int:
         for row in batch:
@@ -167,7 +74,94 @@ def test_a_function_is_decorated(engine: sa.Engine, other: Session) -> None:
     assert work(mark=True) == 2
     assert work(True) == 2
     assert owners(other) == [None] * 3
-    assert [row.done for row in seen(other)] == [True, True, False]
+    assert done(other) == [True, True, False]
+
+
+# Renewal and loss
+
+
+def test_rows_are_renewed_in_the_background(engine: sa.Engine, other: Session) -> None:
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
+        first = [row.acquired_until for row in batch]
+        eventually(lambda: [row.acquired_until for row in every(other)[:2]] > first)
+
+
+def test_a_lost_row_is_listed_and_ends_the_block_with_an_error(engine: sa.Engine, other: Session) -> None:
+    @Picture.acquiring(engine, "anna", limit=2, timeout=HELD)
+    def work(batch: Batch[Picture]) -> None:
+        overtake(other, batch[0])
+        eventually(lambda: batch[0] in batch.lost)
+        batch[1].done = True
+
+    with pytest.raises(ClaimLost) as caught:
+        work()
+    assert caught.value.job.acquired_by == "anna"
+    assert owners(other) == ["bert", None, None]
+    assert done(other)[1]
+
+
+def test_an_overtaken_block_writes_no_row(engine: sa.Engine, other: Session) -> None:
+    @Picture.acquiring(engine, "anna", limit=2, timeout=LONG)
+    def work(batch: Batch[Picture]) -> None:
+        overtake(other, batch[0])
+        for row in batch:
+            row.done = True
+
+    with pytest.raises(ClaimLost):
+        work()
+    assert owners(other) == ["bert", None, None]
+    assert done(other) == [False] * 3
+
+
+def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: Session) -> None:
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
+        batch.session.delete(batch[0])
+        batch.session.commit()
+        first = batch[1].acquired_until
+        eventually(lambda: every(other)[0].acquired_until > first)
+        assert batch[0] not in batch.lost
+    assert owners(other) == [None, None]
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_row_that_is_deleted_while_it_is_renewed_is_not_lost(engine: sa.Engine, other: Session) -> None:
+    renewing = threading.Lock()
+    deleted = threading.Event()
+
+    def delete_first(connection: sa.Connection, *of_the_cursor: Any) -> None:
+        if threading.current_thread().name == "Picture-heartbeat" and renewing.acquire(blocking=False):
+            # Otherwise the row would count as lost once its lease has lapsed on this machine's clock.
+            Picture.reacquire(batch.session, "anna", batch[:1], timeout=LONG)
+            batch.session.delete(batch[0])
+            batch.session.commit()
+            deleted.set()
+
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
+        sa.event.listen(engine, "before_cursor_execute", delete_first)
+        try:
+            assert deleted.wait(20)
+            first = every(other)[0].acquired_until
+            eventually(lambda: every(other)[0].acquired_until > first)
+        finally:
+            sa.event.remove(engine, "before_cursor_execute", delete_first)
+        assert not batch[0].acquisition.lost
+    assert owners(other) == [None, None]
+
+
+@pytest.mark.backends("postgresql", "mariadb")
+def test_a_row_that_the_block_is_writing_is_not_lost(engine: sa.Engine, other: Session) -> None:
+    """Its own transaction has locked it; the others are renewed without waiting for that."""
+    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
+        batch[0].done = True
+        batch.session.flush()
+        Picture.reacquire(batch.session, "anna", batch[:1], timeout=LONG)
+        first = batch[1].acquired_until
+        eventually(lambda: every(other)[1].acquired_until > first)
+        assert not batch[0].acquisition.lost
+    assert owners(other) == [None] * 3
+
+
+# Sync and async
 
 
 def test_async_blocks_hold_renew_and_give_back(other: Session, with_async: Callable[..., Any]) -> None:
@@ -183,7 +177,7 @@ def test_async_blocks_hold_renew_and_give_back(other: Session, with_async: Calla
                 first = batch[1].acquired_until
                 overtake(other, batch[0])
                 async with asyncio.timeout(20):
-                    while not (batch.lost and seen(other)[1].acquired_until > first):
+                    while not (batch.lost and every(other)[1].acquired_until > first):
                         await asyncio.sleep(0.01)
                 return number
 
@@ -192,7 +186,7 @@ def test_async_blocks_hold_renew_and_give_back(other: Session, with_async: Calla
 
     with_async(main)
     assert owners(other) == ["bert", None, None]
-    assert [row.done for row in seen(other)] == [True, False, False]
+    assert done(other) == [True, False, False]
 
 
 @ONE
@@ -217,38 +211,9 @@ def test_a_cancelled_task_gives_its_rows_back(other: Session, with_async: Callab
 
 
 @ONE
-def test_a_block_begins_outside_of_transactions(session: Session) -> None:
-    session.begin()
-    with pytest.raises(sa.exc.InvalidRequestError, match="commit it first"), Picture.acquiring(session, "anna"):
-        pass
-
-
-@ONE
-def test_a_database_of_one_connection_has_none_to_renew_with() -> None:
-    engine = sa.create_engine("sqlite://")
-    with pytest.raises(ValueError, match=r"second connection, which an engine with a \w+Pool does not give"):
-        Picture.acquiring(engine, "anna").__enter__()
-    with (
-        engine.connect() as connection,
-        Session(connection) as session,
-        pytest.raises(ValueError, match="second connection, which one Connection does not give"),
-    ):
-        Picture.acquiring(session, "anna").__enter__()
-
-
-@ONE
-def test_sync_and_async_are_not_mixed_up(engine: sa.Engine, with_async: Callable[..., Any]) -> None:
-    async def main(async_engine: AsyncEngine) -> None:
-        with pytest.raises(TypeError, match="async with"), Picture.acquiring(async_engine, "anna"):
-            pass
-        with pytest.raises(TypeError, match="write `with`"):
-            async with Picture.acquiring(engine, "anna"):
-                pass
-
-    with_async(main)
-
-
-def test_a_block_is_entered_by_one_at_a_time(engine: sa.Engine, other: Session) -> None:
+def test_a_block_is_entered_by_one_caller_at_a_time(
+    engine: sa.Engine, other: Session, with_async: Callable[..., Any]
+) -> None:
     block = Picture.acquiring(engine, "anna", limit=1)
     for _ in range(2):
         with block as batch:
@@ -257,8 +222,6 @@ def test_a_block_is_entered_by_one_at_a_time(engine: sa.Engine, other: Session) 
             assert Picture.acquired(other, "anna") == [other.get(Picture, batch[0].id)]
         assert Picture.acquired(other, "anna") == []
 
-
-def test_an_async_block_is_entered_by_one_at_a_time(other: Session, with_async: Callable[..., Any]) -> None:
     async def main(engine: AsyncEngine) -> None:
         block = Picture.acquiring(engine, "anna", limit=1)
         async with block:
@@ -267,5 +230,31 @@ def test_an_async_block_is_entered_by_one_at_a_time(other: Session, with_async: 
                     pass
             assert len(Picture.acquired(other, "anna")) == 1
         assert Picture.acquired(other, "anna") == []
+
+    with_async(main)
+
+
+@ONE
+def test_a_block_that_could_not_hold_rows_is_refused(engine: sa.Engine, with_async: Callable[..., Any]) -> None:
+    with Session(engine) as session:
+        session.begin()
+        with pytest.raises(sa.exc.InvalidRequestError, match="commit it first"), Picture.acquiring(session, "anna"):
+            pass
+    alone = sa.create_engine("sqlite://")
+    with pytest.raises(ValueError, match=r"second connection, which an engine with a \w+Pool does not give"):
+        Picture.acquiring(alone, "anna").__enter__()
+    with (
+        alone.connect() as connection,
+        Session(connection) as session,
+        pytest.raises(ValueError, match="second connection, which one Connection does not give"),
+    ):
+        Picture.acquiring(session, "anna").__enter__()
+
+    async def main(async_engine: AsyncEngine) -> None:
+        with pytest.raises(TypeError, match="async with"), Picture.acquiring(async_engine, "anna"):
+            pass
+        with pytest.raises(TypeError, match="write `with`"):
+            async with Picture.acquiring(engine, "anna"):
+                pass
 
     with_async(main)

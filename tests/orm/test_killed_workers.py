@@ -14,7 +14,7 @@ from jobboard.exceptions import ClaimLost
 from jobboard.orm import JobAlreadySucceededError, JobLockedError, JobLostError
 from jobboard.states import instant
 from tests.orm.models import Done, Job, Picture, Status
-from tests.support.mortals import Hold, Mortals, held_by_two
+from tests.support.killed_workers import Hold, KilledWorkers, held_by_two
 
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 
@@ -34,7 +34,7 @@ def test_each_row_is_finished_once(engine: sa.Engine, tmp_path: Path) -> None:
         with engine.connect() as connection:
             return bool(connection.scalar(sa.select(sa.exists(sa.select(Picture.id).where(~Picture.done)))))
 
-    holds = Mortals(work_on_pictures, engine, tmp_path).run(lambda: not left())
+    holds = KilledWorkers(work_on_pictures, engine, tmp_path).run(lambda: not left())
     assert held_by_two(holds) == []
     with Session(engine) as session:
         keys = set(session.scalars(sa.select(Picture.id)))
@@ -63,7 +63,7 @@ def test_each_job_succeeds(engine: sa.Engine, tmp_path: Path) -> None:
     with Session(engine) as session:
         session.add_all([Job.create(str(number), Status.PENDING) for number in range(JOBS)])
         session.commit()
-    holds = Mortals(work_on_jobs, engine, tmp_path).run(lambda: not unfinished(engine))
+    holds = KilledWorkers(work_on_jobs, engine, tmp_path).run(lambda: not unfinished(engine))
     assert held_by_two(holds) == []
     assert {hold.key for hold in holds} == set(range(JOBS))
 

@@ -1,5 +1,6 @@
-"""What the tests of task loops share."""
+"""Task loops of tests, on every SQL server, and doloop's own table."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,23 +8,27 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.taskloop import TaskLoop
-from jobboard.taskloop.loop import known
+
+BUSY = 20
+"""The seconds that may pass between two statements on a busy machine."""
+
+_numbers = itertools.count()
 
 # As doloop 1.0.0 makes it.
-_DOLOOPS = sa.text(
-    "CREATE TABLE doloops ("
+_DOLOOPS = (
+    "CREATE TABLE {} ("
     " id INT NOT NULL, last_updated INT default NULL, lock_until INT default NULL,"
     " PRIMARY KEY (id), KEY lock_until (lock_until, last_updated)) ENGINE=InnoDB"
 )
 
 
 class Aged(TaskLoop):
-    """A task loop of which a test can move the past: nobody waits for a time to pass."""
+    """A task loop whose times a test can move into the past, so that no test waits."""
 
     engine: sa.Engine
 
     def age(self, seconds: float, *ids: Any) -> None:
-        """What happened to the ids, or to all, happened so much longer ago; and their locks last so much shorter."""
+        """Move the times of the ids, or of all ids, into the past."""
         c = sa.table(self.table, *(sa.column(name) for name in ("id", "last_updated", "lock_until"))).c
         past = {"last_updated": c.last_updated - seconds, "lock_until": c.lock_until - seconds}
         change = sa.update(c.id.table).values(past)
@@ -31,7 +36,7 @@ class Aged(TaskLoop):
             connection.execute(change.where(c.id.in_(ids)) if ids else change)
 
     def rows(self) -> dict[Any, tuple[int | None, int | None]]:
-        """``last_updated`` and ``lock_until`` of each id."""
+        """Return ``last_updated`` and ``lock_until`` of each id."""
         with self.engine.connect() as connection:
             table = sa.table(self.table, *(sa.column(name) for name in ("id", "last_updated", "lock_until")))
             return {id_: (updated, until) for id_, updated, until in connection.execute(sa.select(table))}
@@ -39,7 +44,7 @@ class Aged(TaskLoop):
 
 @pytest.fixture(scope="session")
 def engine(backend: str, users_url: Callable[[str], sa.URL]) -> Iterator[sa.Engine]:
-    """One for all tests, and most of them use the same table: what makes them slow is compiling statements anew."""
+    """One engine for all tests, most of which use the same table: to compile its statements again is slow."""
     engine = sa.create_engine(users_url("loops"), connect_args={"timeout": 1} if backend == "sqlite" else {})
     yield engine
     engine.dispose()
@@ -55,8 +60,11 @@ def kept_table(engine: sa.Engine) -> Iterator[str]:
 
 @pytest.fixture
 def make_loop(engine: sa.Engine, kept_table: str) -> Iterator[Callable[..., Aged]]:
-    """``make_loop(*ids)``: a loop that is empty but for these; the first on the kept table, and more, or with options
-    of ``create``, on a table of its own. ``bind=`` and ``table=``: another handle on a table."""
+    """``make_loop(*ids)``: a loop with these ids alone.
+
+    The first loop is on the kept table. Further loops, and loops with options of ``create``, have tables of their own.
+    ``bind=`` and ``table=``: another handle on a table.
+    """
     loops: list[Aged] = []
     created: list[str] = []
 
@@ -90,10 +98,10 @@ def loop(make_loop: Callable[..., Aged]) -> Aged:
 @pytest.fixture
 def doloops(engine: sa.Engine, make_loop: Callable[..., Aged]) -> Iterator[Aged]:
     """A loop on a table that doloop has made."""
+    # Statements of a name are kept, and the next table may have other columns.
+    name = f"doloops{next(_numbers)}"
     with engine.begin() as connection:
-        connection.execute(_DOLOOPS)
-    yield make_loop(table="doloops")
+        connection.execute(sa.text(_DOLOOPS.format(name)))
+    yield make_loop(table=name)
     with engine.begin() as connection:
-        sa.Table("doloops", sa.MetaData()).drop(connection)
-    # The next table of this name may have other columns.
-    known.clear()
+        sa.Table(name, sa.MetaData()).drop(connection)

@@ -1,4 +1,4 @@
-"""What a task loop may be on: an engine, a connection, a callable that gives one."""
+"""Task loops on an engine, on a connection, and on a callable that gives connections."""
 
 import os
 import threading
@@ -12,13 +12,14 @@ import sqlalchemy as sa
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.sql import binds
 from jobboard.taskloop import TaskLoop
-from jobboard.taskloop.loop import known
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import Background
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
 
 @pytest.mark.backends("sqlite")
-def test_what_is_none_of_these_is_refused() -> None:
+def test_a_bind_of_another_kind_is_refused() -> None:
     import sqlite3
 
     with pytest.raises(TypeError, match="create_engine"):
@@ -39,28 +40,26 @@ def test_sqlite_in_memory_needs_its_connection() -> None:
         assert loop.get(1) == [1]
 
 
-@pytest.mark.parametrize("how", ["engine", "options", "connection"])
-def test_a_connection_that_commits_each_statement_is_refused(
-    make_loop: Callable[..., Any], engine: sa.Engine, how: str
-) -> None:
-    """Locks would be gone before what they protect has been written."""
+def test_a_connection_that_commits_each_statement_is_refused(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    """Locks would be gone before the rows that they protect have been written."""
     loop = make_loop(1)
-    bind = {
-        "engine": lambda: sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool),
-        "options": lambda: engine.execution_options(isolation_level="AUTOCOMMIT"),
-        "connection": lambda: engine,
-    }[how]()
-    with bind.connect() as connection:
-        if how == "connection":
-            connection.execution_options(isolation_level="AUTOCOMMIT")
-        with pytest.raises(JobFailure, match="AUTOCOMMIT"):
-            TaskLoop(connection, loop.table).get(1)
-        with connection.begin(), pytest.raises(JobFailure, match="AUTOCOMMIT"):
-            TaskLoop(connection, loop.table).get(1)
-        assert TaskLoop(connection, loop.table).check(1) == {1: (None, None)}
+    binds = (
+        sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool),
+        engine.execution_options(isolation_level="AUTOCOMMIT"),
+        engine,
+    )
+    for bind in binds:
+        with bind.connect() as connection:
+            if bind is engine:
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+            with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+                TaskLoop(connection, loop.table).get(1)
+            with connection.begin(), pytest.raises(JobFailure, match="AUTOCOMMIT"):
+                TaskLoop(connection, loop.table).get(1)
+            assert TaskLoop(connection, loop.table).check(1) == {1: (None, None)}
 
 
-def test_on_an_engine_that_commits_each_statement(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+def test_an_engine_that_commits_each_statement_is_served(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop(1, 2)
     other = make_loop(bind=engine.execution_options(isolation_level="AUTOCOMMIT"), table=loop.table)
     assert len(other.get(1, test=True)) == 1
@@ -68,18 +67,19 @@ def test_on_an_engine_that_commits_each_statement(make_loop: Callable[..., Any],
 
 
 @pytest.mark.backends("sqlite")
-def test_on_an_engine_that_begins_by_hand(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/own.db", connect_args={"timeout": 0})
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-    with TaskLoop(engine, "loop") as loop:
-        loop.create()
-    with TaskLoop(engine, "loop") as loop:
-        # What the table is like is looked up by the first verb, and that may only read.
-        assert loop.stats()["bumped"] == 0
-        with engine.begin() as connection:
-            assert TaskLoop(connection, "loop").add([1, 2]) == 2
-        known.clear()
-        assert loop.get(1) == [1]
+def test_an_engine_that_begins_by_hand_is_served(tmp_path: Path) -> None:
+    def begins_by_hand() -> sa.Engine:
+        engine = sa.create_engine(f"sqlite:///{tmp_path}/own.db", connect_args={"timeout": 0})
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        return engine
+
+    TaskLoop(begins_by_hand(), "loop").create()
+    engine = begins_by_hand()
+    # The first verb looks the table up. That verb may only read, or may write.
+    assert TaskLoop(engine, "loop").stats()["bumped"] == 0
+    with engine.begin() as connection:
+        assert TaskLoop(connection, "loop").add([1, 2]) == 2
+    assert TaskLoop(begins_by_hand(), "loop").get(1) == [1]
 
 
 @pytest.mark.backends("sqlite")
@@ -97,7 +97,7 @@ def test_a_transaction_of_the_callers_is_begun_for_writing(make_loop: Callable[.
         assert connection.connection.dbapi_connection.in_transaction  # type: ignore[union-attr]
 
 
-def test_what_another_has_not_committed_is_not_told(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+def test_uncommitted_changes_of_others_are_not_reported(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop(1, 2)
     with engine.connect() as connection, connection.begin() as transaction:
         TaskLoop(connection, loop.table).bump([1, 2])
@@ -107,20 +107,29 @@ def test_what_another_has_not_committed_is_not_told(make_loop: Callable[..., Any
 
 
 @pytest.mark.backends("mariadb")
-def test_what_another_is_just_taking_is_not_even_tried(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+def test_ids_that_another_is_taking_are_passed_over_by_one_statement(
+    make_loop: Callable[..., Any], engine: sa.Engine
+) -> None:
     loop = make_loop(*range(9))
     loop.did(loop.get(1))
     tried: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
+        tried.append(statement)
+
     with engine.connect() as connection, connection.begin():
         assert len(TaskLoop(connection, loop.table).get(4)) == 4
-        sa.event.listen(engine, "before_cursor_execute", lambda *args: tried.append(args[2]))
-        assert len(loop.get(4)) == 4
+        sa.event.listen(engine, "before_cursor_execute", note)
+        try:
+            assert len(loop.get(4)) == 4
+        finally:
+            sa.event.remove(engine, "before_cursor_execute", note)
     # Nothing is bumped; the rest was never updated.
     assert sum("SKIP LOCKED" in text for text in tried) == 2
 
 
 @pytest.mark.backends("mariadb")
-def test_create_does_not_commit_what_is_the_callers(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+def test_create_does_not_commit_the_callers_transaction(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop()
     with engine.connect() as connection, connection.begin() as transaction:
         TaskLoop(connection, loop.table).add(1)
@@ -139,29 +148,25 @@ def test_create_is_undone_with_the_callers_transaction(engine: sa.Engine) -> Non
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_a_deadlock_within_the_callers_transaction_is_theirs_to_repeat(
+def test_a_deadlock_within_the_callers_transaction_is_reported(
     make_loop: Callable[..., Any], engine: sa.Engine
 ) -> None:
     loop = make_loop(1, 2)
-    first_has = threading.Barrier(2)
-    outcomes: list[object] = []
+    both_hold_one = threading.Barrier(2)
 
-    def work(one: int, other: int) -> None:
+    def work(one: int, other: int) -> int | JobFailure:
         with engine.connect() as connection, connection.begin() as transaction:
             within = TaskLoop(connection, loop.table)
             within.did(one, auto_add=False)
-            first_has.wait(20)
+            both_hold_one.wait(20)
             try:
-                outcomes.append(within.did(other, auto_add=False))
+                return within.did(other, auto_add=False)
             except JobFailure as error:
-                outcomes.append(error)
                 transaction.rollback()
+                return error
 
-    threads = [threading.Thread(target=work, args=ids) for ids in ((1, 2), (2, 1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    working = [Background(lambda ids=ids: work(*ids)) for ids in ((1, 2), (2, 1))]
+    outcomes = [each.wait(20) for each in working]
     [refused] = [each for each in outcomes if isinstance(each, JobFailure)]
     assert isinstance(refused.cause, engine.dialect.loaded_dbapi.Error)
     assert "roll it back, and do all of it again" in str(refused)
@@ -180,8 +185,8 @@ LOCKED = {
 }
 
 
-@pytest.mark.parametrize("on", ["callable", "connection", "transaction"])
-def test_a_lock_that_keeps_readers_out(
+@pytest.mark.parametrize("on", ["callable", "transaction"])
+def test_a_lock_that_keeps_readers_out_raises_connection_failure(
     engine: sa.Engine, backend: str, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(binds, "PATIENCE", 0.2)
@@ -209,7 +214,7 @@ def test_a_lock_that_keeps_readers_out(
 
 @pytest.mark.backends("sqlite", "postgresql")
 @pytest.mark.parametrize("on", ["engine", "connection", "transaction"])
-def test_what_the_driver_says_is_the_cause(make_loop: Callable[..., Any], engine: sa.Engine, on: str) -> None:
+def test_the_error_of_the_driver_is_the_cause(make_loop: Callable[..., Any], engine: sa.Engine, on: str) -> None:
     loop = make_loop(1)
     with engine.connect() as connection:
         if on == "transaction":
@@ -223,20 +228,23 @@ def test_what_the_driver_says_is_the_cause(make_loop: Callable[..., Any], engine
 
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_connection_that_was_cut_is_replaced(make_loop: Callable[..., Any], engine: sa.Engine, backend: str) -> None:
-    loop = make_loop(1)
-    [number] = loop._bind.read(
-        lambda run, product: run.connection.exec_driver_sql(
-            {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT CONNECTION_ID()"}[backend]
-        ).scalars()
-    )
-    kill = {"postgresql": "SELECT pg_terminate_backend(%s)", "mariadb": "KILL %s"}[backend]
-    with sa.create_engine(engine.url, poolclass=sa.NullPool).connect() as connection:
+    own, others, kill = {
+        "postgresql": ("pg_backend_pid()", "pid FROM pg_stat_activity", "SELECT pg_terminate_backend(%s)"),
+        "mariadb": ("CONNECTION_ID()", "id FROM information_schema.processlist", "KILL %s"),
+    }[backend]
+    one = sa.create_engine(engine.url, pool_size=1, max_overflow=0)
+    loop = make_loop(1, bind=one, table=make_loop().table)
+    with one.connect() as connection:
+        number = connection.exec_driver_sql(f"SELECT {own}").scalar()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(kill, (number,))
+        eventually(lambda: number not in connection.exec_driver_sql(f"SELECT {others}").scalars().all())
     assert loop.get(1) == [1]
+    one.dispose()
 
 
 @pytest.mark.backends("sqlite")
-def test_a_loop_that_was_closed(make_loop: Callable[..., Any]) -> None:
+def test_a_closed_loop_is_refused(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1)
     loop.close()
     with pytest.raises(ConnectionFailure, match="closed"):
@@ -250,7 +258,7 @@ def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any]
         level = idle.get_isolation_level()
     child = os.fork()
     if child == 0:
-        # Whatever comes, the child must not go on as a second test run.
+        # The child must not go on as a second test run, even after an error.
         try:
             os._exit(len(loop.get(3)))
         finally:
@@ -258,13 +266,15 @@ def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any]
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert len(first) == 2
     assert len(loop.get(3)) == 1
-    # Which the child would have set to one of ours.
+    # The child would have set it to a level of the library's.
     with engine.connect() as idle:
         assert idle.get_isolation_level() == level
 
 
-def test_a_connection_of_an_engine_that_is_called_goes_back(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
-    """Also after an error, and while that is kept."""
+def test_a_connection_from_engine_connect_goes_back_to_its_pool(
+    make_loop: Callable[..., Any], engine: sa.Engine
+) -> None:
+    """Also after an error, and while the error is kept."""
     one = sa.create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
     loop, missing = make_loop(1, bind=one.connect, table=make_loop(1).table), TaskLoop(one.connect, "no_such_loop")
     kept = []
@@ -288,7 +298,7 @@ def test_a_connection_that_a_callable_keeps_is_left_open(make_loop: Callable[...
 
 
 @pytest.mark.parametrize("verb", ["get", "check"])
-def test_a_callable_that_can_not_connect(engine: sa.Engine, backend: str, verb: str) -> None:
+def test_a_callable_that_cannot_connect_raises_connection_failure(engine: sa.Engine, backend: str, verb: str) -> None:
     nowhere = {"database": "/no/such/folder/db"} if backend == "sqlite" else {"port": 1, "password": "sekret"}
     away = sa.create_engine(engine.url.set(**nowhere))
     with pytest.raises(ConnectionFailure, match="the task loop 'any_loop' got no connection") as refused:
@@ -298,7 +308,9 @@ def test_a_callable_that_can_not_connect(engine: sa.Engine, backend: str, verb: 
 
 
 @pytest.mark.backends("sqlite")
-def test_a_callable_whose_pool_has_none_left(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+def test_a_callable_whose_pool_is_exhausted_raises_connection_failure(
+    make_loop: Callable[..., Any], engine: sa.Engine
+) -> None:
     one = sa.create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
     with one.connect(), pytest.raises(ConnectionFailure, match="TimeoutError"):
         TaskLoop(one.connect, "any_loop").get(1)

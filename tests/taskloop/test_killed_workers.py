@@ -1,4 +1,4 @@
-"""Workers on one loop that are killed at any point, and replaced."""
+"""Workers on one loop that are killed at any moment, and replaced."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,14 +9,14 @@ import sqlalchemy as sa
 
 from jobboard.exceptions import JobFailure
 from jobboard.taskloop import IdsLost, TaskLoop
-from tests.support.mortals import Hold, Mortals, held_by_two
+from tests.support.killed_workers import Hold, KilledWorkers, held_by_two
 
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.xdist_group("processes")]
 
 IDS = 300
 BATCH = 5
 LOCK = 1
-"""For how many seconds ids are locked, and then rest: so nobody may get them earlier, whether they are done or not."""
+"""The seconds for which ids are locked, and then rest. Nobody may get an id earlier, done or not."""
 SECOND = 1_000_000
 
 
@@ -41,6 +41,6 @@ def test_no_id_is_held_by_two_or_left_behind(make_loop: Callable[..., Any], engi
                 except IdsLost:
                     continue
 
-    holds = Mortals(work, engine, tmp_path).run(lambda: all(updated for updated, _ in loop.rows().values()))
+    holds = KilledWorkers(work, engine, tmp_path).run(lambda: all(updated for updated, _ in loop.rows().values()))
     assert held_by_two(holds) == []
     assert {hold.key for hold in holds} == set(range(IDS))

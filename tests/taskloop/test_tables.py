@@ -1,4 +1,4 @@
-"""A task loop's table: its name, its SQL, and what can't be put into it."""
+"""Tables of task loops: their names, their SQL, and ids that they refuse."""
 
 import re
 from collections.abc import Callable
@@ -12,20 +12,21 @@ from jobboard.exceptions import JobFailure
 from jobboard.taskloop import TaskLoop
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+ONE = pytest.mark.backends("sqlite")
 
 
-def test_create_again_is_refused(loop: TaskLoop) -> None:
+def test_a_table_that_exists_is_not_created_again(loop: TaskLoop) -> None:
     with pytest.raises(JobFailure, match="already exists"):
         loop.create()
 
 
-def test_a_table_that_is_not_there_is_named(engine: sa.Engine) -> None:
+def test_a_missing_table_is_named(engine: sa.Engine) -> None:
     with TaskLoop(engine, "no_such_loop") as loop, pytest.raises(JobFailure, match=r"'no_such_loop'; TaskLoop.create"):
         loop.get(1)
 
 
-@pytest.mark.backends("sqlite")
-def test_a_table_must_be_a_string(engine: sa.Engine) -> None:
+@ONE
+def test_a_name_must_be_a_string(engine: sa.Engine) -> None:
     for wrong in (None, 3, b"loop"):
         with pytest.raises(TypeError, match="table must be a string"):
             TaskLoop(engine, wrong)  # type: ignore[arg-type]
@@ -37,7 +38,7 @@ def test_a_table_must_be_a_string(engine: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("name", ["Odd `loop` of 5%", 63 * "x"])
-def test_a_table_with_an_odd_name(make_loop: Callable[..., Any], engine: sa.Engine, name: str) -> None:
+def test_any_name_is_quoted(make_loop: Callable[..., Any], engine: sa.Engine, name: str) -> None:
     loop = make_loop(table=name)
     loop.create()
     try:
@@ -49,12 +50,13 @@ def test_a_table_with_an_odd_name(make_loop: Callable[..., Any], engine: sa.Engi
         sa.Table(loop.table, sa.MetaData()).drop(engine)
 
 
+@ONE
 def test_long_names_keep_their_indexes_apart() -> None:
     texts = [taskloop.sql_for_create(60 * "x" + end, dialect="postgresql") for end in ("a", "b")]
     assert len({name for text in texts for name in re.findall(r'CREATE INDEX "(\w+)" ON', text)}) == 2
 
 
-def test_an_id_that_the_column_refuses_is_told(loop: TaskLoop, backend: str) -> None:
+def test_an_id_that_the_column_refuses_is_a_job_failure(loop: TaskLoop, backend: str) -> None:
     """doloop's INSERT IGNORE makes it 0."""
     if backend == "sqlite":
         assert loop.add(["x"]) == 1
@@ -64,20 +66,19 @@ def test_an_id_that_the_column_refuses_is_told(loop: TaskLoop, backend: str) -> 
     assert loop.check([0, 1]) == {}
 
 
-@pytest.mark.parametrize("on", ["engine", "connection"])
 @pytest.mark.parametrize("id_", [2**80, "\ud800"], ids=["too large", "no unicode"])
-def test_an_id_that_the_driver_refuses_is_told(make_loop: Callable[..., Any], id_: Any, on: str) -> None:
+def test_an_id_that_the_driver_refuses_is_a_job_failure(make_loop: Callable[..., Any], id_: Any) -> None:
     loop = make_loop(1)
     with loop.engine.connect() as connection:
-        on_it = make_loop(bind=loop.engine if on == "engine" else connection, table=loop.table)
-        with pytest.raises(JobFailure, match="refused"):
-            on_it.add([id_])
+        for bind in (loop.engine, connection):
+            with pytest.raises(JobFailure, match="refused"):
+                make_loop(bind=bind, table=loop.table).add([id_])
         with connection.begin(), pytest.raises(JobFailure, match="refused"):
             TaskLoop(connection, loop.table).add([id_])
     assert loop.check(1) == {1: (None, None)}
 
 
-def test_the_sql_for_create_creates_it(engine: sa.Engine, backend: str) -> None:
+def test_sql_for_create_creates_the_table(engine: sa.Engine, backend: str) -> None:
     sql = taskloop.sql_for_create("by_hand", id_type="VARCHAR(64)", dialect=backend)
     with engine.begin() as connection:
         for statement in sql.split(";"):
@@ -90,8 +91,8 @@ def test_the_sql_for_create_creates_it(engine: sa.Engine, backend: str) -> None:
         sa.Table("by_hand", sa.MetaData()).drop(engine)
 
 
-@pytest.mark.backends("sqlite")
-def test_the_sql_for_create_is_of_mysql_unless_asked_otherwise() -> None:
+@ONE
+def test_sql_for_create_is_for_mysql_unless_told_otherwise() -> None:
     assert "ENGINE=RocksDB" in taskloop.sql_for_create("foo_loop", engine="RocksDB")
     with pytest.raises(ValueError, match="MyISAM"):
         taskloop.sql_for_create("foo_loop", engine="MyISAM")

@@ -15,8 +15,10 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import LoopConductor, LoopTally, worker
 from jobboard.testing import eventually
 from tests.conftest import Refused
+from tests.taskloop.conftest import BUSY
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+ONE = pytest.mark.backends("sqlite")
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def start() -> Iterator[Callable[[LoopConductor], threading.Thread]]:
         thread.join()
 
 
-def test_what_returns_is_done_and_what_raises_rests(make_loop: Callable[..., Any]) -> None:
+def test_an_id_whose_call_returns_is_done_and_one_whose_call_raises_rests(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(*range(20))
 
     def handler(id_: int) -> None:
@@ -48,12 +50,13 @@ def test_what_returns_is_done_and_what_raises_rests(make_loop: Callable[..., Any
     checked = loop.check(range(20))
     assert {id_ for id_, (updated, _) in checked.items() if updated is None} == {7}
     assert {id_ for id_, (_, locked) in checked.items() if locked is not None} == {7}
-    assert checked[7][1] == pytest.approx(500, abs=3)
-    # It is the first of all when it has rested.
+    assert checked[7][1] == pytest.approx(500, abs=BUSY)
+    # After its rest the id goes first.
     loop.age(501)
     assert loop.get(1) == [7]
 
 
+@ONE
 def test_the_work_on_an_id_sees_no_variables_of_the_one_before(make_loop: Callable[..., Any]) -> None:
     variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable")
     seen: list[Any] = []
@@ -87,7 +90,7 @@ def test_ids_are_kept_locked_while_they_are_worked_on(
 def test_an_id_is_done_while_others_are_worked_on(
     make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]
 ) -> None:
-    """Or a crash would have all of the batch done again."""
+    """Otherwise a crash would repeat the whole batch."""
     loop = make_loop(*range(10))
     go_on = threading.Event()
 
@@ -98,7 +101,7 @@ def test_an_id_is_done_while_others_are_worked_on(
 
     conductor = LoopConductor("anna", loop, handler, max_simultaneous=2, retry_after=500)
     start(conductor)
-    assert eventually(lambda: conductor.tally == LoopTally(done=8, failed=1), 10)
+    assert eventually(lambda: conductor.tally == LoopTally(done=8, failed=1))
     rows = loop.rows()
     assert {id_ for id_, (updated, _) in rows.items() if updated is None} == {3, 5}
     assert {id_ for id_, (_, until) in rows.items() if until is not None} == {3, 5}
@@ -106,7 +109,8 @@ def test_an_id_is_done_while_others_are_worked_on(
     assert eventually(lambda: conductor.tally == LoopTally(done=9, failed=1))
 
 
-def test_what_is_done_within_a_moment_is_told_at_once(
+@ONE
+def test_ids_that_end_at_about_the_same_time_are_written_at_once(
     make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = make_loop(*range(50))
@@ -122,7 +126,9 @@ def test_what_is_done_within_a_moment_is_told_at_once(
     assert told == [50]
 
 
-def test_what_another_took_is_lost(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
+def test_an_id_that_another_took_is_lost(
+    make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]
+) -> None:
     loop = make_loop(1, 2)
     go_on = threading.Event()
     conductor = LoopConductor("anna", loop, lambda id_: go_on.wait(20))
@@ -136,16 +142,24 @@ def test_what_another_took_is_lost(make_loop: Callable[..., Any], start: Callabl
     assert loop.rows()[2] == taken
 
 
-def test_stopped_by_a_signal_it_finishes_what_it_has_begun(make_loop: Callable[..., Any]) -> None:
+@ONE
+def test_a_signal_lets_the_calls_at_work_end_and_returns_the_rest(make_loop: Callable[..., Any]) -> None:
+    stopped = threading.Event()
+
+    class Conductor(LoopConductor):
+        def stop(self) -> None:
+            super().stop()
+            stopped.set()
+
     loop = make_loop(*range(10))
     begun: list[int] = []
 
     def handler(id_: int) -> None:
         begun.append(id_)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert eventually(conductor._stopping.is_set)
+        assert stopped.wait(20)
 
-    conductor = LoopConductor("anna", loop, handler, max_simultaneous=1)
+    conductor = Conductor("anna", loop, handler, max_simultaneous=1)
     conductor.run()
     assert len(begun) == 1
     assert conductor.tally == LoopTally(done=1, returned=9)
@@ -153,9 +167,9 @@ def test_stopped_by_a_signal_it_finishes_what_it_has_begun(make_loop: Callable[.
     assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
 
 
-@pytest.mark.backends("sqlite")
+@ONE
 @pytest.mark.parametrize("threads", [0, 1])
-def test_without_more_threads_it_gives_back_what_it_has_not_begun(
+def test_a_conductor_without_threads_returns_the_ids_that_it_has_not_begun(
     make_loop: Callable[..., Any], refused: Refused, threads: int
 ) -> None:
     loop = make_loop(*range(10))
@@ -181,8 +195,8 @@ def test_without_more_threads_it_gives_back_what_it_has_not_begun(
     assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
 
 
-@pytest.mark.backends("sqlite")
-def test_it_waits_for_ids(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
+@ONE
+def test_a_conductor_waits_for_ids(make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]) -> None:
     loop = make_loop()
     conductor = LoopConductor("anna", loop, lambda id_: None)
     start(conductor)
@@ -190,8 +204,9 @@ def test_it_waits_for_ids(make_loop: Callable[..., Any], start: Callable[[LoopCo
     assert eventually(lambda: loop.rows()[1][0] is not None)
 
 
-def test_an_outage_is_sat_out(make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result is told again until the database has heard of it."""
+@ONE
+def test_a_conductor_outlasts_an_outage(make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is written again until the database has stored it."""
     loop = make_loop(1)
     conductor = LoopConductor("anna", loop, lambda id_: None)
     did, outages = loop.did, iter([ConnectionFailure("away"), ConnectionFailure("unknown", outcome="unknown")])
@@ -207,13 +222,14 @@ def test_an_outage_is_sat_out(make_loop: Callable[..., Any], monkeypatch: pytest
     assert loop.rows()[1][0] is not None
 
 
-def test_a_table_that_is_not_there_ends_it(make_loop: Callable[..., Any]) -> None:
+@ONE
+def test_a_missing_table_ends_the_conductor(make_loop: Callable[..., Any]) -> None:
     with pytest.raises(JobFailure, match="no_such_loop"):
         LoopConductor("anna", make_loop(table="no_such_loop"), lambda id_: None).run()
 
 
-@pytest.mark.backends("sqlite")
-def test_what_is_not_begun_when_it_fails_is_left_alone(
+@ONE
+def test_a_conductor_that_fails_begins_no_more_ids(
     make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = make_loop(*range(20))
@@ -242,8 +258,8 @@ def test_what_is_not_begun_when_it_fails_is_left_alone(
     assert len(begun) <= 3
 
 
-@pytest.mark.backends("sqlite")
-def test_its_arguments_are_checked(make_loop: Callable[..., Any]) -> None:
+@ONE
+def test_a_wrong_argument_is_named(make_loop: Callable[..., Any]) -> None:
     loop = make_loop()
     nan = float("nan")
     for name, wrong in (
@@ -261,8 +277,8 @@ def test_its_arguments_are_checked(make_loop: Callable[..., Any]) -> None:
         LoopConductor("anna", loop, int)
 
 
-@pytest.mark.backends("sqlite")
-def test_a_handler_that_would_do_nothing_is_no_success(make_loop: Callable[..., Any]) -> None:
+@ONE
+def test_a_handler_that_returns_a_generator_fails(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1)
     conductor = LoopConductor("anna", loop, lambda id_: (n for n in range(id_)))
     conductor.run(max_batches=1)

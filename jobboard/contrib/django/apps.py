@@ -19,7 +19,7 @@ class JobboardConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(make_tables, sender=self)
-        connection_created.connect(make_way)
+        connection_created.connect(leave_databases_to_runner)
 
 
 def make_tables(using: str, **kwargs: Any) -> None:
@@ -54,7 +54,7 @@ def _clear_away_logs(connection: Any) -> None:
             log.unlink(missing_ok=True)
 
 
-def make_way(connection: Any, **kwargs: Any) -> None:
+def leave_databases_to_runner(connection: Any, **kwargs: Any) -> None:
     """Leave Django's databases when a test runner connects to create, copy or drop one.
 
     PostgreSQL refuses that while others are connected. Test runners connect to no database for it.

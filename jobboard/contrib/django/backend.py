@@ -69,7 +69,7 @@ class JobboardBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         posting = posting_of(task, args, kwargs)
-        job = databases.within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
+        job = databases.run_within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
         result = result_of(job, self.alias, task)
         task_enqueued.send(type(self), task_result=result)
         return result

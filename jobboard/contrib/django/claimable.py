@@ -67,7 +67,7 @@ def _lease_of(model: Any, alias: str) -> RowLease:
 
 
 class _Work(NamedTuple):
-    """A verb at work in Django's transaction."""
+    """The connection, the lease and the undo steps of a verb in Django's transaction."""
 
     connection: sa.Connection
     lease: RowLease
@@ -113,7 +113,7 @@ def _alias_of(model: Any, using: str | None, rows: Iterable[Any]) -> str:
     aliases |= {router.db_for_write(model, instance=row) for row in rows}
     if len(aliases) > 1:
         names = " and in ".join(map(repr, sorted(aliases)))
-        raise ValueError(f"rows are to be found in {names}: give those of one database, which using= need not name")
+        raise ValueError(f"rows lie in {names}: pass rows of one database; using= may be left out")
     return aliases.pop() if aliases else router.db_for_write(model)
 
 
@@ -359,7 +359,7 @@ class ClaimableModel(models.Model):
         if queryset.model is not cls:
             raise TypeError(f"queryset is one of {queryset.model.__name__}, not of {cls.__name__}")
         if not issubclass(queryset._iterable_class, ModelIterable):
-            raise TypeError("queryset gives no objects, which are what is acquired: leave out values() and the like")
+            raise TypeError("queryset gives no objects that could be acquired: leave out values() and the like")
         return queryset
 
     @classmethod

@@ -99,13 +99,13 @@ def _options(alias: str, scheme: str, given: Mapping[str, Any]) -> dict[str, Any
     for option in options:
         if option not in _DJANGOS[scheme]:
             raise ValueError(
-                f"DATABASES[{alias!r}]['OPTIONS'] has {option!r}, which the board's own connections can't have: have "
-                "the server set it for the user or the database, or give the board a database of its own, by a URI"
+                f"DATABASES[{alias!r}]['OPTIONS'] has {option!r}, which the board's own connections can't have: "
+                "let the server set it for the user or the database, or give the board a database of its own, by a URI"
             )
     return taken
 
 
-def within(alias: str | None, work: Callable[[dict[str, Any]], T]) -> T:
+def run_within(alias: str | None, work: Callable[[dict[str, Any]], T]) -> T:
     """Call ``work`` with the arguments by which a board takes part in Django's transaction, if Django is in one.
 
     :raises TransactionManagementError: the project may be in a transaction that it commits itself.
@@ -114,10 +114,10 @@ def within(alias: str | None, work: Callable[[dict[str, Any]], T]) -> T:
         return work({})
     django = connections[alias]
     if not django.in_atomic_block:
-        # Not by get_autocommit(), which connects.
+        # get_autocommit() would connect.
         if not (django.settings_dict["AUTOCOMMIT"] if django.connection is None else django.autocommit):
             raise transaction.TransactionManagementError(
-                f"the database {alias!r} does not commit by itself, and when the project does, Django does not tell: "
+                f"the database {alias!r} does not commit by itself, and Django has no event for the commit: "
                 "turn autocommit on, and enqueue within transaction.atomic()"
             )
         return work({})
@@ -144,7 +144,7 @@ def engine_of(alias: str) -> Engine:
     dialect = _dialect(alias)
     options: dict[str, Any] = {}
     if dialect.startswith("postgresql"):
-        # It would call the connection in a way that only psycopg's own class allows.
+        # SQLAlchemy would call the connection in a way that only psycopg's own class allows.
         options["use_native_hstore"] = False
     elif dialect.startswith("sqlite"):
         # Django's cursors take "?", too, but can't record such a query.

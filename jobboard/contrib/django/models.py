@@ -1,1 +1,1 @@
-"""No models. Django only tells apps with this module to create tables, as those of boards."""
+"""An empty module: Django lets only apps with models create tables, here the tables of boards."""

@@ -73,7 +73,7 @@ class TaskOptions(NamedTuple):
         options = {name: value for name, value in self.conf.items() if name != "board" and value is not None}
         for name, value in options.items():
             if not isinstance(value, str | int | float):
-                raise ValueError(f"the option {name!r} can't be told to a command: only text, numbers and flags can")
+                raise ValueError(f"the option {name!r} can't be passed to a command: only text, numbers and flags can")
         board: str = self.conf["board"]
         if not options:
             return board

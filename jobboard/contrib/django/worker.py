@@ -46,7 +46,7 @@ class TaskRunner:
         :raises BaseException: the exception of the task. The board keeps its traceback.
         """
         began = job.last_modified
-        _let_go()
+        _close_old_connections()
         try:
             return self._run(job, results.result_of(job, self._alias))
         except Retry:
@@ -55,7 +55,7 @@ class TaskRunner:
             results.note(error, began)
             raise
         finally:
-            _let_go()
+            _close_old_connections()
 
     def _run(self, job: Job, result: TaskResult) -> object:
         task_started.send(type(self.backend), task_result=result)
@@ -69,7 +69,7 @@ class TaskRunner:
                 # A conductor would count the work as done, and only its result as lost.
                 codec.encode_result(value, *keeps)
         except BaseException as error:
-            if self._ends(job, error):
+            if self._is_end(job, error):
                 result.errors.append(results.task_error(error))
                 self._finish(result, TaskResultStatus.FAILED)
             raise
@@ -77,9 +77,11 @@ class TaskRunner:
         self._finish(result, TaskResultStatus.SUCCESSFUL)
         return value
 
-    def _ends(self, job: Job, error: BaseException) -> bool:
-        """Return whether this error is the end of the task. The attempts of the result do not tell: they count retries,
-        and attempts before a restore."""
+    def _is_end(self, job: Job, error: BaseException) -> bool:
+        """Return whether this error ends the task.
+
+        The attempts of the result do not help, as they include retries and attempts before a restore.
+        """
         verdict = outcome_of(error, job, self.backend.checked.retry)
         return verdict.verb == Verb.TRASH or (not verdict.retry and job.record.exhausted)
 
@@ -104,7 +106,7 @@ def __getattr__(alias: str) -> Mapping[str, TaskRunner] | TaskRunner:
     return handlers(alias)
 
 
-def _let_go() -> None:
+def _close_old_connections() -> None:
     """Close old connections and forget queries, as Django does around a request."""
     reset_queries()
     close_old_connections()

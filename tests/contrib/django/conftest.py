@@ -1,6 +1,6 @@
-"""The backend for Django's tasks, tested in an environment of its own: ``tox run -e django``.
+"""Fixtures of tests with Django, which run in an environment of their own: ``tox run -e django``.
 
-There a missing Django fails the run, as nothing is collected. Elsewhere nobody needs it, and Python 3.11 can't have it.
+There a missing Django fails the run, as nothing is collected. Python 3.11 can't have Django 6.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mariadb": "mysql"}
 
 @pytest.fixture
 def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """The settings of a database of Django's, ``project``, while there is one."""
+    """The settings of ``project``, a database of Django's."""
     import sqlalchemy
     from django.db import connections
 

@@ -1,4 +1,4 @@
-"""The settings of the tests; of processes that they start, the environment has the tasks' backend."""
+"""Settings of the tests. Processes that tests start find the task backend in their environment."""
 
 import json
 import os

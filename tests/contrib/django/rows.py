@@ -1,8 +1,7 @@
-"""Models of the tests, and a process that works on rows of one."""
+"""Claimable models of the tests, and their rows in the database ``project``."""
 
 from __future__ import annotations
 
-import sys
 import uuid
 from typing import Any
 
@@ -16,7 +15,6 @@ USING = "project"
 class Picture(ClaimableModel):
     rank = models.IntegerField(default=0)
     done = models.BooleanField(default=False)
-    worked_on = models.IntegerField(default=0)
 
     class Meta:
         app_label = "jobboard"
@@ -79,17 +77,3 @@ def stored(row: Picture) -> Picture:
 
 def left() -> models.QuerySet[Picture]:
     return Picture.objects.using(USING).filter(done=False).order_by("pk")
-
-
-def work(who: str, stay: bool) -> None:
-    """Batch after batch; one that stays takes the first and says so."""
-    while left().exists():
-        pictures = Picture.acquire(who, left(), limit=3, timeout=1 if stay else 60)
-        if stay and pictures:
-            print(*(each.pk for each in pictures), flush=True)
-            sys.stdin.read()
-        for each in pictures:
-            each.done = True
-            each.worked_on += 1
-            each.save()
-    print("done", flush=True)

@@ -11,7 +11,7 @@ from django.test import TestCase, TransactionTestCase
 from tests.contrib.django import tasks
 
 backend = task_backends["default"]
-# As an app may do when it is ready: there is no test database yet.
+# As an app may do when it is ready, before there is a test database.
 backend.board.schedule("nightly", "30 3 * * *", "default", details={"task": tasks.nothing.module_path})
 
 
@@ -36,7 +36,7 @@ class SecondTestCase(_Enqueuing, TestCase):
 
 
 class CommittingTestCase(_Enqueuing, TransactionTestCase):
-    """What it leaves behind, Django takes away after each test."""
+    """Django removes its rows after each test."""
 
     def test_another(self) -> None:
         self.test_where_the_board_is()

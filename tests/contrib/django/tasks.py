@@ -6,13 +6,13 @@ import math
 import os
 import signal
 import threading
-import time
 import warnings
 from pathlib import Path
 
 from django.tasks import task
 
 from jobboard import Reject, Retry
+from jobboard.testing import eventually
 
 release = threading.Event()
 
@@ -59,7 +59,7 @@ def leave():
 @task
 def fork():
     with warnings.catch_warnings():
-        # That this process has threads is what this is about.
+        # This process has threads, on purpose.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else "by the child"
@@ -77,7 +77,7 @@ def endless():
 
 @task(takes_context=True)
 def third_time(context, folder):
-    """Fails twice."""
+    """Fail twice."""
     Path(folder, str(context.attempt)).touch()
     if context.attempt < 3:
         raise OSError(f"attempt {context.attempt}")
@@ -96,7 +96,7 @@ def later_counted():
 
 @task(takes_context=True)
 def later_twice(context):
-    """Asks for it twice, and fails from then on."""
+    """Ask for another run twice, and then fail."""
     if context.attempt <= 2:
         raise Retry("not now", delay=0.01)
     raise OSError(f"attempt {context.attempt}")
@@ -125,6 +125,7 @@ hidden = task(_hidden)
 
 
 @task
-def slow_square(number):
-    time.sleep(0.1)
+def square_later(number, path):
+    """Wait until there is a file at the path."""
+    eventually(Path(path).exists, 120)
     return number**2

@@ -1,9 +1,10 @@
-"""What the backend makes of a task, and what it tells of it."""
+"""The task backend: jobs of tasks, results before any run, and checked options."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +21,10 @@ from jobboard.states import SCHEDULED, UNCLAIMED
 from tests.contrib.django import tasks
 
 Use = Callable[..., Any]
-pytestmark = pytest.mark.backends("sqlite", "redis")
+pytestmark = pytest.mark.backends("sqlite")
 
 
-def test_it_can_do_all_that_there_is(tasks_on: Use) -> None:
+def test_all_features_are_supported(tasks_on: Use) -> None:
     backend = tasks_on()
     assert backend.supports_defer
     assert backend.supports_async_task
@@ -31,6 +32,7 @@ def test_it_can_do_all_that_there_is(tasks_on: Use) -> None:
     assert backend.supports_priority
 
 
+@pytest.mark.backends("sqlite", "redis")
 def test_a_task_is_a_job(tasks_on: Use) -> None:
     backend = tasks_on()
     told = []
@@ -53,7 +55,7 @@ def test_a_task_is_a_job(tasks_on: Use) -> None:
     assert tasks.add_async.get_result(result.id) == result
 
 
-def test_run_after(tasks_on: Use) -> None:
+def test_run_after_delays_the_job(tasks_on: Use) -> None:
     backend = tasks_on()
     after = timezone.now() + datetime.timedelta(hours=1)
     result = tasks.add.using(run_after=after, priority=-100).enqueue(1)
@@ -64,7 +66,7 @@ def test_run_after(tasks_on: Use) -> None:
     assert result.task.run_after == after
 
 
-def test_times_without_zones(tasks_on: Use) -> None:
+def test_times_have_no_zone_where_the_project_has_none(tasks_on: Use) -> None:
     backend = tasks_on()
     with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
         after = timezone.now().replace(microsecond=0) + datetime.timedelta(hours=1)
@@ -77,7 +79,7 @@ def test_times_without_zones(tasks_on: Use) -> None:
 
 
 @pytest.mark.parametrize("uuid", ["123", "6f1f1a0e-0000-4000-8000-000000000000", "", "a\x00b"])
-def test_a_result_that_is_not_there(tasks_on: Use, uuid: str) -> None:
+def test_an_unknown_id_has_no_result(tasks_on: Use, uuid: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         tasks_on().get_result(uuid)
 
@@ -89,7 +91,7 @@ def test_a_job_of_others_is_no_task(tasks_on: Use) -> None:
         backend.get_result(job.uuid)
 
 
-def test_what_can_not_be_run_is_not_posted(tasks_on: Use) -> None:
+def test_a_task_that_no_worker_could_run_is_refused(tasks_on: Use) -> None:
     backend = tasks_on()
     with pytest.raises(InvalidTask, match=r"tests\.contrib\.django\.tasks\._hidden.* is not a task"):
         tasks.hidden.enqueue(1)
@@ -140,7 +142,7 @@ def test_all_backends_of_a_process_share_a_board(tasks_on: Use) -> None:
         ({"board": "django:other"}, "DATABASES has no 'other'; it has default, empty"),
     ],
 )
-def test_what_the_check_finds(tasks_on: Use, options: dict[str, Any], told: str) -> None:
+def test_the_check_names_a_wrong_option(tasks_on: Use, options: dict[str, Any], told: str) -> None:
     tasks_on(**options)
     [found] = checks.run_checks()
     assert (found.id, found.level) == ("jobboard.E001", checks.ERROR)
@@ -151,14 +153,13 @@ def test_what_the_check_finds(tasks_on: Use, options: dict[str, Any], told: str)
     assert str(raised.value) == found.msg
 
 
-def test_what_the_check_lets_pass(tasks_on: Use) -> None:
+def test_the_check_accepts_good_options(tasks_on: Use) -> None:
     tasks_on(claim_ttl=5, name="other", retry={"max_attempts": 3, "cap": 60})
     assert checks.run_checks() == []
     tasks_on(retry={"base": 3})
     assert checks.run_checks() == []
 
 
-@pytest.mark.backends("redis")
 def test_the_check_shows_no_password(tasks_on: Use) -> None:
     tasks_on(board="redis://me:sesame@nowhere/0", claim_tll=3)
     [found] = checks.run_checks()
@@ -166,16 +167,11 @@ def test_the_check_shows_no_password(tasks_on: Use) -> None:
     assert "sesame" not in found.msg
 
 
-@pytest.mark.backends("sqlite")
-def test_a_configuration_for_the_command(tasks_on: Use) -> None:
-    given = {
-        "board": "sqlite:///a b.db?table=x",
-        "claim_ttl": 5,
-        "notify": None,
-        "auto_setup": False,
-        "keep_done": None,
-    }
-    backend = tasks_on(**given)
-    assert backend.checked.uri == "sqlite:///a b.db?table=x&claim_ttl=5&auto_setup=False"
+def test_the_options_are_a_uri_for_the_command(tasks_on: Use, tmp_path: Path) -> None:
+    given = {"claim_ttl": 5, "notify": None, "auto_setup": False, "keep_done": None}
+    backend = tasks_on(board=f"sqlite:///{tmp_path}/a b.db?table=x", **given)
+    assert backend.checked.uri == f"sqlite:///{tmp_path}/a b.db?table=x&claim_ttl=5&auto_setup=False"
     there = jobboard.fetch(backend.checked.name, backend.checked.uri)
-    assert (there._conf["claim_ttl"], there._conf["auto_setup"], there._conf["table"]) == (5.0, False, "x")
+    there.setup()
+    with there:
+        assert (there.characteristics.claim_ttl, there.table.name) == (5.0, "x")

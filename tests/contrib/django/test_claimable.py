@@ -1,15 +1,10 @@
-"""Rows of Django's models that are acquired."""
+"""Claimable models of Django: their verbs, their fence, and Django's transactions."""
 
 from __future__ import annotations
 
 import datetime
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +13,11 @@ from django.test import override_settings
 
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import SHORT, Background
 from tests.contrib.django.rows import USING, Child, Named, Numbered, Picture, Tag, acquire, left, pictures, stored
 
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.usefixtures("tables")]
-ROOT = Path(__file__).parents[3]
-SHORT = 0.05
-WORKER = """
-import sys, django
-django.setup()
-from tests.contrib.django.rows import work
-work(sys.argv[1], sys.argv[2] == "stay")
-"""
+ONE = pytest.mark.backends("sqlite")
 
 
 def test_batches_are_disjoint_and_in_order() -> None:
@@ -57,7 +46,7 @@ def test_a_query_set_that_finds_a_row_more_than_once() -> None:
     assert acquire("bert", tagged) == [made[0]]
 
 
-def test_what_is_given_back_and_what_has_lapsed_comes_again() -> None:
+def test_rows_that_are_given_back_or_have_lapsed_are_acquired_again() -> None:
     [one, two, three] = pictures(3)
     assert acquire("bert", Picture.objects.filter(pk=three.pk)) == [three]
     assert acquire("anna", timeout=SHORT) == [one, two]
@@ -89,7 +78,7 @@ def test_the_arguments_of_django_scalable() -> None:
     assert [stored(row).acquired_by for row in made] == [None, None, "anna", None]
 
 
-@pytest.mark.backends("sqlite")
+@ONE
 def test_the_settings_of_django_scalable(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures(5)
     with override_settings(SCALABLE_ACQUIRE_LIMIT=2, SCALABLE_ACQUIRE_TIMEOUT=50):
@@ -104,14 +93,7 @@ def test_the_settings_of_django_scalable(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(acquire("anna", limit=2)) == 2
 
 
-@pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("verb", ["acquired", "acquire", "reacquire", "unacquire"])
-def test_a_query_set_of_others_is_refused(verb: str) -> None:
-    with pytest.raises(TypeError, match="queryset is one of Named, not of Picture"):
-        getattr(Picture, verb)("anna", Named.objects.all())
-
-
-def test_who_was_too_slow_writes_nothing() -> None:
+def test_an_overtaken_object_is_neither_saved_nor_deleted() -> None:
     pictures(2)
     slow, mine = acquire("anna", timeout=SHORT)
     Picture.unacquire("anna", [mine], using=USING)
@@ -132,7 +114,8 @@ def test_who_was_too_slow_writes_nothing() -> None:
     mine.save()
 
 
-def test_who_writes_after_giving_back() -> None:
+@ONE
+def test_an_object_that_was_given_back_by_name_is_not_saved() -> None:
     pictures(2)
     [itself, by_name] = acquire("anna")
     Picture.unacquire("anna", [itself])
@@ -145,7 +128,8 @@ def test_who_writes_after_giving_back() -> None:
         by_name.save()
 
 
-def test_others_save_what_is_not_the_claims() -> None:
+@ONE
+def test_objects_that_hold_nothing_leave_the_claim_as_it_is() -> None:
     [page] = pictures(1)
     [held] = acquire("anna")
     page.rank = 5
@@ -157,12 +141,13 @@ def test_others_save_what_is_not_the_claims() -> None:
     held.delete()
 
 
-@pytest.mark.parametrize("of", ["what is held", "what was loaded"])
+@ONE
+@pytest.mark.parametrize("of", ["a held row", "a loaded row"])
 @pytest.mark.parametrize("idiom", ["key and state", "key alone", "key of its own"])
-def test_a_copy_is_nobodys(of: str, idiom: str) -> None:
+def test_a_copy_of_a_row_belongs_to_nobody(of: str, idiom: str) -> None:
     pictures(1)
     [held] = acquire("anna")
-    copy = held if of == "what is held" else stored(held)
+    copy = held if of == "a held row" else stored(held)
     key = copy.pk
     copy.pk, copy._state.adding = 100 if idiom == "key of its own" else None, idiom == "key and state"
     copy.save(using=USING)
@@ -175,25 +160,23 @@ def test_a_copy_is_nobodys(of: str, idiom: str) -> None:
     assert Picture.objects.using(USING).get(pk=key).acquired_by == "anna"
 
 
-def test_a_copy_of_a_row_that_was_lost() -> None:
-    pictures(1)
-    [slow] = acquire("anna", timeout=SHORT)
-    eventually(lambda: acquire("bert"))
+@ONE
+def test_a_copy_of_a_held_or_lost_row_is_no_part_of_the_claim() -> None:
+    pictures(2)
+    rows = [held, copy] = acquire("anna", timeout=SHORT)
+    copy.pk = None
+    copy.save()
+    assert not copy.acquired_by
+    assert Picture.reacquire("anna", rows, timeout=SHORT, using=USING) == ([held], [copy])
+    assert Picture.unacquire("anna", rows) == 1
+    [slow] = acquire("anna", left().filter(pk=held.pk), timeout=SHORT)
+    eventually(lambda: slow in acquire("bert"))
     slow.pk = None
     slow.save()
     assert not slow.acquired_by
 
 
-def test_a_copy_is_no_part_of_the_claim() -> None:
-    pictures(2)
-    rows = [held, copy] = acquire("anna")
-    copy.pk = None
-    copy.save()
-    assert Picture.reacquire("anna", rows, using=USING) == ([held], [copy])
-    assert Picture.unacquire("anna", rows) == 1
-
-
-def test_reacquiring() -> None:
+def test_reacquire_returns_kept_and_lost_rows() -> None:
     pictures(3)
     rows = acquire("anna", timeout=SHORT)
     eventually(lambda: acquire("bert", limit=1) == rows[:1])
@@ -206,14 +189,12 @@ def test_reacquiring() -> None:
         Picture.unacquire("bert", rows, using=USING)
 
 
-def test_it_takes_part_in_the_transaction() -> None:
+def test_verbs_take_part_in_the_transaction() -> None:
     made = pictures(2)
     with transaction.atomic(using=USING):
-        [first] = acquire("anna", limit=1)
+        acquire("anna", limit=1)
         transaction.set_rollback(True, using=USING)
     assert stored(made[0]).acquired_by is None
-    with pytest.raises(ClaimLost):
-        first.save()
     with transaction.atomic(using=USING):
         assert acquire("anna") == made
         with transaction.atomic(using=USING):
@@ -223,7 +204,7 @@ def test_it_takes_part_in_the_transaction() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_what_is_rolled_back_changes_no_object(nested: bool) -> None:
+def test_a_rollback_changes_no_object(nested: bool) -> None:
     pictures(2)
     [row] = acquire("anna", limit=1, timeout=SHORT)
     held = row.acquisition
@@ -246,29 +227,14 @@ def test_what_is_rolled_back_changes_no_object(nested: bool) -> None:
             each.save()
 
 
-def test_what_is_committed_changes_objects_for_good() -> None:
-    pictures(2)
-    with transaction.atomic(using=USING):
-        [kept, back] = acquire("anna", timeout=60)
-        with transaction.atomic(using=USING):
-            Picture.reacquire("anna", [kept], timeout=600, using=USING)
-            Picture.unacquire("anna", [back], using=USING)
-    with transaction.atomic(using=USING):
-        transaction.set_rollback(True, using=USING)
-    assert kept.acquisition.expires_in() > 500
-    assert back.acquisition is None
-    kept.save()
-    back.save()
-
-
-@pytest.mark.parametrize("within", [False, True], ids=["by itself", "in a transaction"])
-def test_what_is_acquired_is_held(within: bool) -> None:
+@ONE
+def test_objects_hold_their_rows_before_and_after_the_commit() -> None:
     pictures(3)
-    with transaction.atomic(using=USING) if within else ExitStack():
-        rows = [acquired, renewed, back] = acquire("anna", timeout=60)
-        assert [row.acquisition.lost for row in rows] == [False] * 3
-        assert Picture.reacquire("anna", [renewed], timeout=600, using=USING).kept == [renewed]
-        assert Picture.unacquire("anna", [back], using=USING) == 1
+    with transaction.atomic(using=USING):
+        [acquired, renewed, back] = acquire("anna", timeout=60)
+        with transaction.atomic(using=USING):
+            assert Picture.reacquire("anna", [renewed], timeout=600, using=USING).kept == [renewed]
+            assert Picture.unacquire("anna", [back], using=USING) == 1
         acquired.save()
         found = Picture.reacquire("anna", using=USING).kept
         rows = [acquired, renewed, *found]
@@ -279,7 +245,8 @@ def test_what_is_acquired_is_held(within: bool) -> None:
     assert back.acquisition is None
 
 
-def test_what_is_gone_with_the_connection_changes_no_object() -> None:
+@ONE
+def test_a_transaction_that_ends_with_its_connection_changes_no_object() -> None:
     pictures(2)
     [row] = acquire("anna", limit=1, timeout=60)
     with transaction.atomic(using=USING):
@@ -291,14 +258,16 @@ def test_what_is_gone_with_the_connection_changes_no_object() -> None:
     row.save()
 
 
-def test_what_is_committed_stays_when_something_after_the_commit_raises() -> None:
+@ONE
+def test_a_commit_changes_objects_for_good_even_if_a_callback_raises() -> None:
     pictures(3)
     [renewed, back] = acquire("anna", limit=2, timeout=60)
     with suppress(ZeroDivisionError), transaction.atomic(using=USING):
         transaction.on_commit(lambda: 1 / 0, using=USING)
         [acquired] = acquire("anna", timeout=60)
-        Picture.reacquire("anna", [renewed], timeout=600, using=USING)
-        Picture.unacquire("anna", [back], using=USING)
+        with transaction.atomic(using=USING):
+            Picture.reacquire("anna", [renewed], timeout=600, using=USING)
+            Picture.unacquire("anna", [back], using=USING)
     assert stored(back).acquired_by is None
     assert not acquired.acquisition.lost
     assert renewed.acquisition.expires_in() > 500
@@ -312,26 +281,42 @@ def test_what_is_committed_stays_when_something_after_the_commit_raises() -> Non
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_a_row_that_another_changes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_another_changes_before_it_is_locked_is_passed_over() -> None:
     [first, second] = pictures(2)
-    find, changed = Picture._acquire, []
+    changed: list[int] = []
 
-    def late(*args: Any) -> Any:
-        if not changed:
-            changed.append(left().filter(pk=first.pk).update(done=True))
-        return find(*args)
+    def change_first(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if "FOR UPDATE" in sql and not changed:
+            changed.append(elsewhere(lambda: left().filter(pk=first.pk).update(done=True)))
+        return execute(sql, *rest)
 
-    monkeypatch.setattr(Picture, "_acquire", late)
-    assert Picture.acquire("anna", left()) == [second]
+    with connections[USING].execute_wrapper(change_first):
+        assert Picture.acquire("anna", left()) == [second]
+    assert changed == [1]
     assert stored(first).acquired_by is None
 
 
-def test_what_is_refused() -> None:
+def elsewhere(work: Callable[[], int]) -> int:
+    """Do work on another connection."""
+
+    def call() -> int:
+        try:
+            return work()
+        finally:
+            connections[USING].close()
+
+    done: int = Background(call).wait(20)
+    return done
+
+
+@ONE
+def test_wrong_models_query_sets_and_arguments_are_refused() -> None:
     for child in (Child, Numbered):
         with pytest.raises(TypeError, match=f"{child.__name__} needs a primary key"):
             child.acquire("anna", using=USING)
-    with pytest.raises(TypeError, match="one of Named"):
-        Picture.acquire("anna", Named.objects.all())  # type: ignore[arg-type]
+    for verb in (Picture.acquired, Picture.acquire, Picture.reacquire, Picture.unacquire):
+        with pytest.raises(TypeError, match="queryset is one of Named, not of Picture"):
+            verb("anna", Named.objects.all())  # type: ignore[operator]
     pictures(1)
     for other in (left().values(), left().values_list("pk"), left().values_list("pk", flat=True)):
         with pytest.raises(TypeError, match=r"leave out values\(\)"):
@@ -342,37 +327,3 @@ def test_what_is_refused() -> None:
             acquire("anna", **wrong)
     with pytest.raises(ValueError, match="who"):
         acquire("")
-
-
-@pytest.fixture
-def workers(database: dict[str, Any]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    with ExitStack() as stack:
-
-        def begin(who: str, how: str) -> subprocess.Popen[str]:
-            env = {**os.environ, "DATABASE": json.dumps(database)}
-            command = [sys.executable, "-c", WORKER, who, how]
-            process = subprocess.Popen(
-                command, env=env, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            stack.callback(process.communicate)
-            stack.callback(process.kill)
-            return process
-
-        yield begin
-
-
-def test_two_processes_and_a_killed_holder(workers: Callable[..., subprocess.Popen[str]]) -> None:
-    pictures(30)
-    doomed = workers("doomed", "stay")
-    assert doomed.stdout is not None
-    held = doomed.stdout.readline().split()
-    doomed.kill()
-    for process in [workers("anna", "work"), workers("bert", "work")]:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "done\n"
-    assert len(held) == 3
-    counts = Picture.objects.using(USING).values_list("worked_on", flat=True)
-    assert list(counts) == [1] * 30
-    assert not Picture.objects.using(USING).filter(acquired_by="doomed")
-    tokens = Picture.objects.using(USING).filter(pk__in=held).values_list("acquired_token", flat=True)
-    assert list(tokens) == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""Models of Django's whose rows are acquired: their databases, their columns, their keys."""
+"""Claimable models of Django: their databases, columns and keys."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from jobboard.contrib.django.claimable import ClaimableModel
 from jobboard.exceptions import ClaimLost
 from tests.contrib.django.rows import USING, Detail, Named, Picture, Seen, acquire, pictures, stored
 
+ONE = pytest.mark.backends("sqlite")
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.usefixtures("tables")]
 
 
@@ -31,7 +32,8 @@ def elsewhere(tables: None) -> Iterator[None]:
         editor.delete_model(Picture)
 
 
-def test_two_databases(elsewhere: None) -> None:
+@ONE
+def test_rows_of_two_databases_are_held_apart(elsewhere: None) -> None:
     [here] = pictures(1)
     there = Picture.objects.create(pk=here.pk)
     [held] = acquire("anna")
@@ -62,7 +64,8 @@ class Primary:
         return USING
 
 
-def test_rows_that_a_replica_has_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@ONE
+def test_rows_that_were_read_from_a_replica_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures(1)
     monkeypatch.setattr(router, "routers", [Primary()])
     [held] = Picture.acquire("anna")
@@ -74,7 +77,8 @@ def test_rows_that_a_replica_has_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Picture.unacquire("anna", [held]) == 1
 
 
-def test_threads_that_acquire_for_the_first_time() -> None:
+@pytest.mark.backends("postgresql")
+def test_threads_may_acquire_a_model_for_the_first_time_at_once() -> None:
     with isolate_apps("jobboard.contrib.django"):
 
         class Fresh(ClaimableModel):
@@ -83,7 +87,7 @@ def test_threads_that_acquire_for_the_first_time() -> None:
                 db_table = "jobboard_picture"
 
     made = set(pictures(8))
-    barrier = Barrier(8)
+    barrier = Barrier(8, timeout=60)
     begun = sys.getswitchinterval()
 
     def first(number: int) -> list[int]:
@@ -102,8 +106,9 @@ def test_threads_that_acquire_for_the_first_time() -> None:
     assert sorted(acquired) == sorted(row.pk for row in made)
 
 
+@ONE
 @pytest.mark.parametrize("language", ["json", "xml"])
-def test_held_rows_as_fixtures(language: str) -> None:
+def test_held_rows_are_dumped_and_loaded_as_fixtures(language: str) -> None:
     pictures(2)
     [held] = acquire("anna", limit=1)
     rows = list(Picture.objects.using(USING).order_by("pk"))
@@ -120,7 +125,8 @@ def test_held_rows_as_fixtures(language: str) -> None:
     assert (free.acquired_by, free.acquired_until) == (None, None)
 
 
-def test_what_a_column_of_times_takes() -> None:
+@ONE
+def test_a_column_of_times_takes_aware_times_alone() -> None:
     pictures(1)
     [held] = acquire("anna")
     held.full_clean()
@@ -137,13 +143,14 @@ def test_what_a_column_of_times_takes() -> None:
             until.clean(wrong, held)
 
 
-def test_what_migrations_name() -> None:
+@ONE
+def test_migrations_name_public_classes() -> None:
     paths = [Picture._meta.get_field(f"acquired_{what}").deconstruct()[1] for what in ("by", "at", "until", "token")]
     kinds = ("NameField", "MomentField", "MomentField", "TokenField")
     assert paths == [f"jobboard.contrib.django.fields.{kind}" for kind in kinds]
 
 
-def test_other_keys() -> None:
+def test_a_key_may_be_a_uuid() -> None:
     rows = [Named.objects.using(USING).create() for _ in range(3)]
     acquired = Named.acquire("anna", using=USING)
     assert set(acquired) == set(rows)
@@ -151,7 +158,8 @@ def test_other_keys() -> None:
     assert Named.unacquire("anna", acquired, using=USING) == 3
 
 
-def test_a_proxy() -> None:
+@ONE
+def test_a_proxy_acquires_the_rows_of_its_model() -> None:
     [one, two] = pictures(2)
     [seen] = Seen.acquire("anna", limit=1, using=USING)
     assert (type(seen), seen.pk) == (Seen, one.pk)
@@ -165,7 +173,8 @@ def test_a_proxy() -> None:
         seen.save()
 
 
-def test_a_key_that_is_anothers_too() -> None:
+@ONE
+def test_a_key_may_be_that_of_another_model() -> None:
     for picture in pictures(2):
         Detail.objects.using(USING).create(picture=picture)
     rows = [one, _] = Detail.acquire("anna", using=USING)

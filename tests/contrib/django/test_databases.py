@@ -1,4 +1,4 @@
-"""What Django knows of its databases, as a board's own connections have it."""
+"""Settings of Django's databases, as a board's own connections take them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TASKS = {
 
 
 def check(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
-    """The errors with these ``OPTIONS``."""
+    """Return the errors with these ``OPTIONS``."""
     monkeypatch.setitem(connections["project"].settings_dict, "OPTIONS", options)
     with override_settings(TASKS=TASKS):
-        # Not the others: those of models connect to the database.
+        # Checks of models would connect to the database.
         return [found.msg for found in check_tasks()]
 
 
@@ -38,7 +38,7 @@ def check(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
         {"ssl_ca": "ca.pem", "ssl_cert": "cert.pem", "ssl_key": "key.pem"},
     ],
 )
-def test_tls_of_mysqls(database: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+def test_tls_options_of_mysql_count(database: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     assert check(monkeypatch, **options) == []
     conf = databases.conf_of("project")
     assert [conf[f"ssl_{part}"] for part in ("ca", "cert", "key")] == ["ca.pem", "cert.pem", "key.pem"]
@@ -51,7 +51,7 @@ TAKEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_what_the_board_has_too(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_the_board_has_too_count(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(monkeypatch, **TAKEN[backend]) == []
     conf = databases.conf_of("project")
     assert {option: conf[option] for option in TAKEN[backend]} == TAKEN[backend]
@@ -64,14 +64,14 @@ OF_ONE = {
 }
 
 
-def test_what_changes_nothing_for_the_board(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_do_not_concern_the_board_are_accepted(
+    database: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert check(monkeypatch, **OF_ONE[backend]) == []
 
 
 ELSEWHERE: dict[str, list[dict[str, Any]]] = {
-    "postgresql": [
-        *({"assume_role": "owner"}, {"host": "other"}, {"require_auth": "scram-sha-256"}),
-    ],
+    "postgresql": [{"assume_role": "owner"}, {"host": "other"}, {"require_auth": "scram-sha-256"}],
     "mariadb": [
         *({"ssl": True}, {"read_default_file": "/my.cnf"}, {"user": "other"}),
         {"ssl": {"ca": "ca.pem", "cipher": "AES256-SHA"}},
@@ -80,7 +80,7 @@ ELSEWHERE: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def test_what_leads_elsewhere(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_lead_elsewhere_are_refused(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for options in ELSEWHERE[backend]:
         [told] = check(monkeypatch, **options)
         *_, option = options

@@ -48,54 +48,46 @@ def manage() -> Iterator[Manage]:
         yield begin
 
 
-def test_a_killed_worker_loses_no_task(tasks_on: Use, manage: Manage) -> None:
-    backend = tasks_on(claim_ttl=3)
-    results = [tasks.slow_square.enqueue(number) for number in range(200)]
-    # The one that is ready first might have done it all before the other begins.
-    backend.board.pause()
-    doomed, other = manage("jobboard", "work", "--who", "doomed"), manage("jobboard", "work", "--who", "other")
-    eventually(lambda: {each.name for each in backend.board.entities("conductor")} >= {"doomed", "other"}, 60)
-    backend.board.resume()
-
-    def in_the_middle() -> bool:
-        owners = {job.owner for job in backend.board.iterjobs(states=["CLAIMED"])}
-        return owners == {"doomed", "other"} and backend.board.job_count < 200
-
-    eventually(in_the_middle, 60)
+def test_a_killed_worker_loses_no_task(tasks_on: Use, manage: Manage, tmp_path: Path) -> None:
+    board = tasks_on(claim_ttl=3).board
+    go = tmp_path / "go"
+    results = [tasks.square_later.enqueue(number, str(go)) for number in range(40)]
+    doomed, other = (manage("jobboard", "work", "--jobs", "4", "--who", who) for who in ("doomed", "other"))
+    owners = {"doomed", "other"}
+    eventually(lambda: {job.owner for job in board.iterjobs(states=["CLAIMED"])} == owners, 120)
     doomed.kill()
-    eventually(lambda: backend.board.job_count == 0, 60)
+    go.touch()
+    eventually(lambda: board.job_count == 0, 120)
     other.send_signal(signal.SIGTERM)
-    assert other.wait(30) == 0
+    assert other.wait(60) == 0
     for number, result in enumerate(results):
         result.refresh()
-        assert result.status == TaskResultStatus.SUCCESSFUL
-        assert result.return_value == number**2
-        assert result.attempts in (1, 2)
-    assert any(result.attempts == 2 for result in results)
-    assert list(backend.board.trashed()) == []
+        assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, number**2)
+    assert any("doomed" in result.worker_ids and result.attempts == 2 for result in results)
+    assert list(board.trashed()) == []
 
 
 @pytest.mark.backends("sqlite")
-def test_a_task_that_kills_its_worker(tasks_on: Use, manage: Manage, tmp_path: Path) -> None:
-    board = tasks_on(claim_ttl=1, retry={"max_attempts": 3}).board
+def test_a_task_that_kills_its_worker_ends_with_its_attempts(tasks_on: Use, manage: Manage, tmp_path: Path) -> None:
+    board = tasks_on(claim_ttl=1, retry={"max_attempts": 2}).board
     result = tasks.die.enqueue(str(tmp_path / "notes"))
     job = board.get(result.id)
-    for end in (-signal.SIGKILL, -signal.SIGKILL, -signal.SIGKILL, 0):
-        assert manage("jobboard", "work", "--who", "me", "--max-jobs", "1").wait(60) == end
+    for end in (-signal.SIGKILL, -signal.SIGKILL, 0):
+        assert manage("jobboard", "work", "--who", "me", "--max-jobs", "1").wait(120) == end
         until_free(board, job)
-    assert (tmp_path / "notes").read_text().split() == ["1", "2", "3"]
+    assert (tmp_path / "notes").read_text().split() == ["1", "2"]
     result.refresh()
     assert result.status == TaskResultStatus.FAILED
-    assert [error.exception_class_path for error in result.errors[:3]] == ["jobboard.exceptions.ClaimLost"] * 3
-    assert "its 3 attempts are used up" in result.errors[3].traceback
+    assert [error.exception_class_path for error in result.errors[:2]] == ["jobboard.exceptions.ClaimLost"] * 2
+    assert "its 2 attempts are used up" in result.errors[2].traceback
 
 
 @pytest.mark.backends("sqlite")
-def test_tasks_in_processes(tasks_on: Use, manage: Manage) -> None:
+def test_tasks_run_in_processes(tasks_on: Use, manage: Manage) -> None:
     tasks_on(retry={"max_attempts": 2, "base": 0.01})
     good, bad = tasks.where.enqueue(), tasks.fail.enqueue()
     worker = manage("jobboard", "work", "--processes", "--jobs", "1", "--max-jobs", "3")
-    assert worker.wait(60) == 0
+    assert worker.wait(120) == 0
     good.refresh()
     bad.refresh()
     assert good.return_value not in (worker.pid, None)
@@ -103,13 +95,13 @@ def test_tasks_in_processes(tasks_on: Use, manage: Manage) -> None:
     assert [error.exception_class for error in bad.errors] == [KeyError, KeyError]
 
 
-def test_the_command_line_on_the_project_board(tasks_on: Use, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_works_on_the_board_of_the_project(tasks_on: Use, capfd: pytest.CaptureFixture[str]) -> None:
     backend = tasks_on(name="mine")
     tasks.add.enqueue(1)
     before = dict(os.environ)
     call_command("jobboard", "stats", "--json")
-    told = json.loads(capfd.readouterr().out)
-    assert told["unclaimed"] == 1
+    counts = json.loads(capfd.readouterr().out)
+    assert counts["unclaimed"] == 1
     call_command("jobboard", "setup")
     assert "mine" in capfd.readouterr().out
     call_command("jobboard")
@@ -135,8 +127,8 @@ def test_the_worker_keeps_to_all_of_the_retry_policy(tasks_on: Use) -> None:
 
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize(("words", "runs"), [((), 1), (("--max-attempts", "2", "--retry-base", "0.01"), 2)])
-def test_the_worker_s_limit_unless_said(tasks_on: Use, words: tuple[str, ...], runs: int) -> None:
-    """The first exception ends a task, unless the command line says otherwise."""
+def test_the_command_line_replaces_the_retry_policy(tasks_on: Use, words: tuple[str, ...], runs: int) -> None:
+    """Without a policy the first exception ends a task."""
     tasks_on()
     result = tasks.fail.enqueue()
     call_command("jobboard", "work", *words, "--max-jobs", f"{runs}")
@@ -146,16 +138,9 @@ def test_the_worker_s_limit_unless_said(tasks_on: Use, words: tuple[str, ...], r
 
 
 @pytest.mark.backends("sqlite")
-def test_the_command_line_without_a_board(tasks_on: Use) -> None:
+def test_the_command_without_a_board_is_refused(tasks_on: Use) -> None:
     with pytest.raises(CommandError, match="is a DummyBackend, which has no board"):
         call_command("jobboard", "stats")
     tasks_on(claim_tll=3)
     with pytest.raises(CommandError, match="did you mean 'claim_ttl'"):
         call_command("jobboard", "stats")
-
-
-@pytest.mark.backends("sqlite")
-def test_check_names_a_wrong_option(tasks_on: Use, manage: Manage) -> None:
-    tasks_on(retyr=3)
-    told, _ = manage("check").communicate(timeout=60)
-    assert "(jobboard.E001) TASKS['default']: the backend has no option 'retyr'; did you mean 'retry'?" in told

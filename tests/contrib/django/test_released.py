@@ -1,11 +1,11 @@
 """Django's own tests of its tasks, from its released source, on our backend.
 
-What says something of the Dummy or the Immediate backend alone is left out by name, with the reason. Its tests look
-into the Dummy's list of results, and expect that the Immediate one has run a task when ``enqueue`` returns: the
-backends below do that on a board, the second one by a conductor.
+Tests of the Dummy or the Immediate backend alone are left out by name, with the reason. Django's tests look into the
+Dummy's list of results, and expect that the Immediate backend has run a task when ``enqueue`` returns. The backends
+below do that on a board, the second one by a conductor, which runs on Redis, too.
 
-Left out as a whole are test_custom_backend.py, which is about backends that the tests make up, and the two tests of
-transactions, which configure the Dummy and the Immediate backend themselves.
+Left out as a whole are test_custom_backend.py, whose backends are made up, and the two tests of transactions, which
+configure the Dummy and the Immediate backend themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jobboard.contrib.django.results import result_of
 
 
 class Listing(JobboardBackend):
-    """As the Dummy backend shows what was enqueued."""
+    """Lists the enqueued tasks, as the Dummy backend does."""
 
     @property
     def results(self) -> list[Any]:
@@ -38,7 +38,7 @@ class Listing(JobboardBackend):
 
 
 class AtOnce(JobboardBackend):
-    """Has a task run before ``enqueue`` returns."""
+    """Runs a task before ``enqueue`` returns."""
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         result = super().enqueue(task, args, kwargs)
@@ -48,7 +48,7 @@ class AtOnce(JobboardBackend):
 
 
 Configure = Callable[[Callable[[type], dict[str, Any]]], dict[str, Any]]
-"""The setting TASKS, from what makes the part of it that leads to a board by one of the classes above."""
+"""Returns the setting TASKS. Its argument returns the part of a backend class above, on a board."""
 
 ITS_CLASS = "compares the backend's class with that of the Dummy or the Immediate backend"
 ITS_LIST = "changes a result within the Dummy's list"
@@ -90,7 +90,7 @@ SUITES: Mapping[type, tuple[Configure, Mapping[str, str]]] = {
 
 
 def subclass(suite: type, configure: Configure, left_out: Mapping[str, str], kind: str) -> type:
-    """The suite on boards of this kind."""
+    """Return the suite on boards of a kind."""
 
     @pytest.fixture(autouse=True)
     def on_a_board(self: Any, conf_of: Callable[[str], dict[str, Any]]) -> Iterator[None]:
@@ -108,7 +108,7 @@ def subclass(suite: type, configure: Configure, left_out: Mapping[str, str], kin
 
 
 for each, terms in SUITES.items():
-    for name in ("sqlite", "redis"):
+    for name in ("sqlite", "redis") if each is immediate.ImmediateBackendTestCase else ("sqlite",):
         found = subclass(each, *terms, name)
         globals()[found.__name__] = found
 del found

@@ -1,4 +1,4 @@
-"""Tasks and the transactions of Django's own database."""
+"""Boards in Django's database: tasks come with a commit, go with a rollback, and ``flush`` removes them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from jobboard.testing.conformance.support import Background
 from tests.contrib.django import tasks
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
+ONE = pytest.mark.backends("sqlite")
 BACKEND = "jobboard.contrib.django.JobboardBackend"
 
 
@@ -35,8 +36,7 @@ class _RollBackError(Exception):
 
 @pytest.fixture
 def project(database: Any, tmp_path: Path) -> Iterator[Any]:
-    """A task backend on ``django:project``, a database of Django's with one table of the project's; its tables are
-    those that ``migrate`` has made."""
+    """A task backend on ``django:project``, whose tables ``migrate`` has made, beside one table of the project's."""
     options = {"board": "django:project", "name": tmp_path.name}
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         call_command("migrate", database="project", verbosity=0)
@@ -82,17 +82,19 @@ def test_a_task_comes_with_the_commit(project: Any) -> None:
     assert project.board.job_count == 1
     assert orders() == 1
     assert project.get_result(result.id) == result
+    tasks.add.enqueue(1)
+    assert project.board.job_count == 2
 
 
-def test_a_rollback_takes_the_task_back(project: Any) -> None:
-    for number in range(200):
+def test_a_rollback_undoes_the_task(project: Any) -> None:
+    for number in range(3):
         with pytest.raises(_RollBackError):
             fail_in_transaction(number)
     assert orders() == 0
     assert project.board.job_count == 0
 
 
-def test_a_rollback_to_a_savepoint(project: Any) -> None:
+def test_a_rollback_to_a_savepoint_undoes_its_tasks(project: Any) -> None:
     with transaction.atomic(using="project"):
         kept = tasks.add.enqueue(1)
         with pytest.raises(_RollBackError):
@@ -103,7 +105,7 @@ def test_a_rollback_to_a_savepoint(project: Any) -> None:
 
 
 def test_the_queries_are_recorded(project: Any) -> None:
-    """As with ``DEBUG``, and by what counts queries: Django writes the parameters into the text."""
+    """With ``DEBUG``, and in tests that count queries, Django writes the parameters into the text."""
     with CaptureQueriesContext(connections["project"]) as recorded, transaction.atomic(using="project"):
         result = tasks.add.using(queue_name="100%").enqueue("50 %s")
     assert any("100%" in query["sql"] for query in recorded)
@@ -111,7 +113,30 @@ def test_the_queries_are_recorded(project: Any) -> None:
     assert (job.name, job.details["args"]) == ("100%", ["50 %s"])
 
 
-def test_further_options_of_the_board(project: Any) -> None:
+def test_a_task_that_is_rolled_back_counts_for_no_limit(project: Any) -> None:
+    board = project.board
+    with transaction.atomic(using="project"):
+        first, second = (tasks.add.enqueue(number) for number in range(2))
+    board.set_limit("default", concurrency=1, rate=(3, 3600))
+    with pytest.raises(_RollBackError):
+        fail_in_transaction(2)
+    held = board.claim_next("anna")
+    assert held.uuid == first.id
+    with transaction.atomic(using="project"):
+        third = tasks.add.enqueue(3)
+    assert board.claim_next("bert") is None
+    for expected in (second, third):
+        board.consume(held, "anna")
+        held = board.claim_next("anna")
+        assert held.uuid == expected.id
+    board.consume(held, "anna")
+    tasks.add.enqueue(4)
+    assert board.claim_next("bert") is None
+    assert board.job_count == 1
+
+
+@ONE
+def test_further_options_of_the_board_count(project: Any) -> None:
     options = {**project.options, "table": "other"}
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         call_command("migrate", database="project", verbosity=0)
@@ -122,7 +147,7 @@ def test_further_options_of_the_board(project: Any) -> None:
 
 
 def test_flush_empties_the_board(project: Any) -> None:
-    """As a TransactionTestCase does in the end; who has the board at hand goes on with it."""
+    """As at the end of a TransactionTestCase. Holders of the board go on with it."""
     board = project.board
     for _ in range(2):
         waits = tasks.add.enqueue(1)
@@ -141,7 +166,8 @@ def test_flush_empties_the_board(project: Any) -> None:
         assert project.board is board
 
 
-def test_a_flush_that_is_cancelled(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@ONE
+def test_a_cancelled_flush_removes_nothing(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda prompt: "no")
     tasks.add.enqueue(1)
     call_command("flush", database="project")
@@ -149,7 +175,7 @@ def test_a_flush_that_is_cancelled(project: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-def test_a_flush_within_a_transaction(project: Any) -> None:
+def test_a_flush_may_be_rolled_back(project: Any) -> None:
     """The board is not kept waiting for what its own process would have to do first. (SQLite has one writer.)"""
     tasks.add.enqueue(1)
     with transaction.atomic(using="project"):
@@ -159,27 +185,23 @@ def test_a_flush_within_a_transaction(project: Any) -> None:
     assert project.board.claim_next("anna") is not None
 
 
-@pytest.mark.backends("sqlite")
-def test_the_file_alone_is_all_of_the_database(project: Any, database: dict[str, Any], tmp_path: Path) -> None:
-    """As a test runner copies no more than that for its processes."""
+@ONE
+def test_the_file_alone_holds_the_whole_database(project: Any, database: dict[str, Any], tmp_path: Path) -> None:
+    """A test runner copies only the file for its processes."""
     order(1)
     with contextlib.closing(sqlite3.connect(shutil.copy(database["NAME"], tmp_path / "copy.sqlite3"))) as copy:
         assert copy.execute("SELECT number FROM orders").fetchall() == [(1,)]
         assert copy.execute("SELECT count(*) FROM jobboard").fetchall() == [(0,)]
 
 
-def test_the_command_line(project: Any, capfd: pytest.CaptureFixture[str]) -> None:
+@ONE
+def test_the_command_works_on_the_board(project: Any, capfd: pytest.CaptureFixture[str]) -> None:
     tasks.add.enqueue(1)
     call_command("jobboard", "stats", "--json")
     assert json.loads(capfd.readouterr().out)["unclaimed"] == 1
 
 
-def test_without_a_transaction(project: Any) -> None:
-    tasks.add.enqueue(1)
-    assert project.board.job_count == 1
-
-
-def test_a_post_is_told_of_when_it_is_committed(project: Any) -> None:
+def test_a_post_is_announced_when_it_is_committed(project: Any) -> None:
     told: list[str] = []
     project.board.notifier.register(POSTED, lambda event, details: told.append(details["job"].uuid))
     with pytest.raises(_RollBackError):
@@ -191,7 +213,7 @@ def test_a_post_is_told_of_when_it_is_committed(project: Any) -> None:
     assert told == [result.id]
 
 
-def test_a_worker_runs_what_was_committed(project: Any, work: Callable[..., Any]) -> None:
+def test_a_waiting_worker_runs_a_committed_task(project: Any, work: Callable[..., Any]) -> None:
     conductor = work()
     with transaction.atomic(using="project"):
         result = tasks.add.enqueue(1)
@@ -200,7 +222,8 @@ def test_a_worker_runs_what_was_committed(project: Any, work: Callable[..., Any]
     assert result.return_value == 2
 
 
-def test_a_transaction_that_is_broken(project: Any) -> None:
+@ONE
+def test_a_broken_transaction_takes_no_task(project: Any) -> None:
     with transaction.atomic(using="project"):
         transaction.set_rollback(True, using="project")
         with pytest.raises(transaction.TransactionManagementError):
@@ -208,7 +231,8 @@ def test_a_transaction_that_is_broken(project: Any) -> None:
     assert project.board.job_count == 0
 
 
-def test_without_autocommit(project: Any) -> None:
+@ONE
+def test_a_connection_without_autocommit_takes_no_task(project: Any) -> None:
     """On SQLite it would wait for its own caller, and elsewhere outlive a rollback."""
     transaction.set_autocommit(False, using="project")
     order(1)
@@ -220,7 +244,8 @@ def test_without_autocommit(project: Any) -> None:
     assert project.board.job_count == 1
 
 
-def test_a_database_without_autocommit(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@ONE
+def test_a_database_without_autocommit_takes_no_task(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     connections["project"].close()
     with monkeypatch.context() as patched:
         patched.setitem(connections["project"].settings_dict, "AUTOCOMMIT", False)
@@ -230,9 +255,9 @@ def test_a_database_without_autocommit(project: Any, monkeypatch: pytest.MonkeyP
     assert project.board.job_count == 0
 
 
-@pytest.mark.backends("sqlite")
-def test_it_waits_for_another_writer_of_sqlites(project: Any) -> None:
-    """Django begins a transaction in a way that refuses one at once that reads before it writes."""
+@ONE
+def test_a_task_waits_for_another_writer_on_sqlite(project: Any) -> None:
+    """A transaction of Django's that reads before it writes would be refused at once."""
     tasks.add.enqueue(1)
     seen: list[str] = []
 
@@ -249,5 +274,5 @@ def test_it_waits_for_another_writer_of_sqlites(project: Any) -> None:
         order(1)
         enqueuing = Background(enqueue)
         assert eventually(lambda: seen or not enqueuing.running)
-    enqueuing.wait()
+    enqueuing.wait(20)
     assert project.board.job_count == 2

@@ -19,7 +19,7 @@ class FlushCommand(flush.Command):
 
         def with_boards(statements: Sequence[str]) -> None:
             with boards.emptying(database):
-                execute([*statements, *_emptying(database)])
+                execute([*statements, *_delete_statements(database)])
 
         # Django runs this behind its question to the user.
         operations.execute_sql_flush = with_boards
@@ -33,10 +33,10 @@ Command = FlushCommand
 """The name that Django looks for."""
 
 
-def _emptying(database: str) -> list[str]:
+def _delete_statements(database: str) -> list[str]:
     there = connections[database].introspection.table_names()
     tables = {table.name: table for board in boards_in(database) for table in board.table.metadata.sorted_tables}
-    # The table with the layout stays. The others are not truncated, as boards would wait for the lock of that until
-    # Django's transaction ends.
+    # The table with the layout stays. The other tables are not truncated, as boards would wait for the lock of a
+    # truncation until Django's transaction ends.
     emptied = [table for name, table in tables.items() if name in there and "layout" not in table.c]
     return [str(table.delete().compile(dialect=databases.engine_of(database).dialect)) for table in emptied]

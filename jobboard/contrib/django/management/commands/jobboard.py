@@ -18,11 +18,11 @@ from jobboard.outcomes import ATTEMPTS, OneFailure
 
 
 class Command(BaseCommand):
-    help = "Run a command of jobboard's on the project's board: 'work' runs its tasks, 'help' lists the others."
+    help = "Run a command of jobboard on the project's board: 'work' runs tasks, 'help' lists the commands."
     requires_system_checks: ClassVar[list[str]] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which one of TASKS.")
+        parser.add_argument("--backend", default="default", metavar="ALIAS", help="The backend in TASKS.")
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="As in 'work --jobs 16'.")
 
     def handle(self, *args: Any, backend: str, words: list[str], **options: Any) -> None:
