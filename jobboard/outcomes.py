@@ -80,7 +80,7 @@ class RetryPolicy:
 
     :param base: the seconds after the first time, about; twice that after the second, and so on. Failures and retries
         (``job.attempts`` and ``job.retries``) count alike.
-    :param cap: the longest delay, in seconds. The second half of each delay is at random.
+    :param cap: the longest delay, in seconds, and no less than ``base``. The second half of each delay is at random.
     :param max_attempts: the number of attempts that a job has. With the last failed attempt the job goes to the trash.
         Every claim counts as an attempt, those of dead workers included: a claim beyond the last attempt puts the job
         into the trash, and its work does not run. Of this number and the ``max_attempts`` of the posting the lower one
@@ -98,6 +98,8 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         for span in ("base", "cap"):
             object.__setattr__(self, span, seconds(span, getattr(self, span), positive=True))
+        if self.base > self.cap:
+            raise ValueError(f"base={self.base:g}: must be at most cap={self.cap:g}, the longest delay")
         for bound in ("max_attempts", "max_retries"):
             if getattr(self, bound) is not None:
                 limit(getattr(self, bound), bound)

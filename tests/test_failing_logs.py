@@ -1,4 +1,4 @@
-"""A program whose filters and handlers of logs raise: no thread ends of it, and no job is held for it."""
+"""Filters and handlers of logs that raise: no thread of the library ends, and no job is held."""
 
 import asyncio
 import logging
@@ -18,9 +18,7 @@ from jobboard.notifier import Notifier
 from jobboard.testing import eventually
 from tests.conftest import Runner
 from tests.support import handlers
-from tests.test_conductor import LATE, MakeBoard
-from tests.test_conductor_trouble import Outage
-from tests.test_conductor_unstarted import raised_by
+from tests.support.conductors import LATE, WAIT, Hanging, MakeBoard, Outage, errors_of, run_async
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -54,25 +52,20 @@ def failing() -> Iterator[Failing]:
     log.setLevel(level)
 
 
-def run(kind: str, board: jobboard.JobBoard, works: dict[str, Any], max_dispatches: int, **more: Any) -> Any:
-    """A conductor that has run, on what its kind works with."""
+def run(kind: str, board: jobboard.JobBoard, works: dict[str, Any], jobs: int, **more: Any) -> Any:
+    """Run a conductor of a kind until its jobs are done, and return it."""
     more = {"max_simultaneous_jobs": 3, "retry": LATE, **more}
-    if kind != "coroutines":
+    if kind == "coroutines":
+        conductor: Any = AsyncConductor("one", AsyncJobBoard(board), works, **more)
+        assert errors_of(lambda: run_async(conductor, jobs)) == []
+    else:
         conductor = Conductor("one", board, works, workers=kind, **more)  # type: ignore[arg-type]
-        assert raised_by(lambda: conductor.run(max_dispatches)) == []
-        return conductor
-    made: list[AsyncConductor] = []
-
-    async def main() -> None:
-        made.append(AsyncConductor("one", AsyncJobBoard(board), works, **more))
-        await made[0].run(max_dispatches)
-
-    assert raised_by(lambda: asyncio.run(main())) == []
-    return made[0]
+        assert errors_of(lambda: conductor.run(jobs)) == []
+    return conductor
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_done_is_handed_over(make_board: MakeBoard, failing: Failing, kind: str) -> None:
+def test_ends_are_handed_over(make_board: MakeBoard, failing: Failing, kind: str) -> None:
     board = make_board()
     board.post_many([{"name": "bad"}, {"name": "refused"}] + [{"name": "good"}] * 4)
 
@@ -88,53 +81,45 @@ def test_what_is_done_is_handed_over(make_board: MakeBoard, failing: Failing, ki
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_timeout_is_kept_to(make_board: MakeBoard, failing: Failing, kind: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_timeouts_are_kept_to(make_board: MakeBoard, failing: Failing, kind: str) -> None:
     board = make_board()
-    notes = str(tmp_path / "notes")
-    jobs = board.post_many([{"name": "slow", "details": {"notes": notes}}] * 3)
-    lost: list[str] = []
+    jobs = board.post_many([{"name": "slow"}] * 3)
+    lost: set[str] = set()
 
     def until_lost(job: jobboard.Job) -> None:
         eventually(lambda: job.claim.lost)
-        lost.append(job.uuid)
+        lost.add(job.uuid)
 
     async def until_cancelled(job: jobboard.Job) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             assert job.claim.lost
-            lost.append(job.uuid)
+            lost.add(job.uuid)
 
-    slow = {"threads": until_lost, "coroutines": until_cancelled, "processes": handlers.until_lost}[kind]
+    slow = until_lost if kind == "threads" else until_cancelled
     tally = run(kind, board, {"slow": slow}, 3, job_timeout=0.1).tally
     assert (tally.abandoned, tally.lost) == (3, 0)
     for job in jobs:
         assert "was still at work after" in board.get(job.uuid).error
-    if kind != "processes":
-        eventually(lambda: {*lost} == {job.uuid for job in jobs})
+    eventually(lambda: lost == {job.uuid for job in jobs})
     assert failing.met("raised TimeoutError") == 3
 
 
-@pytest.mark.parametrize("retry_for", [0, 0.2])
 def test_claims_and_ends_go_on_after_an_outage(
-    make_board: MakeBoard, failing: Failing, start: Runner, monkeypatch: pytest.MonkeyPatch, retry_for: float
+    make_board: MakeBoard, failing: Failing, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
-    board = make_board(retry_for=retry_for)
+    board = make_board(retry_for=0)
     outage = Outage(board, monkeypatch, "take", "finish", "post_due")
-    begun, gate = threading.Event(), threading.Event()
-
-    def work(job: jobboard.Job) -> None:
-        begun.set()
-        assert gate.wait(30)
-
-    conductor = start(Conductor("one", board, work))
+    hanging = Hanging()
+    conductor = start(Conductor("one", board, hanging))
     board.post("a")
-    assert begun.wait(30)
+    hanging.await_begin()
     outage.on = True
     board.wake()
-    gate.set()
+    hanging.gate.set()
     for what in ("could not claim", "could not finish", "could not post due jobs"):
         eventually(lambda what=what: failing.met(what) > 1)  # type: ignore[misc]
     outage.on = False
@@ -142,17 +127,19 @@ def test_claims_and_ends_go_on_after_an_outage(
     eventually(lambda: conductor.tally.consumed == 2)
 
 
-def test_what_still_runs_at_the_end_is_given_back(make_board: MakeBoard, failing: Failing) -> None:
-    board = make_board()
-    jobs = board.post_many([{"name": "a"}] * 2)
-    conductor = Conductor("one", board, lambda job: eventually(jobboard.cancelled), drain_timeout=0.2)
-    threading.Thread(target=lambda: eventually(lambda: conductor.tally.dispatched == 2) and conductor.stop()).start()
-    assert raised_by(conductor.run) == []
-    assert [(board.get(job.uuid).seen_state, board.get(job.uuid).attempts) for job in jobs] == [("UNCLAIMED", 0)] * 2
+def test_jobs_that_still_run_at_the_end_are_given_back(make_board: MakeBoard, failing: Failing, start: Runner) -> None:
+    board, hanging = make_board(), Hanging()
+    board.post_many([{"name": "a"}] * 2)
+    conductor = start(Conductor("one", board, hanging, drain_timeout=0.2))
+    hanging.await_begin(2)
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    hanging.gate.set()
+    assert [(job.seen_state, job.attempts) for job in board.iterjobs()] == [("UNCLAIMED", 0)] * 2
     assert failing.met("has to end") == 2
 
 
-def test_a_heartbeat_goes_on(failing: Failing) -> None:
+def test_heartbeat_goes_on(failing: Failing) -> None:
     errors = [ConnectionFailure("away"), JobFailure("refused"), ValueError("a bug")]
     again = threading.Event()
 
@@ -166,7 +153,7 @@ def test_a_heartbeat_goes_on(failing: Failing) -> None:
     assert again.wait(20)
     heartbeat.stop()
     assert failing.met("could not renew") == 3
-    # A traceback tells of what nobody has foreseen alone.
+    # Only an unexpected error has a traceback.
     assert failing.tracebacks == 1
 
 
@@ -187,18 +174,18 @@ def test_listeners_go_on(failing: Failing) -> None:
 
 
 class TestLog:
-    def test_it_shows_what_is_raised(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_error_of_a_handler_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
         Log("jobboard.some").info("%s", "news")
         assert "ZeroDivisionError: no space left" in capsys.readouterr().err
 
-    def test_unless_errors_of_logs_are_not_to_be_shown(
+    def test_error_is_not_shown_if_logging_shows_none(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(logging, "raiseExceptions", False)
         Log("jobboard.some").info("news")
         assert capsys.readouterr().err == ""
 
-    def test_a_filter(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_error_of_a_filter_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
         def refuse(record: logging.LogRecord) -> bool:
             raise OSError("not this one")
 
@@ -210,14 +197,14 @@ class TestLog:
             logger.removeFilter(refuse)
         assert "OSError: not this one" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("level", ["info", "warning", "error", "exception"])
-    def test_a_record_names_who_has_written_it(self, caplog: pytest.LogCaptureFixture, level: str) -> None:
+    @pytest.mark.parametrize("level", ["info", "exception"])
+    def test_record_names_the_module_that_wrote_it(self, caplog: pytest.LogCaptureFixture, level: str) -> None:
         log = Log("elsewhere")
         with caplog.at_level(logging.INFO):
             tell: Callable[..., None] = getattr(log, level)
             tell("%s news", "bad", extra={"job": "its"})
         [record] = caplog.records
-        assert (record.name, record.funcName) == ("elsewhere", "test_a_record_names_who_has_written_it")
+        assert (record.name, record.funcName) == ("elsewhere", "test_record_names_the_module_that_wrote_it")
         assert record.filename == "test_failing_logs.py"
         assert (record.getMessage(), vars(record)["job"]) == ("bad news", "its")
         assert bool(record.exc_info) == (level == "exception")

@@ -6,7 +6,8 @@
             ...
 
 A verb runs on one of the board's few threads, through the sync board. Coroutines that wait for jobs share one thread
-and one connection.
+and one connection. Here lie threads, waits, cancellations and tasks; nothing about jobs is decided here: outcomes are
+those of :mod:`jobboard.board` and :mod:`jobboard.conductor`.
 """
 
 from jobboard.aio.board import AsyncJobBoard, AsyncWorking, backend, fetch

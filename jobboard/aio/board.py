@@ -11,16 +11,16 @@ import contextlib
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from jobboard import arguments, outcomes, work
 from jobboard.aio.notifier import AsyncNotifier
 from jobboard.aio.threads import Threads, outlast, see_through
-from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, give_back
-from jobboard.backends import NAMESPACE
+from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, claim_for, give_back
+from jobboard.backends import NAMESPACE, BoardArguments
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import JobBoard, WantedJobs
-from jobboard.job import Claim, Job
+from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.primitives import PAGE, Characteristics
 from jobboard.tracing import Tracing
 from jobboard.work import claim_of, nothing_claimed, wishes
@@ -57,14 +57,14 @@ def _walk(
     return walk
 
 
-class AsyncWorking(contextlib.AbstractAsyncContextManager[Job, bool]):
+class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
     """The work on a job, as a block or as a function; see :meth:`AsyncJobBoard.working`."""
 
-    def __init__(self, begin: Callable[[], contextlib.AbstractAsyncContextManager[Job, bool | None]]) -> None:
+    def __init__(self, begin: Callable[[], contextlib.AbstractAsyncContextManager[ClaimedJob, bool | None]]) -> None:
         self._begin = begin
-        self._block: contextlib.AbstractAsyncContextManager[Job, bool | None] | None = None
+        self._block: contextlib.AbstractAsyncContextManager[ClaimedJob, bool | None] | None = None
 
-    async def __aenter__(self) -> Job:
+    async def __aenter__(self) -> ClaimedJob:
         if self._block is not None:
             raise RuntimeError("this block is being worked in already; ask the board for another one")
         self._block = self._begin()
@@ -80,7 +80,7 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[Job, bool]):
         return bool(await block.__aexit__(*error))
 
     def __call__(
-        self, function: Callable[Concatenate[Job, P], Coroutine[Any, Any, T]]
+        self, function: Callable[Concatenate[ClaimedJob, P], Coroutine[Any, Any, T]]
     ) -> Callable[P, Coroutine[Any, Any, T | None]]:
         outcomes.check_handler(function, coroutine=True)
 
@@ -263,7 +263,7 @@ class AsyncJobBoard:
 
     async def claim(self, job: Job, who: str, expiry: float | None = None) -> Claim:
         """See :meth:`JobBoard.claim <jobboard.board.JobBoard.claim>`."""
-        await self._claimed(lambda: [self._board.claim(job, who, expiry).job])
+        await self._claimed(lambda: ([cast(ClaimedJob, self._board.claim(job, who, expiry).job)], None))
         assert job.claim is not None
         return job.claim
 
@@ -271,27 +271,26 @@ class AsyncJobBoard:
 
     async def claim_next(
         self,
-        /,
         who: str,
         *,
         expiry: float | None = None,
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        **extra: Any,
-    ) -> Job | None:
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> ClaimedJob | None:
         """See :meth:`JobBoard.claim_next <jobboard.board.JobBoard.claim_next>`.
 
         Coroutines that wait for the same names are served in the order in which they came. ``unless`` is called on the
         loop.
         """
-        wanted = self._board.wanted("claim_next", who, expiry, names, extra)
+        wanted = self._board.wanted("claim_next", who, expiry, names, where, extra)
         jobs = await self._take(wanted, 1, timeout, unless)
         return jobs[0] if jobs else None
 
     async def claim_many(
         self,
-        /,
         who: str,
         limit: int,
         *,
@@ -299,26 +298,36 @@ class AsyncJobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        **extra: Any,
-    ) -> list[Job]:
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> list[ClaimedJob]:
         """See :meth:`JobBoard.claim_many <jobboard.board.JobBoard.claim_many>`; waits as :meth:`claim_next` does."""
         limit = arguments.limit(limit)
-        wanted = self._board.wanted("claim_many", who, expiry, names, extra)
+        wanted = self._board.wanted("claim_many", who, expiry, names, where, extra)
         return await self._take(wanted, limit, timeout, unless)
 
     def working(
-        self, /, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
+        self,
+        who: str,
+        *,
+        names: Iterable[str] | None = None,
+        timeout: float | None = None,
+        expiry: float | None = None,
+        unless: Callable[[], bool] | None = None,
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> AsyncWorking:
         """Return a block, ``async with board.working(who) as job:``, or a decorator of coroutine functions.
 
         See :meth:`JobBoard.working <jobboard.board.JobBoard.working>`. A cancelled body has failed: its job is
         abandoned before the cancellation goes on.
         """
-        return AsyncWorking(lambda: self._working(who, {"names": names, "timeout": timeout, **extra}))
+        claiming = {"expiry": expiry, "unless": unless, "where": where, "extra": extra}
+        return AsyncWorking(lambda: self._working(who, {"names": names, "timeout": timeout, **claiming}))
 
     @contextlib.asynccontextmanager
-    async def _working(self, who: str, wish: dict[str, Any]) -> AsyncIterator[Job]:
-        job: Job | None = None
+    async def _working(self, who: str, wish: dict[str, Any]) -> AsyncIterator[ClaimedJob]:
+        job: ClaimedJob | None = None
         try:
             for each in wishes(wish):
                 job = await self.claim_next(who, **each)
@@ -392,7 +401,7 @@ class AsyncJobBoard:
 
     async def _take(
         self, wanted: WantedJobs, limit: int, timeout: float | None, unless: Callable[[], bool] | None
-    ) -> list[Job]:
+    ) -> list[ClaimedJob]:
         arguments.timeout(timeout)
         if unless is not None and unless():
             return []
@@ -400,11 +409,11 @@ class AsyncJobBoard:
             waiter = WaitingCoroutine(wanted, limit, unless)
             if await self._wait_in_line(waiter, timeout) or waiter.looked:
                 return waiter.jobs
-        return await self._claimed(lambda: self._board.look(wanted, limit)[0])
+        return await self._claimed(lambda: self._board.look(wanted, limit))
 
-    async def _claimed(self, claim: Callable[[], list[Job]]) -> list[Job]:
+    async def _claimed(self, claim: Callable[[], tuple[list[ClaimedJob], object]]) -> list[ClaimedJob]:
         """Claim jobs on a thread. Give them back if this task is cancelled meanwhile."""
-        begun = self._threads.begin(claim)
+        begun = self._threads.begin(claim_for, asyncio.get_running_loop(), self._board, claim)
         claimed = asyncio.wrap_future(begun)
         try:
             await asyncio.wait([claimed])
@@ -412,9 +421,10 @@ class AsyncJobBoard:
             if not begun.cancel():
                 # Nobody is told of an error: a refused claim needs no giving back.
                 with contextlib.suppress(Exception):
-                    await give_back(self._board, await outlast(claimed), self._threads)
+                    jobs, _ = await outlast(claimed)
+                    await give_back(self._board, jobs, self._threads)
             raise
-        return claimed.result()
+        return claimed.result()[0]
 
     async def _wait_in_line(self, waiter: WaitingCoroutine, timeout: float | None) -> bool:
         line, _ = self._shared()
@@ -437,7 +447,12 @@ def _refresh(jobs: list[Job]) -> None:
 
 
 def fetch(
-    name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, *, threads: int = THREADS, **kwargs: Any
+    name: str,
+    conf: str | Mapping[str, Any],
+    namespace: str = NAMESPACE,
+    *,
+    threads: int = THREADS,
+    **kwargs: Unpack[BoardArguments],
 ) -> AsyncJobBoard:
     """See :func:`jobboard.fetch`; sends no request.
 
@@ -447,7 +462,12 @@ def fetch(
 
 
 def backend(
-    name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, *, threads: int = THREADS, **kwargs: Any
+    name: str,
+    conf: str | Mapping[str, Any],
+    namespace: str = NAMESPACE,
+    *,
+    threads: int = THREADS,
+    **kwargs: Unpack[BoardArguments],
 ) -> AsyncJobBoard:
     """Return a board for ``async with``: it is connected within the block, and closed after it."""
     return fetch(name, conf, namespace, threads=threads, **kwargs)

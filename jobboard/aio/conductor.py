@@ -9,18 +9,19 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
-from jobboard import logs
+from jobboard import arguments, logs
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
 from jobboard.aio.threads import Threads, see_through
 from jobboard.conductor import Conductor, Tally
+from jobboard.conductor.conductor import THE_CONDUCTORS
 from jobboard.conductor.handlers import Handler, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import Runs
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.workers import Kind
-from jobboard.job import Job
+from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
 
 LOG = logs.Log(__name__)
@@ -34,9 +35,9 @@ class AsyncConductor:
     Coroutine functions run on the loop of :meth:`run`. Plain functions run in threads. Claims, ends, retries, events
     and entities are those of :class:`~jobboard.conductor.Conductor`, which runs on a thread of its own.
 
-    :param board: connected by :meth:`run` if it is not, and then closed by it too; of several conductors that run on it
-        at the same time, by the last one.
-    :param max_simultaneous_jobs: how many jobs at once, of both kinds together.
+    :param board: the board. :meth:`run` connects a closed board and closes it at its end. Of several conductors that
+        run on it at the same time, the last one closes it.
+    :param max_simultaneous_jobs: the number of jobs at work at once, of both kinds together.
     :param job_timeout: the time after which a coroutine is cancelled, and its job abandoned as a failure. A coroutine
         that goes on all the same keeps its place until it ends, as a thread does.
     :param drain_timeout: the time after which coroutines still at work are cancelled, and their jobs given back; that
@@ -55,9 +56,10 @@ class AsyncConductor:
         job_timeout: float | datetime.timedelta | None = None,
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
-        on_error: Callable[[Job, BaseException], object] | None = None,
+        on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
-        **extra: Any,
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(board, AsyncJobBoard):
             raise TypeError(f"board must be an AsyncJobBoard, not {type(board).__name__}: fetch it by jobboard.aio")
@@ -78,7 +80,8 @@ class AsyncConductor:
             retry=retry,
             on_error=None if on_error is None else callback_of(on_error, self._its_loop),
             schedules=schedules,
-            **extra,
+            where=where,
+            extra=extra,
         )
 
     def __repr__(self) -> str:
@@ -113,13 +116,19 @@ class AsyncConductor:
         """See :attr:`Conductor.dispatching <jobboard.conductor.Conductor.dispatching>`."""
         return self._is_running
 
-    @functools.wraps(Conductor.handles, assigned=())
-    def handles(self, *names: str, **options: Any) -> Registering[Coroutine[Any, Any, Job]]:
+    def handles(
+        self,
+        *names: str,
+        retry: RetryPolicy | None = None,
+        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        max_simultaneous: int | None = None,
+    ) -> Registering[Coroutine[Any, Any, Job]]:
         """See :meth:`Conductor.handles <jobboard.conductor.Conductor.handles>`.
 
         Handlers may be coroutine functions. Their ``post`` is one.
         """
-        return Registering(self._sync.handles(*names, **options), self._board.post, names)
+        registering = self._sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
+        return Registering(registering, self._board.post, names)
 
     def wraps(self, wrapper: W) -> W:
         """See :meth:`Conductor.wraps <jobboard.conductor.Conductor.wraps>`. The context around a coroutine function may

@@ -16,7 +16,7 @@ from jobboard.conductor.handlers import Call, Handling, Wrapper, fresh
 from jobboard.conductor.runs import Run, Runs
 from jobboard.conductor.workers import WorkerThreads
 from jobboard.forks import ForkGuard
-from jobboard.job import Job
+from jobboard.job import ClaimedJob
 from jobboard.outcomes import check_result
 
 LOG = logs.Log(__name__)
@@ -148,7 +148,7 @@ class Tasks:
             LOG.warning("%s: %s %s %d now", self._runs.name, run.job, what, self._runs.hung, extra=logs.fields(run.job))
 
 
-async def _wrapped(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
+async def _wrapped(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> object:
     """Call a coroutine function within the wrappers, which may be asynchronous."""
     async with contextlib.AsyncExitStack() as stack:
         for wrapper in wrappers:

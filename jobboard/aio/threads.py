@@ -30,7 +30,7 @@ IDLE = 30.0
 
 
 class Threads:
-    """At most ``count`` daemon threads, started as they are needed. A call runs in a copy of its caller's context."""
+    """A pool of at most ``count`` daemon threads, started as needed. A call has a copy of its caller's context."""
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
@@ -23,7 +24,7 @@ from typing import ParamSpec, TypeVar
 from jobboard import logs
 from jobboard.aio.threads import Threads, awaitable, outlast, own_copy
 from jobboard.board import JobBoard, WantedJobs
-from jobboard.job import Job
+from jobboard.job import ClaimedJob, Job
 from jobboard.primitives import BATCH, Taken
 from jobboard.waiting import Turn
 
@@ -51,7 +52,7 @@ class WaitingCoroutine:
         self.wish = (wanted.who, wanted.span, extra)
         self.context = contextvars.copy_context()
         self.served: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.jobs: list[Job] = []
+        self.jobs: list[ClaimedJob] = []
         self.looked = False
         """Whether a look that began after the waiter came has found too little."""
 
@@ -225,7 +226,8 @@ class WaitingLine:
         self._looking = looking = asyncio.get_running_loop().create_future()
         try:
             # In the first waiter's context, for traces.
-            jobs, taken = await self._call(waiters[0].context.run, self._board.look, wanted, limit)
+            look = functools.partial(waiters[0].context.run, self._board.look, wanted, limit)
+            jobs, taken = await self._call(claim_for, asyncio.get_running_loop(), self._board, look)
             left = jobs
             for waiter in waiters if left else ():
                 if waiter in self._waiters and (mine := [job for job in left if waiter.takes(job)][: waiter.most]):
@@ -246,7 +248,7 @@ class WaitingLine:
             except Exception as error:  # noqa: BLE001 - raised by the caller's own function, and in its task
                 self._end(waiter, awaitable(error))
 
-    def _end(self, waiter: WaitingCoroutine, outcome: list[Job] | BaseException) -> None:
+    def _end(self, waiter: WaitingCoroutine, outcome: list[ClaimedJob] | BaseException) -> None:
         if waiter not in self._waiters:
             return
         del self._waiters[waiter]
@@ -296,7 +298,17 @@ class Reader:
             await self._threads.call(self._read, jobs)
 
 
-async def give_back(board: JobBoard, jobs: list[Job], threads: Threads) -> None:
+def claim_for(
+    loop: asyncio.AbstractEventLoop, board: JobBoard, claim: Callable[[], tuple[list[ClaimedJob], T]]
+) -> tuple[list[ClaimedJob], T]:
+    """Claim jobs on a thread. Give them back if the loop was closed meanwhile: no coroutine gets them."""
+    jobs, answer = claim()
+    if loop.is_closed():
+        board.give_back(jobs)
+    return jobs, answer
+
+
+async def give_back(board: JobBoard, jobs: Sequence[Job], threads: Threads) -> None:
     """End the claims of jobs whose coroutine has gone, on one of the threads. Raises nothing: the claims lapse then."""
     if not jobs:
         return

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 from jobboard.codec import Content, Wire
 from jobboard.conductor.handlers import Call, Handlers, fresh, perform
 from jobboard.exceptions import JobFailure
-from jobboard.job import Claim, Job, boottime
+from jobboard.job import Claim, ClaimedJob, Job, boottime
 from jobboard.primitives import End
 from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
@@ -99,8 +99,8 @@ class KeptElsewhere(Claim):
         super().__init__(job, task.token, task.who, True, None)
         self._lease = lease
 
-    def is_lapsed(self) -> bool:
-        return super().is_lapsed() or (not self.ended and boottime() >= self._lease.value)
+    def is_marked_or_lapsed(self) -> bool:
+        return super().is_marked_or_lapsed() or (not self.ended and boottime() >= self._lease.value)
 
 
 def task_of(job: Job) -> Task:
@@ -117,18 +117,18 @@ def task_of(job: Job) -> Task:
 
 def lease_of(claim: Claim) -> float:
     """Return what the conductor writes into the shared memory."""
-    if claim.is_lapsed():
+    if claim.is_marked_or_lapsed():
         return -math.inf
     return math.inf if claim.deadline is None else claim.deadline
 
 
 def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
-    # A group of its own, to be killed together with what the handlers start; and a signal that is meant for the
-    # conductor, but is sent to all that it has started, must not end the current work.
+    # The processes that handlers start are killed with this group. A signal that is meant for the conductor, but sent
+    # to all its processes, must not end the current work.
     os.setpgrp()
     for number in SIGNALS:
         signal.signal(number, _ignore)
-    # The conductor has blocked them for the time before, and what the handlers start would inherit that.
+    # The conductor has blocked them until now, and the processes that handlers start would inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
     started("jobboard-conductor", _hear, connection, tasks)
@@ -141,7 +141,7 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     context = contextvars.copy_context()
     connection.send(READY)
     while (task := tasks.get()) is not None:
-        job = Job(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
+        job = ClaimedJob(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
         job.context = task.context
         job.claim = KeptElsewhere(job, task, lease)
         report = _report_of(fresh(context).run(perform, found.of(job), found.wrappers, job))
@@ -151,7 +151,7 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
 
 
 def _ignore(*args: object) -> None:
-    """Not SIG_IGN, which what the handlers start would inherit."""
+    """Do nothing. The processes that handlers start would inherit SIG_IGN."""
 
 
 def _hear(connection: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:

@@ -1,4 +1,4 @@
-"""The conductor: claims jobs, has workers run their handlers, and ends each claim by what became of the work."""
+"""The conductor: claims jobs, has workers run their handlers, and ends each claim by the outcome of the work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from jobboard import arguments, codec, logs, outcomes
@@ -22,7 +22,7 @@ from jobboard.conductor.runs import Run, Runs
 from jobboard.conductor.scheduler import Scheduler
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure, JobBoardError
-from jobboard.job import Job
+from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier, check_callback
 from jobboard.outcomes import RetryPolicy
 from jobboard.primitives import BATCH
@@ -40,7 +40,7 @@ GLANCE = 1.0
 """Seconds between two looks of the main thread. A signal that comes just before a thread goes to sleep on a lock does
 not wake the thread."""
 
-_THE_CONDUCTORS: Any = object()
+THE_CONDUCTORS: Any = object()
 """The timeout that the conductor has for all jobs."""
 
 W = TypeVar("W", bound=Wrapper)
@@ -49,17 +49,18 @@ W = TypeVar("W", bound=Wrapper)
 class Conductor:
     """Works on the jobs of a board, several at once.
 
-    :param name: who claims; also shown among the board's entities, as a ``conductor``. Conductors that run at the same
-        time need names of their own, or only one of them is shown.
-    :param board: connected by :meth:`run` if it is not, and then closed by it too; of several conductors that run on it
-        at the same time, by the last one.
+    :param name: the name of the worker in claims, and of the entity of kind ``conductor`` that the board shows.
+        Conductors that run at the same time need names of their own, or only one of them is shown.
+    :param board: the board. :meth:`run` connects a closed board and closes it at its end. Of several conductors that
+        run on it at the same time, the last one closes it.
     :param handlers: a mapping of job names to handlers, or one handler for the jobs of any name. A handler is called
         with a :class:`~jobboard.job.Job`. With a mapping, or :meth:`handles`, only jobs of these names are claimed.
-    :param max_simultaneous_jobs: how many jobs at once; :meth:`handles` takes a lower limit for jobs of its names. At
-        most twice as many are claimed at any time: those that run, and those that are done and about to be finished.
-    :param workers: handlers run in threads of this process, or each in a process of its own, which is started when it
-        is first needed and used for many jobs. Handlers for processes must be importable by name, and a program that
-        runs them as a script needs ``if __name__ == "__main__":``. Their job can be read, but does not know its board.
+    :param max_simultaneous_jobs: the number of jobs at work at once. :meth:`handles` takes a lower limit for jobs of
+        its names. At most twice as many jobs are claimed at any time: running jobs, and done jobs whose claims are
+        about to end.
+    :param workers: ``threads`` of this process, or ``processes``: each slot has a process, which is started when it is
+        first needed and used for many jobs. Handlers for processes must be importable by name, and a program that runs
+        them as a script needs ``if __name__ == "__main__":``. Their job can be read, but does not know its board.
     :param job_timeout: seconds, or a timedelta, after which a handler is given up, and its job abandoned as a failure;
         :meth:`handles` takes another for its own. A process is killed, with all that the handler has started. A thread
         is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, its result does not count, and it keeps its slot
@@ -70,7 +71,8 @@ class Conductor:
     :param on_error: called with the job and the exception of each handler that failed (not of Retry and Reject), on the
         thread of the listeners; an error of its own is logged and does no harm.
     :param schedules: also post the due jobs of the board's schedules, of all names.
-    :param extra: further arguments of the board's ``claim_many``, ``where=`` on SQL for instance.
+    :param where: on SQL, claim only jobs for which this condition on ``board.table`` holds.
+    :param extra: arguments that a third party's backend adds to ``claim_many``.
     :raises TypeError, ValueError: an argument does not fit.
     """
 
@@ -85,9 +87,10 @@ class Conductor:
         job_timeout: float | datetime.timedelta | None = None,
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
-        on_error: Callable[[Job, BaseException], object] | None = None,
+        on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
-        **extra: Any,
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         kind = KINDS.get(workers) if isinstance(workers, str) else workers
         if kind is None:
@@ -100,8 +103,9 @@ class Conductor:
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
         self._retry = retry
         self._schedules = schedules
-        known = board.engine.extras.get("claim_many", frozenset())
-        self._extra = arguments.extras(board.scheme, type(self).__name__, extra, known, type(self))
+        # The board checks the names of all its arguments before the first claim.
+        self._extra: dict[str, Any] = {"where": where, "extra": extra}
+        board.wanted("claim_many", name, None, None, where, extra)
         self._notifier = Notifier(name, events=events.EVENTS)
         if on_error is not None:
             check_callback("on_error", on_error)
@@ -154,7 +158,7 @@ class Conductor:
         self,
         *names: str,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
         max_simultaneous: int | None = None,
     ) -> Registering[Job]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
@@ -187,16 +191,18 @@ class Conductor:
         return Registering(register, self._board.post, names)
 
     def wraps(self, wrapper: W) -> W:
-        """Run each handler within a context: ``wrapper(job)`` gives a context manager, which is entered before the
-        handler is called and left after it, with what it raised. Of several, the first one is outermost.
+        """Run each handler within the context manager that ``wrapper(job)`` returns.
 
-        An exception of the context counts as one of the handler, and one that it swallows has not been raised.
+        The context is entered before the handler is called, and left after it, with its exception. Of several wrappers
+        the first one is outermost. An exception of the context counts as one of the handler. An exception that the
+        context swallows has not been raised.
 
-        :raises TypeError: it can't be called; or no other process could import it, where handlers run in processes.
+        :raises TypeError: the wrapper can't be called; or no other process could import it, where handlers run in
+            processes.
         :raises RuntimeError: the conductor is running, and its handlers in processes.
         """
         if not callable(wrapper):
-            raise TypeError(f"what wraps handlers must be callable with a job, not {type(wrapper).__name__}")
+            raise TypeError(f"a wrapper of handlers must be callable with a job, not {type(wrapper).__name__}")
         self._check_open()
         self._kind.check(wrapper)
         self._handlers.wrappers.append(wrapper)
@@ -206,7 +212,7 @@ class Conductor:
         self,
         handler: Handler,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = _THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
         max_simultaneous: int | None = None,
     ) -> Handling:
         self._kind.check(handler)
@@ -214,7 +220,7 @@ class Conductor:
         policy = retry or self._retry
         if not isinstance(policy, RetryPolicy | None):
             raise TypeError(f"retry must be a RetryPolicy, not {type(policy).__name__}")
-        if timeout is not _THE_CONDUCTORS:
+        if timeout is not THE_CONDUCTORS:
             timeout = arguments.seconds("timeout", timeout, positive=True)
         if max_simultaneous is not None:
             arguments.limit(max_simultaneous, "max_simultaneous")
@@ -222,7 +228,7 @@ class Conductor:
             handler=handler,
             takes=Takes.of(handler),
             retry=policy,
-            timeout=self._timeout if timeout is _THE_CONDUCTORS else timeout,
+            timeout=self._timeout if timeout is THE_CONDUCTORS else timeout,
             max_simultaneous=max_simultaneous,
         )
 
@@ -236,17 +242,18 @@ class Conductor:
     # Life
 
     def run(self, max_dispatches: int | None = None) -> None:
-        """Work until :meth:`stop`, or until ``max_dispatches`` jobs have been begun; then finish what was begun.
+        """Work until :meth:`stop`, or until ``max_dispatches`` jobs have begun; then finish the begun jobs.
 
         In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT ends the
         process. A backend that can't be reached later on is tried again for as long as it takes.
 
         :raises ConnectionFailure: the board was not connected and its backend can't be reached, or the board was closed
             meanwhile.
+        :raises JobFailure: the backend refuses the first claim, for want of rights for example. A later refusal is
+            repeated, as an outage is.
         :raises ValueError: there are no handlers, ``max_dispatches`` is less than 1, or the board is ``read_only``.
         :raises TypeError: ``max_dispatches`` is no int; or no other process could import a handler that runs in one.
-        :raises RuntimeError: it is running already; or the system lets it start no thread. What it has claimed by then
-            is given back.
+        :raises RuntimeError: it is running already; or the system lets it start no thread. Claimed jobs are given back.
         """
         limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
         if not self._handlers:
@@ -270,11 +277,12 @@ class Conductor:
                     self._changed.notify_all()
 
     def stop(self, drain: bool = True) -> None:
-        """Claim no more; ``run()`` returns once the work at hand is done.
+        """Claim no more jobs. ``run()`` returns once the running jobs are done.
 
-        A stopped conductor stays stopped, also when it was not running yet. Not for signal handlers of one's own.
+        A stopped conductor stays stopped, also if it has not run yet. Do not call this in a signal handler: it takes
+        locks.
 
-        :param drain: False: give the jobs at work back at once, as at the end of ``drain_timeout``.
+        :param drain: False gives the running jobs back at once, as at the end of ``drain_timeout``.
         """
         with self._changed:
             self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
@@ -350,7 +358,7 @@ class Conductor:
 
     def _leave(self, presence: Presence) -> None:
         try:
-            self._board.deregister_entity(presence)
+            presence.hide(self._board)
         except JobBoardError as error:
             # The end of a board removes its entities.
             if not self._board.closed:
@@ -368,12 +376,15 @@ class Conductor:
 
     def _claim_on(self, limit: int | None, presence: Presence, runs: Runs, places: workers.Workers) -> None:
         begun = failures = 0
-        shown = False
+        # The life of the board in which the entity was registered: the end of a board removes its entities.
+        shown: str | None = None
+        has_claimed = False
         while (limit is None or begun < limit) and (room := runs.wait_for_room()):
             # By one request each, so that work on the first of many begins while the next are claimed.
             most = min(room, BATCH) if limit is None else min(room, BATCH, limit - begun)
             try:
-                shown = shown or self._show(presence)
+                if shown != self._board.engine.handle:
+                    shown = self._show(presence)
                 for count, names, waits in runs.wishes(most):
                     jobs = self._board.claim_many(
                         self._name,
@@ -383,26 +394,27 @@ class Conductor:
                         unless=functools.partial(_called_away, runs, names) if waits else None,
                         **self._extra,
                     )
+                    has_claimed = True
                     begun += len(jobs)
                     self._begin(jobs, runs, places)
                     if len(jobs) < count:
                         break
                 failures = 0
             except JobBoardError as error:
-                if self._board.closed:
+                if self._board.closed or (_is_refusal(error) and not has_claimed):
                     raise
                 failures += 1
                 pause = outage_pause(failures)
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self._name, pause, error)
                 self._stopping.wait(pause)
 
-    def _begin(self, jobs: list[Job], runs: Runs, places: workers.Workers) -> None:
+    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.Workers) -> None:
         claimed = [Run(job, self._handlers.of(job)) for job in jobs]
         # Before a job shows as work that is under way.
         ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
         allowed = [run for run, end in ends.items() if end is None]
         if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
-            # They came too late, after an outage: nobody is left to work on them.
+            # They came too late, after an outage: no worker is left for them.
             self._board.give_back(jobs)
             return
         try:
@@ -411,15 +423,25 @@ class Conductor:
             runs.give_back(allowed)
             raise
 
-    def _show(self, presence: Presence) -> bool:
-        """:raises ConnectionFailure: the backend can't be reached."""
+    def _show(self, presence: Presence) -> str:
+        """Register the conductor's entity. Return the handle of the board with which that was done.
+
+        :raises ConnectionFailure: the backend can't be reached.
+        """
+        handle = self._board.engine.handle
         try:
-            self._board.register_entity(presence)
-        except ConnectionFailure:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the jobs can be done
+            presence.show(self._board)
+        except ConnectionFailure as error:
+            if not error.refused:
+                raise
+        except Exception as error:  # noqa: BLE001 - the jobs can be done whatever it is
             LOG.warning("%s does not show among the entities: %s", self._name, error)
-        return True
+        return handle
+
+
+def _is_refusal(error: JobBoardError) -> bool:
+    """Return whether a repetition helps only after somebody has changed something."""
+    return not isinstance(error, ConnectionFailure) or error.refused
 
 
 def _called_away(runs: Runs, names: tuple[str, ...] | None) -> bool:

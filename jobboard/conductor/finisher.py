@@ -62,9 +62,9 @@ class Finisher:
         self._name = name
         self._board = board
         self._queue: queue.SimpleQueue[_Handover | None] = queue.SimpleQueue()
-        # In the order of their ends. What stays here is tried again.
+        # In the order of their ends. Handovers that stay here are tried again.
         self._pending: dict[_Handover, None] = {}
-        # Set when nobody is working any more: what can't be handed over now is given up.
+        # Set once no handler works any more. Ends that cannot be handed over now are given up.
         self._hurry = threading.Event()
         self._ended: Callable[[Sequence[Ended]], None]
         self._then: Callable[[], None] = lambda: None
@@ -82,7 +82,7 @@ class Finisher:
         self._queue.put(_Handover(job, end))
 
     def close(self, seconds: float | None, then: Callable[[], None]) -> None:
-        """Hand over what is left and do ``then``, for at most so many seconds."""
+        """Hand over the remaining ends, then call ``then``. Return after so many seconds at most."""
         self._then = then
         self._hurry.set()
         self._queue.put(None)
@@ -164,13 +164,13 @@ class Finisher:
         if done.refused_on is None:
             done.refused_on = now
         # A claim that was given up stands, though it reads as lost.
-        is_over = claim is None or claim.is_lapsed() or now - done.refused_on > REFUSED_FOR
+        is_over = claim is None or claim.is_marked_or_lapsed() or now - done.refused_on > REFUSED_FOR
         if is_over or not isinstance(error, JobFailure):
             return False
         LOG.warning("%s may not finish %s, trying again: %s", self._name, job, error, extra=logs.fields(job))
         return True
 
-    # What became of a claim
+    # Events of ended claims
 
     def _end_of(self, done: _Handover) -> Ended:
         job = done.job
@@ -187,7 +187,7 @@ class Finisher:
         return (JOB_TRASHED if trashed else JOB_ABANDONED), job
 
     def _own_end(self, done: _Handover) -> Ended:
-        """The handler has ended the claim itself, or is about to."""
+        """Return the end of a claim that the handler has ended, or is about to end."""
         job = done.job
         if job.claim is not None and job.claim.ended:
             return self._end_of(_Handover(job, outcomes.CONSUMED))
@@ -205,7 +205,7 @@ class Finisher:
         return self._lost(job)
 
     def _lost(self, job: Job) -> Ended:
-        # Nobody tries to end its claim any more.
+        # Its end is not tried again.
         if job.claim is not None:
             self._board.claims.let_lapse(job.claim)
         return JOB_LOST, job

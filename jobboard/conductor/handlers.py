@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Self
 
 from jobboard import codec, notifier, outcomes
 from jobboard.forks import ForkGuard
-from jobboard.job import Job
+from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
 from jobboard.primitives import End
 from jobboard.states import Verb
 
 Handler = Callable[..., object]
-Wrapper = Callable[[Job], AbstractContextManager[object]]
+Wrapper = Callable[[ClaimedJob], AbstractContextManager[object]]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -164,14 +164,14 @@ def _own_decimals() -> None:
     decimal.setcontext(decimal.getcontext().copy())
 
 
-def perform(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> Call:
+def perform(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> Call:
     """Call the handler within the wrappers, the first one outermost, and return the ended call."""
     with Call(handling, job) as call:
         call.result = _call(handling, wrappers, job)
     return call
 
 
-def _call(handling: Handling, wrappers: Sequence[Wrapper], job: Job) -> object:
+def _call(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> object:
     if not wrappers:
         return outcomes.check_result(handling.work(job))
     with wrappers[0](job):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from jobboard.conductor.handlers import Takes
-from jobboard.job import Job, Posting
+from jobboard.job import ClaimedJob, Posting
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -42,17 +42,17 @@ class Poster(Generic[P, R_co]):
         return self._post(self._name(), details=self._details(args, kwargs), **self._options)
 
     def posting(self, /, *args: P.args, **kwargs: P.kwargs) -> Posting:
-        """The same for ``post_many``."""
+        """Return the posting instead of posting it, for ``post_many``."""
         return Posting(self._name(), details=self._details(args, kwargs), **self._options)
 
     def options(self, /, **options: Any) -> Self:
-        """The same with further arguments of ``board.post``: ``resize.post.options(priority=50)(path="a.jpg")``."""
+        """Return a poster with more arguments of ``board.post``: ``resize.post.options(priority=50)(path="a.jpg")``."""
         return type(self)(self._post, self._names, self._handler, {**self._options, **options})
 
     def _name(self) -> str:
         if len(self._names) > 1:
             raise TypeError(
-                f"{_told(self._handler)} handles jobs named {', '.join(self._names)}: say which by board.post()"
+                f"{_told(self._handler)} handles jobs named {', '.join(self._names)}: post one of them by board.post()"
             )
         return self._names[0]
 
@@ -90,7 +90,9 @@ class Registering(Generic[R_co]):
         self._names = names
 
     @overload
-    def __call__(self, handler: Callable[Concatenate[Job, P], T_co]) -> Handled[Concatenate[Job, P], P, T_co, R_co]: ...
+    def __call__(
+        self, handler: Callable[Concatenate[ClaimedJob, P], T_co]
+    ) -> Handled[Concatenate[ClaimedJob, P], P, T_co, R_co]: ...
     @overload
     def __call__(self, handler: Callable[P, T_co]) -> Handled[P, P, T_co, R_co]: ...
     def __call__(self, handler: Any) -> Any:

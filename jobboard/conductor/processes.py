@@ -31,8 +31,8 @@ END_LIMIT = 5.0
 """Seconds for an idle process to end by itself."""
 
 _IMPORTABLE = (
-    "what runs in processes must be importable by its name: define it at the top level of a module, or run handlers in "
-    "threads"
+    "a handler or wrapper that runs in processes must be importable by its name: define it at the top level of a "
+    "module, or run handlers in threads"
 )
 
 
@@ -75,7 +75,7 @@ class WorkerProcesses:
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Any]:
-        """A process for one run after the other; a new one after it had to be killed or has died."""
+        """Work on one run after the other in a process. Start a new process after a killed or dead one."""
         process: Process | None = None
 
         def work(run: Run) -> None:
@@ -94,7 +94,7 @@ class WorkerProcesses:
             except Exception as failure:  # noqa: BLE001 - a process that can't be started, or a job that can't travel
                 if process is not None:
                     process.kill()
-                # Where in this process that was found out says nothing.
+                # The traceback of this process says nothing about the handler.
                 done = outcomes.judged(failure.with_traceback(None), run.job, run.handling.retry)
             if done is not None:
                 self._runs.ended(run, *done)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from jobboard import logs
 from jobboard.conductor import events
 from jobboard.conductor.handlers import Handlers, Handling, timed_out
-from jobboard.job import Claim, Job
+from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import Reject, Retry
 from jobboard.primitives import GIVEN_BACK, End
@@ -27,13 +27,12 @@ class Run:
 
     __slots__ = ("began", "claim", "decided", "handling", "job", "thread")
 
-    def __init__(self, job: Job, handling: Handling) -> None:
-        assert job.claim is not None
+    def __init__(self, job: ClaimedJob, handling: Handling) -> None:
         self.job = job
-        self.claim: Claim = job.claim
+        self.claim = job.claim
         self.handling = handling
         self.began = time.monotonic()
-        # Whether its end is known: nobody waits for the handler any longer.
+        # Whether its end is known. The conductor waits for the handler no longer.
         self.decided = False
         # The id of a thread that can't be ended and has to be given up after the timeout.
         self.thread: int | None = None
@@ -133,7 +132,7 @@ class Runs:
             yield most - first, others, False
 
     def add(self, runs: Sequence[Run], refused: Sequence[tuple[Job, End]]) -> bool:
-        """Add runs of claimed jobs; False if the conductor has ended meanwhile.
+        """Add runs of claimed jobs. Return False if the conductor has ended meanwhile.
 
         :param refused: claimed jobs that are not to run, and how their claims are to end.
         """
@@ -168,7 +167,7 @@ class Runs:
     # For workers
 
     def take(self, run: Run) -> bool:
-        """Note that a worker has the run. False: the run was given back meanwhile, and is not to begin."""
+        """Note that a worker has the run. Return False for a run that was given back meanwhile: it must not begin."""
         with self._lock:
             self._waiting -= 1
             if not self._waiting:
@@ -184,7 +183,7 @@ class Runs:
             self._notifier.notify(events.JOB_STARTED, {"job": run.job})
 
     def ended(self, run: Run, end: End, error: BaseException | None = None) -> bool:
-        """Decide the run: its handler has ended, or is given up. False if it was decided before: this does not count.
+        """Decide the run: its handler has ended, or is given up. Return False for a run that was decided before.
 
         :param error: the error of the handler.
         """
@@ -226,7 +225,7 @@ class Runs:
             self._on_room()
 
     def overdue(self, run: Run, where: str) -> bool:
-        """Give up a run that takes too long, though its worker stays taken; False if the run was decided before.
+        """Give up a run that takes too long. Its worker stays taken. Return False for a run that was decided before.
 
         :param where: the traceback of the handler as it is now.
         """
@@ -241,7 +240,7 @@ class Runs:
     # For the thread of run()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a change, and give up what takes too long; return whether there is nothing more to wait for."""
+        """Wait for a change, and give up runs that take too long. Return whether there is nothing more to wait for."""
         with self._lock:
             if not self._claiming and not self._undone:
                 return True
@@ -292,7 +291,7 @@ class Runs:
         return len(self._hung)
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs run, how many handlers hang, and what came of the jobs before."""
+        """Return the numbers of running jobs and hanging handlers, and the counts of ended jobs by outcome."""
         with self._lock:
             return {"running": self._undone, "hung": len(self._hung), **self._tally}
 

@@ -25,7 +25,7 @@ the terminal and passed on by a parent."""
 def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[], int] | None = None) -> Iterator[None]:
     """Call ``stop`` on SIGTERM and SIGINT, if this is the main thread.
 
-    :param at_work: returns how many jobs are still to be finished, for the log.
+    :param at_work: returns the number of jobs that are still to be finished, for the log.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,7 +49,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
             stop()
             if number not in told:
                 told.add(number)
-                jobs = "what was begun" if at_work is None else "1 job" if (n := at_work()) == 1 else f"{n} jobs"
+                jobs = "begun work" if at_work is None else "1 job" if (n := at_work()) == 1 else f"{n} jobs"
                 again = "; again to end now" if number == signal.SIGINT else ""
                 LOG.info("%s: %s, finishing %s%s", name, signal.Signals(number).name, jobs, again)
 

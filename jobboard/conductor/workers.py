@@ -35,7 +35,7 @@ class Workers(Protocol):
 
 
 def anything(called: object) -> None:
-    """Accept any callable."""
+    """Accept anything: the check of workers that can call every callable."""
 
 
 @dataclass(frozen=True)

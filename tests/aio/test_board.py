@@ -1,13 +1,15 @@
-"""Boards for asyncio: what differs from the verbs that they are made of. The suite itself runs through them, too."""
+"""Boards for asyncio: their waits, calls, work, listeners and threads. The conformance suite runs on them, too."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import inspect
+import queue
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,22 +17,18 @@ import pytest
 import jobboard
 from jobboard import aio, tracing
 from jobboard.aio import AsyncJobBoard
+from jobboard.aio.threads import Threads
 from jobboard.board import INTERNAL
 from jobboard.exceptions import ConnectionFailure, JobTrashed, NotFound
-from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, lost_reply, replaced
-from tests.aio.conftest import Run, waiting
+from jobboard.testing.conformance.support import LIMIT, LONG, replaced
+from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
+from tests.support.conductors import WAIT, MakeBoard
 from tests.support.through_asyncio import VERBS
 
-MakeBoard = Callable[..., Any]
-FAST = pytest.mark.backends("memory")
+pytestmark = pytest.mark.backends("memory")
+FAST = pytest.mark.backends("memory", "sqlite")
 
 
-async def until(condition: Callable[[], object]) -> None:
-    await asyncio.to_thread(eventually, condition, LIMIT)
-
-
-@FAST
 def test_every_verb_is_there_with_the_signature_of_its_twin() -> None:
     public = {name for name in dir(jobboard.JobBoard) if not name.startswith("_")} - INTERNAL
     assert public <= set(dir(AsyncJobBoard))
@@ -44,8 +42,7 @@ def test_every_verb_is_there_with_the_signature_of_its_twin() -> None:
         ], name
 
 
-@FAST
-def test_a_board_is_connected_within_its_block(run: Run) -> None:
+def test_board_is_connected_within_its_block(run: Run) -> None:
     name = uuid.uuid4().hex
 
     async def main() -> None:
@@ -65,18 +62,59 @@ def test_a_board_is_connected_within_its_block(run: Run) -> None:
 
 
 @FAST
-def test_they_get_the_jobs_in_the_order_of_the_queue(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-
+def test_close_ends_waits_with_an_error(make_board: MakeBoard, run: Run) -> None:
     async def main() -> None:
-        board = AsyncJobBoard(sync)
-        tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(150)))
-        jobs = sync.post_many([{"name": "resize"}] * 150)
-        assert await asyncio.gather(*tasks) == jobs
+        board = AsyncJobBoard(make_board())
+        tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(3)), board.wait())
+        await board.close()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(outcome, ConnectionFailure)
+        await board.connect()
+        assert await board.claim_next("anna") is None
 
     run(main())
 
 
+def test_one_open_board_serves_threads_and_two_loops(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    claimed: list[jobboard.Job | None] = [sync.post("resize")]
+    board = AsyncJobBoard(sync)
+
+    def elsewhere() -> None:
+        claimed.append(asyncio.run(board.claim_next("bert", timeout=WAIT)))
+
+    async def main() -> None:
+        thread = threading.Thread(target=elsewhere)
+        [mine] = await waiting(board, board.claim_next("anna", timeout=WAIT, names=["crop"]))
+        thread.start()
+        sync.post("crop")
+        assert (await mine).name == "crop"
+        await asyncio.to_thread(thread.join)
+
+    run(main())
+    assert claimed[0] == claimed[1]
+
+
+def test_wrong_arguments_are_rejected(make_board: MakeBoard, run: Run) -> None:
+    async def main() -> None:
+        board = AsyncJobBoard(make_board())
+        for wrong in ({"timeout": -1}, {"timeout": "1"}, {"expiry": 0}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                await board.claim_next("anna", **wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await board.claim_next(None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="memory board"):
+            await board.claim_next("anna", extra={"wehre": 1})
+        with pytest.raises(ValueError, match="on the board"):
+            board.iterjobs(states=["TRASHED"])
+
+    run(main())
+
+
+# Waits
+
+
+@FAST
 def test_nothing_in_time(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
@@ -86,7 +124,7 @@ def test_nothing_in_time(make_board: MakeBoard, run: Run) -> None:
         assert await board.claim_next("anna", timeout=0.05) is None
         with pytest.raises(NotFound):
             await board.wait(0.05)
-        # Who comes while others wait has a look of its own, too.
+        # A coroutine that comes while others wait has a look of its own, too.
         [other] = await waiting(board, board.claim_next("bert", timeout=None))
         assert await board.claim_many("anna", 2, timeout=0.05) == []
         job = await board.post("resize")
@@ -95,12 +133,13 @@ def test_nothing_in_time(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
-def test_any_number_wait_for_there_to_be_a_job(make_board: MakeBoard, run: Run) -> None:
+@FAST
+def test_any_number_of_coroutines_waits_for_a_job_to_be_there(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
-        tasks = await waiting(board, *(board.wait() for _ in range(100)))
+        tasks = await waiting(board, *(board.wait() for _ in range(20)))
         job = await board.post("resize")
         for jobs in await asyncio.gather(*tasks):
             assert [each async for each in jobs] == [job]
@@ -108,8 +147,7 @@ def test_any_number_wait_for_there_to_be_a_job(make_board: MakeBoard, run: Run) 
     run(main())
 
 
-@FAST
-def test_unless_and_wake(make_board: MakeBoard, run: Run) -> None:
+def test_unless_ends_a_wait_at_once_and_at_a_wake_up(make_board: MakeBoard, run: Run) -> None:
     async def main() -> None:
         board = AsyncJobBoard(make_board())
         over = asyncio.Event()
@@ -125,7 +163,7 @@ def test_unless_and_wake(make_board: MakeBoard, run: Run) -> None:
         # Over before it began, with and without a wait: nobody wakes the sleeping line for it.
         for timeout in (0, LONG):
             call = board.claim_next("anna", timeout=timeout, unless=over.is_set)
-            assert await asyncio.wait_for(call, LIMIT) is None
+            assert await asyncio.wait_for(call, WAIT) is None
         job = await board.post("resize")
         assert await tasks[1] == job
 
@@ -138,59 +176,25 @@ def test_unless_and_wake(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
-def test_closed_while_they_wait(make_board: MakeBoard, run: Run) -> None:
-    async def main() -> None:
-        board = AsyncJobBoard(make_board())
-        tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(3)), board.wait())
-        await board.close()
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            assert isinstance(outcome, ConnectionFailure)
-        await board.connect()
-        assert await board.claim_next("anna") is None
-
-    run(main())
-
-
-@pytest.mark.parametrize("whose", ["who waits alone", "one of two"])
-def test_a_wait_that_is_cancelled_leaves_the_jobs_to_others(make_board: MakeBoard, run: Run, whose: str) -> None:
-    sync = make_board()
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        calls = [board.claim_next("anna", timeout=None) for _ in range(1 if whose == "who waits alone" else 2)]
-        task, *others = await waiting(board, *calls)
-        job = sync.post("resize")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        if others:
-            assert await others[0] == job
-        else:
-            assert sync.stats().claimed == 0
-            assert sync.claim_next("bert") == job
-            assert job.attempts <= 1
-
-    run(main())
-
-
-@FAST
-def test_results_that_several_await_together(make_board: MakeBoard, run: Run) -> None:
+def test_results_that_several_await_are_read_together(make_board: MakeBoard, run: Run) -> None:
     sync = make_board(keep_done=60)
     begun, go_on = threading.Event(), threading.Event()
 
     def held_up(original: Any, *args: Any) -> Any:
         begun.set()
-        assert go_on.wait(LIMIT)
+        assert go_on.wait(WAIT)
         return original(*args)
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
         first, bad, last = [await board.post(name) for name in ("first", "bad", "last")]
+        with pytest.raises(TimeoutError):
+            await board.result(first, 0)
         await board.cancel(bad, reason="no use")
         with replaced(sync, "read", held_up):
             awaiting = asyncio.create_task(board.result(first))
             await until(begun.is_set)
-            tasks = [asyncio.create_task(board.result(job, LIMIT)) for job in (first, bad, last, last)]
+            tasks = [asyncio.create_task(board.result(job, WAIT)) for job in (first, bad, last, last)]
             await asyncio.sleep(0)
             awaiting.cancel()
             tasks[3].cancel()
@@ -206,7 +210,9 @@ def test_results_that_several_await_together(make_board: MakeBoard, run: Run) ->
             asyncio.CancelledError,
         ]
         assert (one, two) == (1, 2)
-        # All who ask together are told of what is wrong.
+        assert sorted([left.result async for left in board.outcomes()]) == [1, 2]
+        assert (await board.outcome(first)).who == "anna"
+        # All that ask together get the error, each a copy of its own.
         await board.close()
         failures = await asyncio.gather(*(board.result(job) for job in (first, last)), return_exceptions=True)
         assert [type(failure) for failure in failures] == [ConnectionFailure] * 2
@@ -217,56 +223,16 @@ def test_results_that_several_await_together(make_board: MakeBoard, run: Run) ->
     run(main())
 
 
-VERBS_THAT_CLAIM: dict[str, tuple[str, Callable[[AsyncJobBoard, jobboard.Job], Any]]] = {
-    "claim": ("claim", lambda board, job: board.claim(job, "anna")),
-    "claim_next": ("take", lambda board, job: board.claim_next("anna")),
-    "claim_many": ("take", lambda board, job: board.claim_many("anna", 5)),
-    "waiting": ("take", lambda board, job: board.claim_next("anna", timeout=None)),
-    "working": ("take", lambda board, job: board.working("anna").__aenter__()),
-}
+# Calls
 
 
-@pytest.mark.parametrize("verb", VERBS_THAT_CLAIM)
-def test_a_claim_that_is_cancelled_is_given_back_first(make_board: MakeBoard, run: Run, verb: str) -> None:
-    """The cancellation comes when the server has carried out the claim, and nobody here knows."""
-    sync = make_board()
-    job = sync.post("resize")
-    done, go_on = threading.Event(), threading.Event()
-
-    def held_up(original: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = original(*args, **kwargs)
-        done.set()
-        assert go_on.wait(LIMIT)
-        return answer
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        primitive, call = VERBS_THAT_CLAIM[verb]
-        with replaced(sync, primitive, held_up):
-            task = asyncio.create_task(call(board, job))
-            await until(done.is_set)
-            task.cancel()
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.sleep(0)
-            assert not task.done(), "it does not know yet what it has to give back"
-            go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert sync.find_owner(job) is None
-        assert sync.get(job.uuid).attempts == 0
-
-    run(main())
-
-
-@FAST
-def test_a_call_that_is_cancelled_before_it_begins_is_not_made(make_board: MakeBoard, run: Run) -> None:
+def test_call_that_is_cancelled_before_it_begins_is_not_made(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     begun, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:
         begun.set()
-        assert go_on.wait(LIMIT)
+        assert go_on.wait(WAIT)
 
     async def main() -> None:
         board = AsyncJobBoard(sync, threads=1)
@@ -285,21 +251,93 @@ def test_a_call_that_is_cancelled_before_it_begins_is_not_made(make_board: MakeB
     run(main())
 
 
-@FAST
-def test_a_lost_reply_is_asked_for_again(make_board: MakeBoard, run: Run) -> None:
+def test_claim_that_is_refused_after_its_task_was_cancelled_is_no_unhandled_error(
+    make_board: MakeBoard, run: Run
+) -> None:
     sync = make_board()
+    job = sync.post("resize", delay=LONG)
+    begun, go_on = threading.Event(), threading.Event()
+    told: list[dict[str, Any]] = []
+
+    def held_up(original: Callable[..., Any], *args: Any) -> Any:
+        begun.set()
+        assert go_on.wait(WAIT)
+        return original(*args)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        with replaced(sync, "claim", held_up):
+            claiming = asyncio.create_task(AsyncJobBoard(sync).claim(job, "anna"))
+            await until(begun.is_set)
+            claiming.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.wait([claiming], timeout=WAIT)
+        assert claiming.cancelled()
+        del claiming
+        await asyncio.sleep(0)
+        # An error that nobody retrieved is reported when it is collected.
+        gc.collect()
+
+    run(main())
+    assert told == []
+
+
+ENDLESS: dict[str, Callable[[AsyncJobBoard, Callable[..., Any]], Any]] = {
+    "call": lambda board, stop: board.call(stop),
+    "unless": lambda board, stop: board.claim_next("anna", timeout=LONG, unless=stop),
+    "look": lambda board, stop: board.claim_next("anna", timeout=LONG),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_stop_iteration_ends_a_wait_as_any_other_error(make_board: MakeBoard, run: Run, what: str) -> None:
+    """No future takes it, as it would end the coroutine that awaits it as if that had returned."""
+    sync = make_board()
+
+    def stop(*args: Any) -> Any:
+        return next(iter(()))
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
-        with lost_reply(sync, "insert"):
-            job = await board.post("resize")
-        assert [each async for each in board.iterjobs()] == [job]
+        with replaced(sync, "take", stop):
+            awaiting = asyncio.create_task(ENDLESS[what](board, stop))
+            await asyncio.wait([awaiting], timeout=WAIT)
+        with pytest.raises(RuntimeError, match="StopIteration") as raised:
+            awaiting.result()
+        assert isinstance(raised.value.__cause__, StopIteration) or what == "look"
 
     run(main())
 
 
-@FAST
-def test_work(make_board: MakeBoard, run: Run) -> None:
+def test_calls_run_in_the_context_of_their_caller(make_board: MakeBoard, run: Run) -> None:
+    told = contextvars.ContextVar("told", default="nothing")
+
+    class Tracing(tracing.Tracing):
+        def post(self, postings: Any, insert: Any) -> Any:
+            heard.append(told.get())
+            return insert(postings)
+
+        def claimed(self, job: Any, since: float) -> None:
+            heard.append(told.get())
+
+    heard: list[str] = []
+
+    async def main() -> None:
+        board = AsyncJobBoard(make_board())
+        board.tracing = Tracing()
+        told.set("a trace")
+        await board.post("resize")
+        assert await board.claim_next("anna", timeout=None) is not None
+        assert heard == ["a trace", "a trace"]
+
+    run(main())
+
+
+# Work
+
+
+def test_blocks_and_functions_of_working_end_their_jobs(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
     async def main() -> None:
@@ -327,8 +365,7 @@ def test_work(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
-@FAST
-def test_a_block_that_another_task_leaves(make_board: MakeBoard, run: Run) -> None:
+def test_block_may_be_left_by_another_task(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")
 
@@ -341,90 +378,31 @@ def test_a_block_that_another_task_leaves(make_board: MakeBoard, run: Run) -> No
     run(main())
 
 
-@FAST
-def test_work_that_is_cancelled_is_given_back_first(make_board: MakeBoard, run: Run) -> None:
+def test_function_that_forgets_to_await_its_work_is_rejected(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")
+    begun: list[jobboard.Job] = []
+
+    async def resize(job: jobboard.Job) -> None:
+        begun.append(job)
+
+    @AsyncJobBoard(sync).working("anna", timeout=0)
+    async def work(job: jobboard.Job) -> Any:
+        return resize(job)
 
     async def main() -> None:
-        board = AsyncJobBoard(sync)
-        begun = asyncio.Event()
-
-        async def work() -> None:
-            async with board.working("anna"):
-                begun.set()
-                await asyncio.sleep(LONG)
-
-        task = asyncio.create_task(work())
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert job.state == "SCHEDULED"
-        assert "CancelledError" in job.error
+        with pytest.raises(TypeError, match="coroutine, which nobody runs"):
+            await work()
 
     run(main())
+    assert job.state == "SCHEDULED"
+    assert begun == []
 
 
-@FAST
-def test_work_that_is_cancelled_while_it_consumes_its_job(make_board: MakeBoard, run: Run) -> None:
-    """The request goes on, and nobody gets in its way."""
-    sync = make_board()
-    job = sync.post("resize")
-    begun, go, calls = threading.Event(), threading.Event(), []
-
-    def slow(original: Callable[..., Any], *args: Any) -> Any:
-        calls.append(args)
-        begun.set()
-        assert go.wait(LIMIT)
-        return original(*args)
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-
-        async def work() -> None:
-            async with board.working("anna") as mine:
-                await board.consume(mine, "anna")
-
-        task = asyncio.create_task(work())
-        assert await asyncio.to_thread(begun.wait, LIMIT)
-        task.cancel()
-        await asyncio.wait([task], timeout=LIMIT / 2)
-        assert task.cancelled()
-        go.set()
-        assert await board.wait_for(job, LIMIT)
-        assert len(calls) == 1
-
-    with replaced(sync, "finish", slow):
-        run(main())
+# Listeners
 
 
-@FAST
-def test_the_context_of_who_calls(make_board: MakeBoard, run: Run) -> None:
-    told = contextvars.ContextVar("told", default="nothing")
-
-    class Tracing(tracing.Tracing):
-        def post(self, postings: Any, insert: Any) -> Any:
-            heard.append(told.get())
-            return insert(postings)
-
-        def claimed(self, job: Any, since: float) -> None:
-            heard.append(told.get())
-
-    heard: list[str] = []
-
-    async def main() -> None:
-        board = AsyncJobBoard(make_board())
-        board.tracing = Tracing()
-        told.set("a trace")
-        await board.post("resize")
-        assert await board.claim_next("anna", timeout=None) is not None
-        assert heard == ["a trace", "a trace"]
-
-    run(main())
-
-
-@FAST
+@ON_BOTH_LOOPS
 @pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_coroutine_functions_listen_on_the_loop(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
@@ -440,7 +418,8 @@ def test_coroutine_functions_listen_on_the_loop(
             raise kind("broken")
 
         board.notifier.register("POSTED", broken)
-        board.notifier.register("POSTED", listen, args=(1,))
+        # The first listener has the server told, which takes a request.
+        await board.call(board.notifier.register, "POSTED", listen, args=(1,))
         assert board.notifier.is_registered("POSTED", listen)
         with pytest.raises(ValueError, match="already"):
             board.notifier.register("POSTED", listen)
@@ -454,39 +433,79 @@ def test_coroutine_functions_listen_on_the_loop(
     run(main())
 
 
-@FAST
-def test_one_open_board_for_threads_and_two_loops(make_board: MakeBoard, run: Run) -> None:
+def test_listener_whose_loop_was_closed_holds_up_no_other(make_board: MakeBoard) -> None:
+    """Whether its loop was closed before it was called, or with the call scheduled."""
+    sync, loop = make_board(), asyncio.new_event_loop()
+    heard: queue.SimpleQueue[jobboard.Job] = queue.SimpleQueue()
+    called = threading.Event()
+
+    async def listen(event: str, told: dict[str, Any]) -> None: ...
+
+    async def register() -> None:
+        AsyncJobBoard(sync).notifier.register("POSTED", listen, details_filter=lambda told: called.set() or True)
+
+    loop.run_until_complete(register())
+    sync.notifier.register("POSTED", lambda event, told: heard.put(told["job"]))
+    jobs = [sync.post("resize")]
+    assert called.wait(WAIT)
+    loop.close()
+    jobs.append(sync.post("resize"))
+    assert [heard.get(timeout=WAIT) for _ in jobs] == jobs
+
+
+def test_listener_may_close_its_board(make_board: MakeBoard, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the board does not wait for the end of the callback, which waits for the end of the board."""
+    monkeypatch.setattr("jobboard.notifier.DELIVERY", 10 * LIMIT)
     sync = make_board()
-    claimed: list[jobboard.Job | None] = [sync.post("resize")]
-    board = AsyncJobBoard(sync)
-
-    def elsewhere() -> None:
-        claimed.append(asyncio.run(board.claim_next("bert", timeout=LIMIT)))
 
     async def main() -> None:
-        thread = threading.Thread(target=elsewhere)
-        [mine] = await waiting(board, board.claim_next("anna", timeout=LIMIT, names=["crop"]))
-        thread.start()
-        sync.post("crop")
-        assert (await mine).name == "crop"
-        await asyncio.to_thread(thread.join)
+        board, closed = AsyncJobBoard(sync), asyncio.Event()
+
+        async def listen(event: str, told: dict[str, Any]) -> None:
+            await board.close()
+            closed.set()
+
+        board.notifier.register("POSTED", listen)
+        await board.post("resize")
+        await asyncio.wait_for(closed.wait(), WAIT)
 
     run(main())
-    assert claimed[0] == claimed[1]
+    assert sync.closed
 
 
-@FAST
-@pytest.mark.parametrize("wrong", [{"timeout": -1}, {"timeout": "1"}, {"expiry": 0}])
-def test_what_is_refused(make_board: MakeBoard, run: Run, wrong: dict[str, Any]) -> None:
-    async def main() -> None:
-        board = AsyncJobBoard(make_board())
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            await board.claim_next("anna", **wrong)
-        with pytest.raises(TypeError):
-            await board.claim_next(None)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="memory board"):
-            await board.claim_next("anna", wehre=1)
-        with pytest.raises(ValueError, match="on the board"):
-            board.iterjobs(states=["TRASHED"])
+# Threads, where the system starts no more
 
-    run(main())
+NAME = "few"
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    threads = Threads(NAME, 2)
+    yield threads
+    threads.close()
+
+
+def test_call_for_which_there_is_no_thread_is_not_made(threads: Threads, refused: set[str]) -> None:
+    made: list[str] = []
+    refused.add(NAME)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="new thread"):
+            threads.begin(made.append, "refused")
+    refused.clear()
+    threads.begin(made.append, "one").result(WAIT)
+    threads.begin(made.append, "two").result(WAIT)
+    assert made == ["one", "two"]
+
+
+def test_call_waits_for_the_threads_that_there_are_until_more_can_be_started(
+    threads: Threads, refused: set[str]
+) -> None:
+    gate = threading.Event()
+    busy = threads.begin(gate.wait, WAIT)
+    refused.add(NAME)
+    others = [threads.begin(int, number) for number in "123"]
+    refused.clear()
+    # This one starts the second thread.
+    threads.begin(gate.set)
+    assert busy.result(WAIT)
+    assert [other.result(WAIT) for other in others] == [1, 2, 3]

@@ -1,6 +1,6 @@
-"""Handlers whose tasks begin at once: so the conductor has them from Python 3.12 on, where its loop makes tasks itself.
+"""Handlers whose tasks begin at once, as from Python 3.12 on, where the loop makes tasks itself.
 
-What is asserted goes for ordinary tasks as well, and for those of a factory of the user's own. Python 3.12 runs this in
+The assertions hold for ordinary tasks and for those of a user's task factory, too. Python 3.12 runs these tests in
 ``tox run -e django``, which says so where there is none.
 """
 
@@ -18,13 +18,11 @@ import pytest
 
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
-from jobboard.outcomes import RetryPolicy
 from jobboard.testing.conformance.support import LONG
-from tests.aio.conftest import Run
+from tests.aio.conftest import ON_BOTH_LOOPS, Run
+from tests.support.conductors import LATE, WAIT, MakeBoard
 
-MakeBoard = Callable[..., Any]
-pytestmark = pytest.mark.backends("sqlite")
-LATE = RetryPolicy(base=1000)
+pytestmark = pytest.mark.backends("memory", "sqlite")
 
 seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
 
@@ -66,7 +64,8 @@ def work(make_board: MakeBoard, run: Run, factory: list[Any] | None) -> Callable
     return at_work
 
 
-def test_a_task_begins_at_once_unless_a_factory_makes_it(work: Callable[..., Any], factory: list[Any] | None) -> None:
+@ON_BOTH_LOOPS
+def test_task_begins_at_once_unless_a_factory_makes_it(work: Callable[..., Any], factory: list[Any] | None) -> None:
     at_once: list[bool] = []
 
     async def handler(job: jobboard.Job) -> None:
@@ -79,7 +78,7 @@ def test_a_task_begins_at_once_unless_a_factory_makes_it(work: Callable[..., Any
         assert sum(each.__qualname__ == "Tasks._work" for each in factory) == 20
 
 
-def test_in_a_task_of_its_own(work: Callable[..., Any]) -> None:
+def test_handler_runs_in_a_task_of_its_own(work: Callable[..., Any]) -> None:
     tasks: list[tuple[Any, str]] = []
 
     async def handler(job: jobboard.Job) -> None:
@@ -114,7 +113,7 @@ def test_context_variables_stay_with_their_job(work: Callable[..., Any]) -> None
     assert seen.get() == "nothing"
 
 
-def test_what_is_raised_before_the_first_await(work: Callable[..., Any]) -> None:
+def test_error_before_the_first_await_harms_no_other_job(work: Callable[..., Any]) -> None:
     async def handler(job: jobboard.Job) -> None:
         if job.details["number"] == 0:
             raise ValueError("broken")
@@ -126,12 +125,12 @@ def test_what_is_raised_before_the_first_await(work: Callable[..., Any]) -> None
             raise jobboard.Reject("no use")
 
     conductor, _ = work(handler, 6)
-    # Those behind it in its batch are worked on all the same.
+    # The other jobs of the batch are worked on all the same.
     assert (conductor.tally.consumed, conductor.tally.abandoned, conductor.tally.trashed) == (2, 3, 1)
 
 
-def test_a_timeout_without_an_await(work: Callable[..., Any]) -> None:
-    """Nothing can be cancelled that does not wait: it counts by what it returns. If it waits after its time, it is."""
+def test_timeout_cancels_at_the_first_await(work: Callable[..., Any]) -> None:
+    """A handler that never waits cannot be cancelled: its result counts."""
 
     async def handler(job: jobboard.Job) -> None:
         end = time.monotonic() + 0.1
@@ -145,7 +144,7 @@ def test_a_timeout_without_an_await(work: Callable[..., Any]) -> None:
     assert [event for event in events if event[0] == "job_failed"] == [("job_failed", 1)]
 
 
-def test_cancelled_before_its_first_await(work: Callable[..., Any]) -> None:
+def test_handler_that_is_cancelled_before_its_first_await(work: Callable[..., Any]) -> None:
     reached: list[int] = []
 
     async def handler(job: jobboard.Job) -> None:
@@ -157,11 +156,11 @@ def test_cancelled_before_its_first_await(work: Callable[..., Any]) -> None:
             reached.append(job.details["number"])
 
     conductor, _ = work(handler, 2)
-    # The first one has returned before it could notice.
+    # The first one has returned before it was cancelled.
     assert (conductor.tally.consumed, conductor.tally.abandoned, reached) == (1, 1, [])
 
 
-def test_draining_from_within(work: Callable[..., Any]) -> None:
+def test_handler_may_stop_its_conductor(work: Callable[..., Any]) -> None:
     conductors: list[AsyncConductor] = []
 
     async def handler(job: jobboard.Job) -> None:
@@ -176,7 +175,7 @@ def test_draining_from_within(work: Callable[..., Any]) -> None:
     assert ("job_failed", 1) not in events
 
 
-def test_the_order_of_events(work: Callable[..., Any]) -> None:
+def test_events_of_each_job_come_in_order(work: Callable[..., Any]) -> None:
     async def handler(job: jobboard.Job) -> None:
         if job.details["number"] % 2:
             await asyncio.sleep(0)
@@ -190,7 +189,7 @@ def test_the_order_of_events(work: Callable[..., Any]) -> None:
         assert mine == ["job_claimed", "job_started", "job_finished", *last]
 
 
-def test_a_factory_that_refuses_a_task(make_board: MakeBoard, run: Run) -> None:
+def test_factory_that_makes_no_task_fails_the_job(make_board: MakeBoard, run: Run) -> None:
     """That job has failed, and the others go on."""
     sync = make_board()
     sync.post_many([{"name": "a", "details": {"number": number}} for number in range(3)])
@@ -209,7 +208,7 @@ def test_a_factory_that_refuses_a_task(make_board: MakeBoard, run: Run) -> None:
     async def main() -> AsyncConductor:
         asyncio.get_running_loop().set_task_factory(make)
         conductor = AsyncConductor("one", AsyncJobBoard(sync), handler, retry=LATE)
-        await asyncio.wait_for(conductor.run(max_dispatches=3), 10)
+        await asyncio.wait_for(conductor.run(max_dispatches=3), WAIT)
         return conductor
 
     conductor = run(main())

@@ -22,27 +22,27 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.testing.conformance.support import replaced
 from tests.aio.conftest import Run, waiting
 from tests.full import FULL
-from tests.support.servers import Etcd, MariaDB, PostgreSQL, Redis, Server, ZooKeeper
+from tests.support.servers import KINDS, Etcd, MariaDB, PostgreSQL, Redis, ZooKeeper
 
 THREADS = 4
 
 AROUND = 4
 """Threads of a board's own: its heartbeat, its listener, what its driver watches connections with; one for a line."""
 
-LARGE = ("memory", "postgresql", "redis")
-"""Where it is a thousand in each run; elsewhere, where a post takes milliseconds, fewer show it, too."""
+LARGE = ("memory",)
+"""Backends with a thousand in each run. On the others a post takes milliseconds, and 200 show the same."""
 
 
 class Meter(Protocol):
-    """What a server tells of the clients of others than the meter itself."""
+    """Counts of a server, without those of the meter itself."""
 
     def connections(self) -> int: ...
     def requests(self) -> int | None:
-        """So far; None where nobody can tell."""
+        """Return the number of requests so far; None where nothing counts them."""
 
 
 class NoServer:
-    """The connections to a file are the times that this process has it open."""
+    """The connections to a file are the descriptors that this process has open for it."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -65,7 +65,7 @@ class OfRedis:
         return self._told("connected_clients") - 1
 
     def requests(self) -> int:
-        # What a script calls is counted among the commands, and not here.
+        # The commands of a script are not counted here.
         return self._told("total_reads_processed") - self._asked
 
     def _told(self, what: str) -> int:
@@ -133,7 +133,7 @@ class OfZooKeeper:
 
 
 class OfEtcd:
-    """It has no count of its connections; the system has."""
+    """The system counts the connections, as etcd does not."""
 
     def __init__(self, server: Etcd) -> None:
         self._port = server.port
@@ -175,7 +175,7 @@ class Figures(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A board on a server that nobody else uses, and what is counted of it."""
+    """A board on a server that nobody else uses, and the meter of the server."""
 
     board: jobboard.JobBoard
     meter: Meter
@@ -184,17 +184,25 @@ class Scene(NamedTuple):
         return Figures(threading.active_count(), self.meter.connections(), self.meter.requests())
 
 
-@pytest.fixture
-def scene(backend: str, tmp_path: Path, private_server: Callable[..., Server]) -> Iterator[Scene]:
+@pytest.fixture(scope="module")
+def metered(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Meter]]:
+    """The URI and the meter of a server that only this module uses."""
     if backend in METERS:
-        server = private_server(backend)
-        uri, meter = server.uri, METERS[backend](server)
+        with KINDS[backend]() as server:
+            yield server.uri, METERS[backend](server)
+    elif backend == "sqlite":
+        file = tmp_path_factory.mktemp("metered") / "board.db"
+        yield f"sqlite:///{file}", NoServer(file)
     else:
-        file = tmp_path / "board.db" if backend == "sqlite" else None
-        uri, meter = (f"sqlite:///{file}" if file else "memory"), NoServer(file)
-    # No heartbeat falls into what is counted: its thread has a connection, too, from the first one on.
+        yield "memory", NoServer(None)
+
+
+@pytest.fixture
+def scene(metered: tuple[str, Meter], tmp_path: Path) -> Iterator[Scene]:
+    uri, meter = metered
+    # No heartbeat comes while requests are counted. Its thread would have a connection, too.
     with jobboard.backend(f"thousands{tmp_path.name}", {"board": uri, "keep_done": 60, "claim_ttl": 600}) as board:
-        # The board's connections, and what it learns by the first one, are there by now.
+        # Open the board's connections before they are counted.
         board.post("first")
         assert board.consume_many([board.claim_next("anna")], "anna") is None
         yield Scene(board, meter)
@@ -205,8 +213,7 @@ def many(backend: str) -> int:
     return 1000 if FULL or backend in LARGE else 200
 
 
-@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
-def test_waiting_and_posting(scene: Scene, many: int, run: Run, backend: str) -> None:
+def test_waits_and_posts_need_few_connections(scene: Scene, many: int, run: Run, backend: str) -> None:
     async def main() -> None:
         board = AsyncJobBoard(scene.board, threads=THREADS)
         start = scene.now()
@@ -233,12 +240,11 @@ def test_waiting_and_posting(scene: Scene, many: int, run: Run, backend: str) ->
     run(main())
 
 
-@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("workers", [1, 2] if FULL else [2])
-def test_waiting_for_as_many_names(scene: Scene, run: Run, backend: str, workers: int) -> None:
+def test_waits_for_many_names_need_few_connections(scene: Scene, run: Run, backend: str, workers: int) -> None:
     async def main() -> None:
         board = AsyncJobBoard(scene.board, threads=THREADS)
-        names = [f"resize {number}" for number in range(1000 if FULL or backend in ("memory", "redis") else 200)]
+        names = [f"resize {number}" for number in range(1000 if FULL or backend in LARGE else 200)]
         start = scene.now()
         tasks = await waiting(
             board,
@@ -257,8 +263,7 @@ def test_waiting_for_as_many_names(scene: Scene, run: Run, backend: str, workers
     run(main())
 
 
-@pytest.mark.parametrize("run", ["asyncio"], indirect=True)
-def test_awaiting_results(scene: Scene, many: int, run: Run, backend: str) -> None:
+def test_awaited_results_need_few_connections(scene: Scene, many: int, run: Run, backend: str) -> None:
     async def main() -> None:
         board = AsyncJobBoard(scene.board, threads=THREADS)
         jobs = await board.post_many({"name": "resize"} for _ in range(many))

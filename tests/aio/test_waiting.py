@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
-from jobboard.testing.conformance.support import LIMIT, LONG, Background, replaced
-from tests.aio.conftest import Run, waiting
+from jobboard.job import Posting
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LONG, Background, replaced
+from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
+from tests.support.conductors import WAIT, MakeBoard
 
-MakeBoard = Callable[..., Any]
 FAST = pytest.mark.backends("memory")
+SOME = pytest.mark.backends("memory", "sqlite", "redis", "postgresql")
 
 
 class Unlike(Exception):
@@ -28,13 +31,13 @@ class Abrupt(BaseException): ...
 
 
 def sleepers(others: set[threading.Thread]) -> int:
-    """How many threads wait but for these: tests before may have left some for a while."""
+    """Return how many threads wait, without those that earlier tests have left for a while."""
     return sum(thread.name.endswith("-waiter") for thread in set(threading.enumerate()) - others)
 
 
-@pytest.mark.parametrize("workers", [("anna", "anna", "anna"), ("anna", "bert", "carl")], ids=["one", "several"])
-def test_each_gets_what_it_waits_for(make_board: MakeBoard, run: Run, workers: tuple[str, str, str]) -> None:
+def test_one_thread_waits_for_jobs_of_all_names(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
+    workers = ("anna", "anna", "carl")
 
     async def main() -> None:
         board, others = AsyncJobBoard(sync), set(threading.enumerate())
@@ -57,7 +60,8 @@ def test_each_gets_what_it_waits_for(make_board: MakeBoard, run: Run, workers: t
     run(main())
 
 
-def test_who_comes_while_others_sleep(make_board: MakeBoard, run: Run) -> None:
+@SOME
+def test_waiter_that_comes_while_others_sleep_is_served(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     there = sync.post("crop")
 
@@ -74,15 +78,16 @@ def test_who_comes_while_others_sleep(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
+@SOME
 @pytest.mark.parametrize("end", ["cancelled", "out of time"])
 @pytest.mark.parametrize("other", ["anna", "bert"])
-def test_who_leaves_holds_nothing(make_board: MakeBoard, run: Run, other: str, end: str) -> None:
-    """Be it that a store has claimed a job for it, or for another of the same worker, while the thread slept."""
+def test_waiter_that_leaves_holds_nothing(make_board: MakeBoard, run: Run, other: str, end: str) -> None:
+    """Even if a store has claimed a job for it, or for another waiter of the same worker, while the thread slept."""
     sync = make_board()
 
     async def main() -> None:
         board, others = AsyncJobBoard(sync), set(threading.enumerate())
-        for _ in range(5):
+        for _ in range(3):
             limit = None if end == "cancelled" else 0.02
             crop, resize = await waiting(
                 board,
@@ -109,8 +114,8 @@ def test_who_leaves_holds_nothing(make_board: MakeBoard, run: Run, other: str, e
 
 
 @FAST
-def test_few_are_claimed_to_be_given_back(make_board: MakeBoard, run: Run) -> None:
-    """Where a name has a backlog and one worker, a look for many names brings no more of it than that takes."""
+def test_few_jobs_are_claimed_and_given_back(make_board: MakeBoard, run: Run) -> None:
+    """Where a name has a backlog and one waiter, a look for many names brings one job of that name."""
     sync = make_board()
     given_back: list[int] = []
 
@@ -133,8 +138,8 @@ def test_few_are_claimed_to_be_given_back(make_board: MakeBoard, run: Run) -> No
 
 
 @pytest.mark.backends("memory", "redis")
-def test_who_leaves_need_not_wait_for_those_who_came_meanwhile(make_board: MakeBoard, run: Run) -> None:
-    """The thread goes to sleep for others, of whom none claims as the one did that it slept for."""
+def test_cancelled_waiter_need_not_wait_for_later_ones(make_board: MakeBoard, run: Run) -> None:
+    """The thread goes to sleep for others, and none of them claims as the cancelled one did."""
     sync = make_board()
 
     async def main() -> None:
@@ -142,7 +147,7 @@ def test_who_leaves_need_not_wait_for_those_who_came_meanwhile(make_board: MakeB
         [crop] = await waiting(board, board.claim_next("anna", names=["crop"], timeout=None))
         crop.cancel()
         tasks = await waiting(board, *(board.claim_next(who, names=[who], timeout=None) for who in ("bert", "carl")))
-        await asyncio.wait([crop], timeout=LIMIT)
+        await asyncio.wait([crop], timeout=WAIT)
         ended = crop.cancelled()
         jobs = sync.post_many([{"name": "bert"}, {"name": "carl"}])
         assert await asyncio.gather(*tasks) == jobs
@@ -151,22 +156,26 @@ def test_who_leaves_need_not_wait_for_those_who_came_meanwhile(make_board: MakeB
     run(main())
 
 
-@pytest.mark.parametrize("workers", [("anna", "anna"), ("anna", "bert")], ids=["one", "several"])
-def test_a_loop_that_ends_waits_for_nobody(make_board: MakeBoard, run: Run, workers: tuple[str, str]) -> None:
+@ON_BOTH_LOOPS
+def test_end_of_a_loop_ends_the_wait_of_its_thread(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
         await waiting(
-            board, *(board.claim_next(who, names=[name], timeout=None) for who, name in zip(workers, "xy", strict=True))
+            board,
+            *(
+                board.claim_next(who, names=[name], timeout=None)
+                for who, name in zip(("anna", "bert"), "xy", strict=True)
+            ),
         )
 
-    Background(lambda: run(main())).wait(LIMIT / 2)
+    Background(lambda: run(main())).wait(WAIT)
 
 
 @FAST
 @pytest.mark.parametrize("error", [ValueError("broken"), Unlike(5, "broken"), Abrupt("broken")], ids=repr)
-def test_what_fails_fails_for_all_who_wait(make_board: MakeBoard, run: Run, error: BaseException) -> None:
+def test_error_of_a_look_reaches_all_waiters(make_board: MakeBoard, run: Run, error: BaseException) -> None:
     sync = make_board()
 
     def fail(*args: Any) -> Any:
@@ -177,7 +186,7 @@ def test_what_fails_fails_for_all_who_wait(make_board: MakeBoard, run: Run, erro
         tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(3)))
         with replaced(sync, "take", fail):
             job = await board.post("resize")
-            done, _ = await asyncio.wait(tasks, timeout=LIMIT)
+            done, _ = await asyncio.wait(tasks, timeout=WAIT)
         assert {(type(task.exception()), "broken" in str(task.exception())) for task in done} == {(type(error), True)}
         assert len(done) == 3
         assert await board.claim_next("anna", timeout=LONG) == job
@@ -188,22 +197,22 @@ def test_what_fails_fails_for_all_who_wait(make_board: MakeBoard, run: Run, erro
 @pytest.mark.backends("memory", "sqlite", "redis")
 @pytest.mark.parametrize("meanwhile", ["paused", "a more urgent job"])
 @pytest.mark.parametrize("during", ["take", "wait"])
-def test_who_comes_after_a_look_began_gets_nothing_of_it(
+def test_look_serves_no_waiter_that_came_after_it_began(
     make_board: MakeBoard, run: Run, during: str, meanwhile: str
 ) -> None:
-    """Nor of what a store has claimed for who slept: it may not be claimed any more, or not yet."""
+    """Nor does a job that a store has claimed for a sleeping waiter. It may have been paused since."""
     sync = make_board()
     over, going_on = threading.Event(), threading.Event()
 
     def late(original: Callable[..., Any], *args: Any) -> Any:
         answer = original(*args)
         over.set()
-        going_on.wait(LIMIT)
+        going_on.wait(WAIT)
         return answer
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
-        # Who waits for the first time may only begin to listen.
+        # The first wait of a handle begins to listen.
         assert sync.claim_next("anna", timeout=0.1) is None
         if during == "take":
             there = sync.post("resize")
@@ -212,7 +221,7 @@ def test_who_comes_after_a_look_began_gets_nothing_of_it(
             if during == "wait":
                 await waiting(board)
                 there = sync.post("resize")
-            assert await asyncio.to_thread(over.wait, LIMIT)
+            await until(over.is_set)
             first.cancel()
             await asyncio.sleep(0)
             urgent = sync.post("resize", priority=100)
@@ -234,7 +243,9 @@ def test_who_comes_after_a_look_began_gets_nothing_of_it(
 
 
 @pytest.mark.backends("redis")
-def test_what_was_claimed_for_who_slept_and_failed_is_for_nobody_later(make_board: MakeBoard, run: Run) -> None:
+def test_job_that_was_claimed_for_a_sleeper_that_failed_goes_to_no_later_waiter(
+    make_board: MakeBoard, run: Run
+) -> None:
     sync = make_board()
 
     def fail(*args: Any) -> Any:
@@ -253,3 +264,79 @@ def test_what_was_claimed_for_who_slept_and_failed_is_for_nobody_later(make_boar
         assert await board.find_owner(job) is None
 
     run(main())
+
+
+@FAST
+def test_waiters_get_jobs_in_the_order_of_the_queue(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(150)))
+        jobs = sync.post_many([{"name": "resize"}] * 150)
+        assert await asyncio.gather(*tasks) == jobs
+
+    run(main())
+
+
+@pytest.mark.backends("memory", "etcd")
+def test_waiters_for_a_limited_name_are_served_as_there_is_room(make_board: MakeBoard, run: Run) -> None:
+    other, sync = make_board(), make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        await board.set_limit("limited", concurrency=4)
+        tasks = [asyncio.create_task(board.claim_many("anna", 2, timeout=WAIT)) for _ in range(8)]
+        await board.post_many([Posting("limited")] * 16)
+        consumed = 0
+        while consumed < 16:
+            done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            jobs = [job for task in done for job in task.result()]
+            assert other.stats().claimed <= 4
+            tasks = [*left, *(asyncio.create_task(board.claim_many("anna", 2, timeout=WAIT)) for _ in done)]
+            await board.consume_many(jobs, "anna")
+            consumed += len(jobs)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(main())
+    assert other.job_count == 0
+
+
+CLAIMS: dict[str, Callable[[AsyncJobBoard], Any]] = {
+    "waiting": lambda board: board.claim_next("anna", timeout=None),
+    "claim_next": lambda board: board.claim_next("anna"),
+}
+
+
+@FAST
+@pytest.mark.parametrize("call", CLAIMS)
+def test_look_of_a_loop_that_was_closed_gives_its_jobs_back(make_board: MakeBoard, call: str) -> None:
+    """The loop is closed without the cancellation of its tasks."""
+    sync = make_board()
+    job = sync.post("resize")
+    begun, going_on, looked = threading.Event(), threading.Event(), threading.Event()
+
+    def late(original: Callable[..., Any], *args: Any) -> Any:
+        begun.set()
+        assert going_on.wait(WAIT)
+        answer = original(*args)
+        looked.set()
+        return answer
+
+    async def main() -> None:
+        claiming.append(asyncio.ensure_future(CLAIMS[call](AsyncJobBoard(sync))))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+
+    claiming: list[Any] = []
+    loop = asyncio.new_event_loop()
+    with replaced(sync, "take", late):
+        loop.run_until_complete(main())
+        loop.close()
+        going_on.set()
+        assert looked.wait(WAIT)
+        eventually(lambda: job.state == "UNCLAIMED")
+    assert job.attempts == 0
+    assert sync.claims.held() == []

@@ -1,0 +1,510 @@
+"""Cancelled coroutines: claims are given back, ends are carried out, and no job, slot or claim is lost or held."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.exceptions import NotFound
+from jobboard.job import Job, Posting, boottime
+from jobboard.priorities import rank_of
+from jobboard.states import Verb
+from jobboard.testing.conformance.support import LONG, replaced
+from jobboard.testing.history import HistoryEntry, judge
+from jobboard.testing.recording import left_on
+from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
+from tests.support.conductors import WAIT, MakeBoard
+
+pytestmark = pytest.mark.backends("memory")
+
+# Claims
+
+
+@pytest.mark.backends("memory", "sqlite", "redis", "postgresql")
+@pytest.mark.parametrize("waiters", [1, 2])
+def test_cancelled_wait_leaves_the_jobs_to_others(make_board: MakeBoard, run: Run, waiters: int) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        task, *others = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(waiters)))
+        job = sync.post("resize")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if others:
+            assert await others[0] == job
+        else:
+            assert sync.stats().claimed == 0
+            assert sync.claim_next("bert") == job
+            assert job.attempts <= 1
+
+    run(main())
+
+
+CLAIMS: dict[str, tuple[str, Callable[[AsyncJobBoard, jobboard.Job], Any]]] = {
+    "claim": ("claim", lambda board, job: board.claim(job, "anna")),
+    "claim_next": ("take", lambda board, job: board.claim_next("anna")),
+    "claim_many": ("take", lambda board, job: board.claim_many("anna", 5)),
+    "waiting": ("take", lambda board, job: board.claim_next("anna", timeout=None)),
+    "working": ("take", lambda board, job: board.working("anna").__aenter__()),
+}
+
+
+@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.parametrize("verb", CLAIMS)
+def test_cancelled_claim_is_given_back_first(make_board: MakeBoard, run: Run, verb: str) -> None:
+    """The cancellation comes when the server has carried out the claim, and nobody here knows."""
+    sync = make_board()
+    job = sync.post("resize")
+    done, go_on = threading.Event(), threading.Event()
+
+    def held_up(original: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        done.set()
+        assert go_on.wait(WAIT)
+        return answer
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        request, call = CLAIMS[verb]
+        with replaced(sync, request, held_up):
+            task = asyncio.create_task(call(board, job))
+            await until(done.is_set)
+            for _ in range(2):
+                task.cancel()
+                await asyncio.sleep(0)
+            assert not task.done(), "it does not know yet what it has to give back"
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert sync.find_owner(job) is None
+        assert sync.get(job.uuid).attempts == 0
+
+    run(main())
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("reason", ["a fault", "no thread"])
+def test_claim_that_cannot_be_given_back_is_not_kept(
+    make_board: MakeBoard, run: Run, refused: set[str], reason: str
+) -> None:
+    """A waiter that is cancelled as it is served gets nothing, and hears of nothing."""
+    sync = make_board(claim_ttl=1)
+    served: list[jobboard.Job] = []
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("broken")
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        [claiming] = await waiting(board, board.claim_next("anna", timeout=None))
+        [(line, _)] = board._loops.values()
+        serve = line._end
+
+        def serve_and_cancel(waiter: Any, jobs: list[Any]) -> None:
+            serve(waiter, jobs)
+            served.extend(jobs)
+            claiming.cancel()
+
+        line._end = serve_and_cancel  # type: ignore[method-assign]
+        if reason == "no thread":
+            refused.add(sync.name)
+        with replaced(sync, "finish", fail) if reason == "a fault" else contextlib.nullcontext():
+            await asyncio.to_thread(sync.post, "resize")
+            await asyncio.wait([claiming], timeout=WAIT)
+        assert claiming.cancelled()
+        [job] = served
+        await until(lambda: sync.find_owner(job) is None)
+
+    run(main())
+
+
+@pytest.mark.backends("memory", "sqlite", "redis")
+def test_cancelled_waiter_for_a_slot_takes_none(make_board: MakeBoard, run: Run) -> None:
+    async def main() -> None:
+        async with AsyncJobBoard(make_board()) as board:
+            await board.set_limit("mail", concurrency=1)
+            await board.post_many([Posting("mail")] * 3)
+            held = await board.claim_next("anna")
+            first, second = await waiting(
+                board, board.claim_next("bert", timeout=None), board.claim_next("carl", timeout=None)
+            )
+            first.cancel()
+            assert held is not None
+            await board.consume(held, "anna")
+            got = await asyncio.wait_for(second, WAIT)
+            assert got is not None
+            assert await board.claim_next("dora") is None
+            await board.consume(got, "carl")
+            assert await board.claim_next("dora") is not None
+            assert first.cancelled()
+
+    run(main())
+
+
+@pytest.mark.backends("memory", "sqlite", "redis", "postgresql")
+def test_claims_that_are_cancelled_at_any_moment_leave_no_slot_taken(make_board: MakeBoard, run: Run) -> None:
+    dice = random.Random(3)
+    limit, many, most = 3, 60, 0
+
+    async def work(board: AsyncJobBoard, who: str, held: set[str]) -> None:
+        nonlocal most
+        job: Job | None = await board.claim_next(who, timeout=None)
+        assert job is not None
+        held.add(job.uuid)
+        most = max(most, len(held))
+        await asyncio.sleep(dice.random() * 0.002)
+        held.discard(job.uuid)
+        await board.consume(job, who)
+
+    async def main() -> None:
+        async with AsyncJobBoard(make_board()) as board:
+            await board.set_limit("mail", concurrency=limit)
+            await board.post_many([Posting("mail")] * many)
+            held: set[str] = set()
+            for number in range(25):
+                tasks = [asyncio.create_task(work(board, f"{number} {n}", held)) for n in range(5)]
+                await asyncio.sleep(dice.random() * 0.004)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                # Cancelled work has left its claim, or the end of its claim is under way still.
+                for job in [each async for each in board.iterjobs(ensure_fresh=True) if each.seen_state == "CLAIMED"]:
+                    with contextlib.suppress(NotFound):
+                        await board.release(job)
+                held.clear()
+            assert most <= limit
+            await board.post_many([Posting("mail")] * limit)
+            # The last cancelled tasks may be ending their claims still.
+            for _ in range(limit):
+                assert await board.claim_next("last", timeout=WAIT) is not None
+            assert await board.claim_next("last") is None
+
+    run(main())
+
+
+# Ends: a task that is cancelled while the end of a block is carried out is cancelled all the same, once that is done
+
+
+class Gate:
+    """Holds up a request, on its thread."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def __call__(self, original: Callable[..., Any], *args: Any) -> Any:
+        self.reached.set()
+        assert self.open.wait(WAIT)
+        return original(*args)
+
+
+@contextlib.contextmanager
+def gate(board: jobboard.JobBoard) -> Iterator[Gate]:
+    """Hold up the requests that end claims."""
+    held_up = Gate()
+    with replaced(board, "finish", held_up):
+        yield held_up
+
+
+async def cancelled_at(held_up: Gate, task: asyncio.Task[Any]) -> None:
+    """Cancel a task more than once while its request is held up."""
+    await until(held_up.reached.is_set)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done(), "it is to see the end of it"
+    held_up.open.set()
+    await asyncio.wait([task], timeout=WAIT)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("raised", "state"),
+    [(None, "COMPLETE"), (jobboard.Reject("never"), "TRASHED"), (ValueError("broken"), "SCHEDULED")],
+    ids=["done", "reject", "failed"],
+)
+@ON_BOTH_LOOPS
+def test_end_of_cancelled_work_is_carried_out(
+    make_board: MakeBoard, run: Run, raised: Exception | None, state: str
+) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+    went_on: list[str] = []
+
+    async def work() -> None:
+        async with AsyncJobBoard(sync).working("anna", timeout=0):
+            if raised is not None:
+                raise raised
+        went_on.append("behind the block")
+
+    async def main() -> None:
+        with gate(sync) as end:
+            await cancelled_at(end, asyncio.create_task(work()))
+        assert went_on == []
+        assert job.state == state
+
+    run(main())
+
+
+def test_refused_end_of_cancelled_work_is_logged(
+    make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def work() -> None:
+        async with AsyncJobBoard(sync).working("anna", timeout=0):
+            make_board().release(job)
+
+    async def main() -> None:
+        with gate(sync) as end:
+            await cancelled_at(end, asyncio.create_task(work()))
+
+    run(main())
+    assert "ClaimLost" in caplog.text
+    assert job.state == "UNCLAIMED"
+
+
+def test_time_limit_that_is_over_during_the_end_of_a_block(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def work(end: Gate) -> None:
+        async with asyncio.timeout(None) as limit, AsyncJobBoard(sync).working("anna", timeout=0):
+            # It is over when the block has ended, and that has not been carried out.
+            opening = asyncio.create_task(until(end.reached.is_set))
+            opening.add_done_callback(lambda _: limit.reschedule(0))
+            opening.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(end.open.set))
+
+    async def main() -> None:
+        with gate(sync) as end, pytest.raises(TimeoutError):
+            await work(end)
+        assert job.state == "COMPLETE"
+
+    run(main())
+
+
+def test_end_of_a_board_is_carried_out(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        async def use() -> None:
+            async with AsyncJobBoard(sync) as board:
+                assert await board.claim_next("anna") == job
+
+        with gate(sync) as end:
+            await cancelled_at(end, asyncio.create_task(use()))
+        assert sync.closed
+
+    run(main())
+    sync.connect()
+    assert job.state == "UNCLAIMED"
+
+
+def test_end_of_a_run_that_fails_is_carried_out(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post("resize")
+    broken = threading.Event()
+
+    def take(original: Callable[..., Any], *args: Any) -> Any:
+        if sync.stats().claimed:
+            broken.set()
+            raise RuntimeError("broken")
+        return original(*args)
+
+    async def main() -> None:
+        async def handler(job: jobboard.Job) -> None:
+            await asyncio.to_thread(broken.wait, WAIT)
+
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
+        with replaced(sync, "take", take), gate(sync) as end:
+            await cancelled_at(end, asyncio.create_task(conductor.run(signals=False)))
+
+    run(main())
+
+
+@pytest.mark.backends("sqlite")
+def test_claim_of_work_whose_end_gets_no_thread_is_not_kept(make_board: MakeBoard, run: Run, refused: set[str]) -> None:
+    # Threads of other tests' boards may be there for a while.
+    sync = make_board(uuid.uuid4().hex, claim_ttl=1)
+    job = sync.post("resize")
+
+    async def work(board: AsyncJobBoard) -> None:
+        async with board.working("anna", timeout=0):
+            # As after a long while without a call.
+            board._threads.close()
+            await until(lambda: sync.name not in {each.name for each in threading.enumerate()})
+            refused.add(sync.name)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="new thread"):
+            await work(AsyncJobBoard(sync))
+        await until(lambda: sync.find_owner(job) is None)
+
+    run(main())
+
+
+def test_work_that_is_cancelled_is_abandoned_first(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        begun = asyncio.Event()
+
+        async def work() -> None:
+            async with board.working("anna"):
+                begun.set()
+                await asyncio.sleep(LONG)
+
+        task = asyncio.create_task(work())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert job.state == "SCHEDULED"
+        assert "CancelledError" in job.error
+
+    run(main())
+
+
+def test_work_that_is_cancelled_while_it_consumes_its_job_lets_the_request_go_on(
+    make_board: MakeBoard, run: Run
+) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+    calls: list[Any] = []
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+
+        async def work() -> None:
+            async with board.working("anna") as mine:
+                await board.consume(mine, "anna")
+
+        def slow(original: Callable[..., Any], *args: Any) -> Any:
+            calls.append(args)
+            return end(original, *args)
+
+        end = Gate()
+        with replaced(sync, "finish", slow):
+            task = asyncio.create_task(work())
+            await until(end.reached.is_set)
+            task.cancel()
+            await asyncio.wait([task], timeout=WAIT / 2)
+            assert task.cancelled()
+            end.open.set()
+            assert await board.wait_for(job, WAIT)
+        assert len(calls) == 1
+
+    run(main())
+
+
+# All of it at once
+
+JOBS, WORKERS, SECONDS = 100, 30, 30.0
+
+
+class History:
+    """What the coroutines have done, for the judge."""
+
+    def __init__(self) -> None:
+        self.entries: list[HistoryEntry] = []
+
+    async def act(self, verb: Verb, job: Job, act: Any) -> None:
+        assert job.claim is not None
+        entry = HistoryEntry(boottime(), math.inf, "loop", verb, job.uuid, "unknown", job.claim.token)
+        try:
+            await act
+        except asyncio.CancelledError:
+            # It may have been carried out, or may still be.
+            self.entries.append(entry)
+            raise
+        self.entries.append(entry._replace(ended=boottime(), outcome="ok"))
+
+    async def claim(self, board: AsyncJobBoard, who: str, timeout: float | None) -> list[Any]:
+        asked = HistoryEntry(boottime(), math.inf, "loop", Verb.CLAIM, "", "unknown", who=who, chosen=True)
+        try:
+            jobs = await board.claim_many(who, 2, timeout=timeout)
+        except asyncio.CancelledError:
+            # It may have had jobs for a moment, which were not to be had by others then.
+            self.entries.append(asked._replace(ended=boottime()))
+            raise
+        got = asked._replace(ended=boottime(), outcome="ok")
+        for job in jobs:
+            self.entries.append(got._replace(uuid=job.uuid, token=job.claim.token, until=job.claim.deadline))
+        return list(jobs)
+
+    def posted(self, began: float, jobs: list[Job]) -> None:
+        for job in jobs:
+            rank = rank_of(job.priority)
+            self.entries.append(HistoryEntry(began, boottime(), "loop", Verb.POST, job.uuid, "ok", rank=rank))
+
+    @property
+    def claimed(self) -> set[str]:
+        return {entry.uuid for entry in self.entries if entry.verb == Verb.CLAIM}
+
+
+@pytest.mark.backends("memory", "sqlite", "redis", "postgresql")
+def test_cancellations_under_load_lose_and_hold_no_job(make_board: MakeBoard) -> None:
+    # No lease is to lapse here, on a busy machine either.
+    sync = make_board(claim_ttl=60)
+    chance = random.Random(1)
+    history = History()
+
+    async def work(board: AsyncJobBoard, number: int) -> None:
+        who = f"worker {number % 3}"
+        while True:
+            # Half of them wait in line, the others look for themselves.
+            for job in await history.claim(board, who, None if number % 2 else 0):
+                if chance.random() < 0.1:
+                    await history.act(Verb.ABANDON, job, board.abandon(job, who))
+                else:
+                    await history.act(Verb.CONSUME, job, board.consume(job, who))
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        workers = {asyncio.create_task(work(board, n)) for n in range(WORKERS)}
+        cancelled: list[asyncio.Task[None]] = []
+        end = asyncio.get_running_loop().time() + SECONDS
+        for _ in range(JOBS // 10):
+            began = boottime()
+            history.posted(began, await board.post_many([{"name": "a"}] * 10))
+            # Some of them wait, some claim, some end a claim at this moment.
+            for task in chance.sample(sorted(workers, key=id), 5):
+                task.cancel()
+                cancelled.append(task)
+                workers.discard(task)
+                workers.add(asyncio.create_task(work(board, chance.randrange(6))))
+            await asyncio.sleep(chance.random() * 0.005)
+        # A claim that a cancelled worker did not get to end stays its own, and comes to nobody.
+        while (await board.stats()).unclaimed and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.01)
+        for task in workers:
+            task.cancel()
+        # Those of before, too: on a busy machine one may still be giving back what it has claimed.
+        outcomes = await asyncio.gather(*cancelled, *workers, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
+        # A worker that was cancelled while it waited or claimed holds nothing by now. A job that a worker has got is
+        # held until its end is done, which may be under way, or was not reached.
+        held = {job.uuid for job in sync.iterjobs(ensure_fresh=True) if job.seen_state == "CLAIMED"}
+        assert held <= history.claimed
+        # To see the end of that.
+        await board.close()
+
+    asyncio.run(main())
+    sync.connect()
+    assert len(history.claimed) > JOBS / 2
+    assert judge(history.entries, left_on(sync), contended=True) == []

@@ -1,0 +1,456 @@
+"""Handlers of conductors: their errors, retries, results, contexts and wrappers, and the events of their jobs."""
+
+import asyncio
+import contextlib
+import contextvars
+import decimal
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+
+import jobboard
+from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.conductor import Conductor
+from jobboard.conductor.events import EVENTS
+from jobboard.outcomes import RetryPolicy
+from jobboard.testing import eventually
+from tests.conftest import Runner
+from tests.support import handlers
+from tests.support.conductors import LATE, MakeBoard, fail, listen, run_async
+from tests.support.handlers import TENANT
+
+pytestmark = pytest.mark.backends("memory")
+
+# Failures
+
+
+@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.usefixtures("soon")
+def test_failure_is_tried_again_with_its_traceback_kept(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.post("a", max_attempts=3)
+    errors: list[str | None] = []
+
+    def handler(job: jobboard.Job) -> None:
+        errors.append(job.error)
+        raise ValueError(f"wrong {job.attempts}")
+
+    conductor = start(Conductor("one", board, handler))
+    eventually(lambda: conductor.tally.trashed == 1)
+    [job] = board.trashed()
+    assert (job.attempts, conductor.tally.abandoned) == (3, 2)
+    assert [error and error.rstrip().splitlines()[-1] for error in errors] == [
+        None,
+        "ValueError: wrong 1",
+        "ValueError: wrong 2",
+    ]
+    assert "Traceback" in job.error
+    assert job.error.endswith("ValueError: wrong 3\n")
+
+
+def test_retry_reject_and_failure_decide_the_end(make_board: MakeBoard) -> None:
+    board = make_board()
+    broken, later, bad = [board.post(name) for name in ("broken", "later", "bad")]
+    conductor = Conductor("one", board)
+    conductor.handles("broken")(lambda job: fail(ValueError("broken")))
+    conductor.handles("later")(lambda job: fail(jobboard.Retry("not today", delay=3600)))
+    conductor.handles("bad")(lambda job: fail(jobboard.Reject("no such picture")))
+    conductor.run(3)
+    assert (conductor.tally.abandoned, conductor.tally.trashed) == (2, 1)
+    assert (broken.state, broken.due > broken.last_modified) == ("SCHEDULED", True)
+    assert (later.state, later.error) == ("SCHEDULED", "not today")
+    assert 3590 < (later.due - later.last_modified).total_seconds() <= 3600
+    assert (bad.state, bad.error) == ("TRASHED", "no such picture")
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [lambda: jobboard.Retry(delay=-1), lambda: jobboard.Reject(7), lambda: SystemExit(2)],
+    ids=["negative delay", "reason that is none", "exit"],
+)
+def test_handler_that_asks_for_the_impossible_has_failed_and_harms_no_other(
+    make_board: MakeBoard, mistake: Callable[[], BaseException]
+) -> None:
+    board = make_board()
+    wrong = board.post("wrong")
+    board.post_many([{"name": "good"}] * 5)
+
+    def handler(job: jobboard.Job) -> None:
+        if job.name == "wrong":
+            raise mistake()
+
+    conductor = Conductor("one", board, handler, retry=LATE)
+    conductor.run(6)
+    assert (conductor.tally.abandoned, conductor.tally.consumed) == (1, 5)
+    assert wrong.state == "SCHEDULED"
+    assert "Traceback" in wrong.error
+
+
+class Resizer:
+    def __init__(self, job: jobboard.Job) -> None: ...
+
+
+def test_handler_that_only_promises_its_work_is_rejected(make_board: MakeBoard) -> None:
+    async def coroutine(job: jobboard.Job) -> None: ...
+
+    def generator(job: jobboard.Job) -> Iterator[None]:
+        yield
+
+    board = make_board()
+    for handler in (coroutine, generator):
+        with pytest.raises(TypeError, match="plain function"):
+            Conductor("one", board, {"a": handler})
+    with pytest.raises(TypeError, match="instance that has __call__"):
+        Conductor("one", board).handles("a")(Resizer)
+    job = board.post("a")
+    conductor = Conductor("one", board, functools.partial(lambda work, job: work(job), coroutine), retry=LATE)
+    conductor.run(1)
+    assert (job.state, conductor.tally.abandoned) == ("SCHEDULED", 1)
+    assert "returned a coroutine" in job.error
+
+
+# Retry policies
+
+
+def test_retry_policy_rejects_wrong_values() -> None:
+    for wrong in ({"base": 0}, {"cap": -1}, {"max_attempts": 0}, {"max_retries": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            RetryPolicy(**wrong)
+    with pytest.raises(ValueError, match=r"^base=700: must be at most cap=600, the longest delay$"):
+        RetryPolicy(base=700)
+
+
+def test_handlers_have_retry_policies_of_their_own(make_board: MakeBoard) -> None:
+    board = make_board()
+    jobs = {name: board.post(name) for name in ("usual", "own", "later")}
+    conductor = Conductor("one", board, retry=RetryPolicy(base=100))
+    conductor.handles("usual")(lambda job: 1 / 0)
+    conductor.handles("own", "later", retry=RetryPolicy(base=700, cap=700))(
+        lambda job: fail(jobboard.Retry()) if job.name == "later" else 1 / 0
+    )
+    conductor.run(3)
+    for name, (least, most) in {"usual": (50, 100), "own": (350, 700), "later": (350, 700)}.items():
+        job = board.get(jobs[name].uuid)
+        assert least <= (job.due - job.last_modified).total_seconds() <= most
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), jobboard.Retry("broken", delay=0, count=True)])
+def test_last_attempt_of_a_policy_puts_the_job_into_the_trash(
+    make_board: MakeBoard, start: Runner, error: Exception
+) -> None:
+    board = make_board()
+    board.post("a")
+    runs: list[int] = []
+    conductor = Conductor("one", board)
+
+    @conductor.handles("a", retry=RetryPolicy(base=1e-6, max_attempts=3))
+    def handler(job: jobboard.Job) -> None:
+        runs.append(job.attempts)
+        raise error
+
+    start(conductor)
+    eventually(lambda: conductor.tally.trashed == 1)
+    [job] = board.trashed()
+    assert runs == [1, 2, 3]
+    assert "broken" in job.error
+
+
+def not_yet(job: jobboard.Job) -> None:
+    raise jobboard.Retry("not yet", delay=0)
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_retries_use_up_no_attempts(
+    make_board: MakeBoard, start: Runner, workers: Literal["threads", "processes"]
+) -> None:
+    board = make_board()
+    job = board.post("a", max_attempts=1)
+    policy = RetryPolicy(max_retries=2)
+    conductor = start(Conductor("one", board, not_yet, workers=workers, max_simultaneous_jobs=1, retry=policy))
+    eventually(lambda: conductor.tally.trashed == 1)
+    assert conductor.tally.abandoned == 2
+    assert (job.state, job.attempts, job.retries, job.error) == ("TRASHED", 1, 2, "not yet")
+
+
+@pytest.mark.parametrize("timeout", [None, 0.1])
+def test_policy_that_raises_delays_the_job_as_usual(
+    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    monkeypatch.setattr("jobboard.outcomes.USUAL", LATE)
+
+    class Own(RetryPolicy):
+        def delay(self, times: int) -> float:
+            raise KeyError("no such delay")
+
+    board = make_board()
+    jobs = board.post_many([{"name": "bad"}] * 3)
+    conductor = Conductor("one", board, max_simultaneous_jobs=2)
+
+    @conductor.handles("good")
+    def good() -> None: ...
+
+    @conductor.handles("bad", retry=Own(), timeout=timeout)
+    def bad(job: jobboard.Job) -> None:
+        if timeout is not None:
+            eventually(jobboard.cancelled)
+        raise ValueError("broken")
+
+    good.post()
+    conductor.run(4)
+    assert (conductor.tally.abandoned, conductor.tally.consumed) == (3, 1)
+    for job in jobs:
+        assert "no such delay" in board.get(job.uuid).error
+
+
+# Events
+
+
+def release_elsewhere(job: jobboard.Job) -> None:
+    """Release the job by another handle, so that its holder is told only at its end."""
+    with jobboard.backend(job.board.name, "memory") as other:
+        other.release(other.get(job.uuid))
+
+
+@pytest.mark.parametrize(
+    ("handler", "told"),
+    [
+        (lambda job: None, "claimed started finished consumed"),
+        (lambda job: fail(ValueError("broken")), "claimed started finished failed abandoned"),
+        (lambda job: fail(jobboard.Retry("later")), "claimed started finished abandoned"),
+        (lambda job: fail(jobboard.Reject("never")), "claimed started finished trashed"),
+        (lambda job: job.board.release(job), "claimed started finished lost"),
+        (lambda job: [release_elsewhere(job), fail(ValueError("too late"))], "claimed started finished failed lost"),
+    ],
+    ids=["done", "failed", "retry", "reject", "lost", "failed and lost"],
+)
+def test_events_of_a_job_come_in_order(make_board: MakeBoard, handler: Callable[[Any], object], told: str) -> None:
+    board = make_board()
+    job = board.post("a")
+    conductor = Conductor("one", board, handler)
+    heard = listen(conductor)
+    conductor.run(1)
+    assert [event for event, _ in heard] == [f"job_{word}" for word in told.split()]
+    assert {event for event, _ in heard} <= EVENTS
+    assert all(details["job"] == job for _, details in heard)
+    finished = dict(heard)["job_finished"]
+    assert finished["seconds"] >= 0
+    assert (finished["error"] is None) == (told.rsplit(maxsplit=1)[-1] in ("consumed", "lost") and "failed" not in told)
+
+
+def test_handler_that_stops_as_its_claim_is_lost_has_not_failed(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+
+    def handler(job: jobboard.Job) -> None:
+        job.board.release(job)
+        with contextlib.suppress(jobboard.ClaimLost):
+            job.claim.extend()
+        assert not jobboard.cancelled(), "stopped"
+
+    conductor = Conductor("one", board, handler)
+    heard = listen(conductor)
+    conductor.run(1)
+    assert [event for event, _ in heard] == ["job_claimed", "job_started", "job_finished", "job_lost"]
+
+
+def test_on_error_is_called_for_failures_alone(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    board.post_many([{"name": "bad"}, {"name": "good"}, {"name": "later"}])
+    called: list[tuple[str, str]] = []
+
+    def on_error(job: jobboard.Job, error: BaseException) -> None:
+        called.append((job.name, repr(error)))
+        raise RuntimeError("the hook itself")
+
+    conductor = Conductor("one", board, on_error=on_error, max_simultaneous_jobs=1)
+    conductor.handles("bad")(lambda job: fail(ValueError("broken")))
+    conductor.handles("good")(lambda job: None)
+    conductor.handles("later")(lambda job: fail(jobboard.Retry()))
+    conductor.run(3)
+    assert called == [("bad", "ValueError('broken')")]
+    assert (conductor.tally.abandoned, conductor.tally.consumed) == (2, 1)
+    assert "the hook itself" in caplog.text
+
+    async def coroutine(job: jobboard.Job, error: BaseException) -> None: ...
+
+    for wrong in (7, coroutine):
+        with pytest.raises(TypeError, match="on_error"):
+            Conductor("one", board, on_error=wrong)  # type: ignore[arg-type]
+
+
+def test_bad_listener_harms_nothing(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 5)
+    conductor = Conductor("one", board, lambda job: None)
+    conductor.notifier.register("*", lambda event, details: fail(RuntimeError("bad listener")))
+    heard = listen(conductor)
+    conductor.run(5)
+    assert conductor.tally.consumed == 5
+    assert len(heard) == 20
+    assert "bad listener" in caplog.text
+
+
+# Wrappers
+
+
+def test_wrappers_are_around_the_handler(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+    seen: list[tuple[str, int]] = []
+    conductor = Conductor("one", board, lambda job: seen.append(("handler", threading.get_ident())))
+
+    def wrapper(name: str) -> Any:
+        @contextlib.contextmanager
+        def context(job: jobboard.Job) -> Iterator[None]:
+            seen.append((f"{name} begins {job.name}", threading.get_ident()))
+            try:
+                yield
+            finally:
+                seen.append((f"{name} ends", threading.get_ident()))
+
+        return context
+
+    conductor.wraps(wrapper("outer"))
+    conductor.wraps(wrapper("inner"))
+    conductor.run(1)
+    assert [step for step, _ in seen] == ["outer begins a", "inner begins a", "handler", "inner ends", "outer ends"]
+    assert len({thread for _, thread in seen}) == 1
+
+
+def test_error_of_a_wrapper_is_an_error_of_the_handler(make_board: MakeBoard) -> None:
+    board = make_board()
+    job = board.post("a")
+    ran: list[str] = []
+    conductor = Conductor("one", board, lambda job: ran.append(job.uuid), retry=LATE)
+
+    @conductor.wraps
+    @contextlib.contextmanager
+    def broken(job: jobboard.Job) -> Iterator[None]:
+        raise ValueError("no span")
+        yield
+
+    conductor.run(1)
+    assert ran == []
+    assert job.state == "SCHEDULED"
+    assert "no span" in job.error
+
+
+# Context variables
+
+
+@contextlib.contextmanager
+def tenant_wrapped(job: jobboard.Job) -> Iterator[None]:
+    TENANT.set(f"{TENANT.get()}, wrapped")
+    yield
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_job_sees_no_context_variable_of_the_job_before(
+    make_board: MakeBoard, workers: Literal["threads", "processes"]
+) -> None:
+    """In threads the context is that of the caller of run(), in a process that of the process after its imports."""
+    board = make_board(keep_done=60)
+    jobs = board.post_many([{"name": "a"}] * 3)
+    conductor = Conductor("one", board, handlers.leave_variables, workers=workers, max_simultaneous_jobs=1)
+    conductor.wraps(tenant_wrapped)
+    context = contextvars.copy_context()
+    context.run(TENANT.set, "ours")
+    # An object that all copies of the context share.
+    shared = context.run(decimal.getcontext)
+    shared.prec = 30
+    context.run(conductor.run, 3)
+    seen = {"threads": ["ours, wrapped", 30], "processes": ["nobody's, wrapped", 28]}[workers]
+    assert [job.result() for job in jobs] == [seen] * 3
+    assert (context[TENANT], shared.prec) == ("ours", 30)
+
+
+def test_jobs_of_an_async_conductor_have_contexts_of_their_own(make_board: MakeBoard) -> None:
+    sync = make_board(keep_done=60)
+    jobs = sync.post_many([{"name": name} for name in ("plain", "coroutine")] * 3)
+
+    async def coroutine(job: jobboard.Job) -> Any:
+        seen = handlers.leave_variables(job)
+        await asyncio.sleep(0)
+        assert TENANT.get() == job.uuid
+        return seen
+
+    async def main() -> None:
+        TENANT.set("ours")
+        decimal.getcontext().prec = 30
+        found = {"plain": handlers.leave_variables, "coroutine": coroutine}
+        await AsyncConductor("one", AsyncJobBoard(sync), found, max_simultaneous_jobs=1).run(6, signals=False)
+        assert (TENANT.get(), decimal.getcontext().prec) == ("ours", 30)
+
+    asyncio.run(main())
+    assert [job.result() for job in jobs] == [["ours", 30]] * 6
+
+
+# Results
+
+HANDLERS: dict[str, Callable[[jobboard.Job], object]] = {
+    "echo": handlers.echo,
+    "odd": handlers.return_oddly,
+    "fail": handlers.fail,
+    "raises": handlers.return_what_raises,
+    "ends": handlers.return_what_ends,
+}
+
+
+def run_threads(board: Any, jobs: int) -> None:
+    Conductor("one", board, HANDLERS).run(jobs)
+
+
+def run_processes(board: Any, jobs: int) -> None:
+    Conductor("one", board, HANDLERS, workers="processes", max_simultaneous_jobs=1).run(jobs)
+
+
+def run_tasks(board: Any, jobs: int) -> None:
+    async def coroutine(job: jobboard.Job) -> object:
+        return HANDLERS[job.name](job)
+
+    called = {**HANDLERS, **dict.fromkeys(("echo", "raises", "ends"), coroutine)}
+    run_async(AsyncConductor("one", AsyncJobBoard(board), called, max_simultaneous_jobs=1), jobs)
+
+
+@pytest.mark.parametrize("work", [run_threads, run_processes, run_tasks])
+def test_returned_value_is_the_result(
+    make_board: MakeBoard, work: Callable[[Any, int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    board = make_board(keep_done=600)
+    names = ["echo", "echo", "odd", "raises", "fail", "ends"]
+    returns = [{"ü": [1, 2.5, None]}, None, 1, 1, 1, 1]
+    jobs = [
+        board.post(name, details={"returns": value}, max_attempts=1) for name, value in zip(names, returns, strict=True)
+    ]
+    with caplog.at_level(logging.WARNING):
+        work(board, len(jobs))
+    assert [job.result(0) for job in jobs[:2]] == [{"ü": [1, 2.5, None]}, None]
+    outcomes = {outcome.uuid: outcome for outcome in board.outcomes()}
+    assert set(outcomes) == {job.uuid for job in jobs[:4]}
+    odd, raises = (outcomes[job.uuid] for job in jobs[2:4])
+    assert (odd.result, raises.result) == (None, None)
+    assert "result: set is not one of" in odd.refused
+    # The value raises as its items are looked at.
+    assert "Unspeakable" in raises.refused
+    assert f"the result of {jobs[2]} is not kept" in caplog.text
+    with pytest.raises(jobboard.NotFound, match="result: set"):
+        jobs[2].result()
+    assert [job.state for job in jobs[4:]] == ["TRASHED", "TRASHED"]
+    # A process does not survive the look at such a value.
+    assert "no row any more" in board.get(jobs[5].uuid).error or work is run_processes
+
+
+@pytest.mark.parametrize("work", [run_threads, run_processes, run_tasks])
+def test_returned_value_is_ignored_where_no_result_is_kept(
+    make_board: MakeBoard, work: Callable[[Any, int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    board = make_board()
+    board.post("odd")
+    with caplog.at_level(logging.WARNING):
+        work(board, 1)
+    assert (board.stats().on_board, board.stats().trashed) == (0, 0)
+    assert "is not kept" not in caplog.text

@@ -1,0 +1,493 @@
+"""Limits: timeouts of handlers and drains, slots of a name or of a board, and threads that cannot be started."""
+
+import asyncio
+import datetime
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.aio import AsyncJobBoard
+from jobboard.conductor import Conductor
+from jobboard.job import Posting
+from jobboard.notifier import LOST
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import LONG, take
+from tests.conftest import Runner
+from tests.support import handlers
+from tests.support.conductors import (
+    LATE,
+    WAIT,
+    Hanging,
+    MakeBoard,
+    OnALoop,
+    counts_of,
+    errors_of,
+    listen,
+)
+
+pytestmark = pytest.mark.backends("memory")
+
+# Timeouts of handlers in threads
+
+
+def test_handler_that_heeds_its_timeout_frees_its_slot(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    job = board.post("a")
+    lost: list[bool] = []
+
+    def handler(job: jobboard.Job) -> None:
+        eventually(jobboard.cancelled)
+        lost.append(job.claim.lost)
+
+    conductor = Conductor("one", board, handler, job_timeout=0.1, max_simultaneous_jobs=1, retry=LATE)
+    heard = listen(conductor)
+    board.post("a")
+    conductor.run(2)
+    assert conductor.tally.abandoned == 2
+    eventually(lambda: lost == [True, True])
+    assert job.state == "SCHEDULED"
+    assert job.error.startswith("Where it was:")
+    assert "in handler" in job.error
+    assert job.error.endswith("was still at work after 0.1 s, its timeout\n")
+    errors = [told["error"] for event, told in heard if event == "job_failed"]
+    assert [type(error) for error in errors] == [TimeoutError, TimeoutError]
+    assert [event for event, _ in heard].count("job_finished") == 2
+
+
+def test_handler_that_heeds_no_timeout_keeps_its_slot(
+    make_board: MakeBoard, start: Runner, hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = make_board(claim_ttl=1.5)
+    job = board.post("hang")
+    conductor = Conductor("one", board, max_simultaneous_jobs=2, job_timeout=1000, retry=LATE)
+    conductor.handles("hang", timeout=0.1)(hanging)
+    threads: set[int] = set()
+
+    @conductor.handles("a")
+    def quick(job: jobboard.Job) -> None:
+        threads.add(threading.get_ident())
+
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned == 1)
+    assert job.state == "SCHEDULED"
+    board.post_many([{"name": "a"}] * 6)
+    eventually(lambda: conductor.tally.consumed == 6)
+    assert len(threads) == 1
+    eventually(lambda: counts_of(board) == (0, 1))
+    hanging.gate.set()
+    eventually(lambda: "does not count" in caplog.text)
+    eventually(lambda: counts_of(board) == (0, 0))
+    assert conductor.tally == type(conductor.tally)(7, 6, 1, 0, 0)
+
+
+def test_conductor_whose_slots_all_hang_claims_no_more_and_shows_that(
+    make_board: MakeBoard, start: Runner, hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = make_board(claim_ttl=1.5)
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, job_timeout=0.05, retry=LATE))
+    board.post_many([{"name": "a"}] * 5)
+    eventually(lambda: conductor.tally.abandoned == 2)
+    assert board.stats().unclaimed == 3
+    eventually(lambda: "keeps its slot until it ends: so do 2 now" in caplog.text)
+    eventually(lambda: counts_of(board) == (0, 2))
+    conductor.stop()
+    assert conductor.wait(WAIT), "a handler that was given up must not hold up the end"
+    assert not hanging.gate.is_set()
+
+
+def test_handler_may_have_no_limit_where_the_others_have_one(
+    make_board: MakeBoard, start: Runner, hanging: Hanging
+) -> None:
+    board = make_board()
+    board.post("slow")
+    late = board.post("hangs")
+    conductor = Conductor("one", board, job_timeout=0.1, retry=LATE)
+    conductor.handles("slow", timeout=None)(hanging)
+    conductor.handles("hangs")(hanging)
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned == 1)
+    hanging.gate.set()
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert late.state == "SCHEDULED"
+
+
+# Timeouts of drains
+
+
+def test_drain_that_is_over_gives_the_jobs_back(
+    make_board: MakeBoard, start: Runner, hanging: Hanging, long_reserve: None
+) -> None:
+    board = make_board()
+    job = board.post("a", max_attempts=1)
+    conductor = start(Conductor("one", board, hanging, drain_timeout=2))
+    hanging.await_begin()
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    assert not hanging.gate.is_set()
+    assert hanging.jobs[0].claim is not None
+    assert hanging.jobs[0].claim.lost
+    assert (job.state, job.attempts, job.error) == ("UNCLAIMED", 0, None)
+    assert conductor.tally.abandoned == 1
+    hanging.gate.set()
+    assert hanging.ended.acquire(timeout=WAIT)
+    assert job.state == "UNCLAIMED"
+
+
+def test_drain_lets_handlers_end_that_end_in_time(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
+    board = make_board()
+    board.post("a")
+    conductor = start(Conductor("one", board, hanging, drain_timeout=2 * WAIT))
+    hanging.await_begin()
+    conductor.stop()
+    assert not conductor.wait(0.05)
+    hanging.gate.set()
+    assert conductor.wait(WAIT)
+    assert conductor.tally.consumed == 1
+
+
+@pytest.mark.parametrize("stuck", ["take", "finish"])
+def test_backend_that_does_not_answer_does_not_hold_up_the_end(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    """Jobs that a late answer brings are given back."""
+    board = make_board()
+    request = getattr(board.engine.raw, stuck)
+    asked, silent, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        asked.set()
+        assert silent.wait(2 * WAIT)
+        try:
+            return request(*args, **kwargs)
+        finally:
+            answered.set()
+
+    monkeypatch.setattr(board.engine.raw, stuck, slow)
+    board.post("a")
+    conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
+    try:
+        assert asked.wait(WAIT)
+        conductor.stop()
+        assert conductor.wait(WAIT)
+        assert not answered.is_set()
+    finally:
+        silent.set()
+    assert answered.wait(WAIT)
+    eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "take" else 0))
+    assert [job.attempts for job in board.iterjobs()] == ([0] if stuck == "take" else [])
+
+
+def test_backend_that_does_not_let_go_of_the_board_does_not_hold_up_the_end(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board()
+    board.close()
+    silent, asked, shut = threading.Event(), threading.Event(), board.engine.raw.shut
+
+    def slow() -> None:
+        asked.set()
+        assert silent.wait(2 * WAIT)
+        shut()
+
+    monkeypatch.setattr(board.engine.raw, "shut", slow)
+    conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
+    eventually(lambda: board.connected)
+    conductor.stop()
+    try:
+        assert conductor.wait(WAIT)
+        assert asked.wait(WAIT)
+    finally:
+        silent.set()
+    eventually(lambda: board.closed)
+
+
+def test_limits_may_be_timedeltas(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
+    board = make_board()
+    board.post("hangs")
+    tenth = datetime.timedelta(seconds=0.1)
+    policy = jobboard.RetryPolicy(base=datetime.timedelta(hours=1), cap=datetime.timedelta(hours=2))  # type: ignore[arg-type]
+    conductor = Conductor("one", board, job_timeout=tenth, drain_timeout=tenth, retry=policy)
+    conductor.handles("hangs")(hanging)
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned == 1)
+    conductor.stop()
+    assert conductor.wait(WAIT)
+
+
+# Slots of a name: ``handles(max_simultaneous=)``
+
+
+async def until_there(job: jobboard.Job) -> None:
+    handlers.note(job, "begun")
+    while not Path(job.details["notes"] + ".go").exists():
+        await asyncio.sleep(0.01)
+
+
+def conductor_of(board: Any, kind: str, slots: int) -> tuple[Any, Callable[..., object]]:
+    """Return a conductor, and a handler that works until a file of the test is there."""
+    if kind == "coroutines":
+        return OnALoop("one", AsyncJobBoard(board), max_simultaneous_jobs=slots), until_there
+    workers: Any = kind
+    return Conductor("one", board, max_simultaneous_jobs=slots, workers=workers), handlers.until_there
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes", "coroutines"])
+def test_slow_name_leaves_slots_to_others(
+    make_board: MakeBoard, start: Runner, tmp_path: Path, notes: Callable[[], list[str]], kind: str
+) -> None:
+    """Its other jobs stay on the board meanwhile, for other conductors."""
+    board = make_board()
+    board.post_many([{"name": "slow", "priority": "HIGH", "details": {"notes": str(tmp_path / "notes")}}] * 5)
+    board.post_many([{"name": "fast"}] * 12)
+    conductor, slow = conductor_of(board, kind, slots=4)
+    conductor.handles("slow", max_simultaneous=2)(slow)
+    conductor.handles("fast")(handlers.idle)
+    running, most = Counter[str](), Counter[str]()
+
+    # Only the thread of the listeners counts.
+    def count(step: int, event: str, told: dict[str, Any]) -> None:
+        name = told["job"].name
+        running[name] += step
+        most[name] = max(most[name], running[name])
+
+    conductor.notifier.register("job_started", functools.partial(count, 1))
+    conductor.notifier.register("job_finished", functools.partial(count, -1))
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed == 12 and len(notes()) == 2, 60)
+    assert (board.stats().claimed, board.stats().unclaimed) == (2, 3)
+    (tmp_path / "notes.go").touch()
+    eventually(lambda: conductor.tally.consumed == 17, 60)
+    conductor.stop()
+    assert conductor.sync.wait(WAIT) if kind == "coroutines" else conductor.wait(WAIT)
+    eventually(lambda: running["slow"] == 0)
+    assert most["slow"] == 2
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_free_slot_of_a_name_is_seen_while_other_names_are_waited_for(
+    make_board: MakeBoard, start: Runner, hanging: Hanging
+) -> None:
+    board = make_board()
+    conductor = Conductor("one", board, {"fast": lambda job: None})
+    conductor.handles("slow", max_simultaneous=1)(hanging)
+    board.post_many([{"name": "slow"}] * 2)
+    start(conductor)
+    hanging.await_begin()
+    board.post("fast")
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert board.stats().claimed == 1
+    hanging.gate.set()
+    eventually(lambda: conductor.tally.consumed == 3)
+
+
+def test_hanging_handler_counts_among_the_slots_of_its_name(
+    make_board: MakeBoard, start: Runner, hanging: Hanging
+) -> None:
+    board = make_board()
+    conductor = Conductor("one", board, {"fast": lambda job: None}, retry=LATE, max_simultaneous_jobs=3)
+    conductor.handles("slow", timeout=0.05, max_simultaneous=1)(hanging)
+    first, second = board.post_many([{"name": "slow"}] * 2)
+    start(conductor)
+    eventually(lambda: conductor.tally.abandoned == 1)
+    board.post_many([{"name": "fast"}] * 5)
+    eventually(lambda: conductor.tally.consumed == 5)
+    assert (hanging.jobs, second.state) == ([first], "UNCLAIMED")
+    hanging.gate.set()
+    eventually(lambda: len(hanging.jobs) == 2)
+
+
+def test_names_of_one_handler_have_slots_of_their_own(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
+    board = make_board()
+    conductor = Conductor("one", board)
+    conductor.handles("a", "b", max_simultaneous=1)(hanging)
+    board.post_many([{"name": name} for name in "aabb"])
+    start(conductor)
+    hanging.await_begin(2)
+    assert sorted(job.name for job in hanging.jobs) == ["a", "b"]
+    assert not hanging.begun.acquire(blocking=False)
+    hanging.gate.set()
+    eventually(lambda: conductor.tally.consumed == 4)
+
+
+# Slots of a board: ``set_limit(concurrency=)``
+
+
+class Gauge:
+    """Counts jobs that are at work at once, by name."""
+
+    def __init__(self) -> None:
+        self.most: Counter[str] = Counter()
+        self._at_work: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def count(self, job: jobboard.Job, step: int) -> None:
+        with self._lock:
+            self._at_work[job.name] += step
+            self.most[job.name] = max(self.most[job.name], self._at_work[job.name])
+
+
+@pytest.mark.backends("memory", "etcd")
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_conductor_with_more_slots_than_the_board_allows(make_board: MakeBoard, start: Runner, kind: str) -> None:
+    """It works on jobs of other names meanwhile."""
+    other, board, gauge, gate = make_board(), make_board(), Gauge(), threading.Event()
+    other.set_limit("limited", concurrency=4)
+    other.post_many([Posting("limited")] * 12)
+
+    def work(job: jobboard.Job) -> None:
+        gauge.count(job, 1)
+        assert job.name != "limited" or gate.wait(WAIT)
+        gauge.count(job, -1)
+
+    async def wait_for_gate(job: jobboard.Job) -> None:
+        gauge.count(job, 1)
+        while job.name == "limited" and not gate.is_set():
+            await asyncio.sleep(0.01)
+        gauge.count(job, -1)
+
+    conductor: Any = (
+        Conductor("one", board, work, max_simultaneous_jobs=50)
+        if kind == "threads"
+        else OnALoop("one", AsyncJobBoard(board), wait_for_gate, max_simultaneous_jobs=50)
+    )
+    start(conductor)
+    eventually(lambda: gauge.most["limited"] == 4)
+    other.post_many([Posting("free")] * 5)
+    eventually(lambda: conductor.tally.consumed == 5)
+    assert other.stats().claimed == 4
+    assert other.claim_next("anna") is None
+    gate.set()
+    eventually(lambda: conductor.tally.consumed == 17)
+    assert gauge.most["limited"] == 4
+    assert other.job_count == 0
+
+
+@pytest.mark.backends("etcd")
+def test_kept_claim_whose_slot_was_taken_meanwhile_is_lost(make_board: MakeBoard, start: Runner) -> None:
+    """Its handler and the listeners of the board are told, and its work does not count."""
+    board, other, told = make_board(), make_board(), threading.Event()
+    lost: list[Any] = []
+    board.notifier.register(LOST, lambda event, details: lost.append(details["job"]))
+    other.set_limit("mail", concurrency=1)
+    first = other.post("mail")
+    begun = threading.Event()
+
+    def handler(job: jobboard.Job) -> None:
+        begun.set()
+        eventually(jobboard.cancelled)
+        assert job.claim.lost
+        told.set()
+
+    conductor = start(Conductor("one", board, handler, max_simultaneous_jobs=1))
+    assert begun.wait(WAIT)
+    second = other.post("mail", priority="HIGH")
+    driver = board.engine.store._driver
+    driver._link.call("/v3/lease/revoke", '{"ID":"' + driver.session() + '"}')
+    assert take(other, expiry=LONG) == second
+    board.claims.beat()
+    conductor.stop()
+    assert told.wait(WAIT)
+    eventually(lambda: conductor.tally.lost == 1)
+    eventually(lambda: lost == [first])
+    assert first.state in ("SCHEDULED", "UNCLAIMED")
+    assert other.find_owner(first) is None
+    assert other.stats().claimed == 1
+
+
+# Threads that the system does not start
+
+
+def test_run_ends_if_no_thread_can_be_started_for_its_jobs(make_board: MakeBoard, refused: set[str]) -> None:
+    board = make_board()
+    job = board.post("a")
+    refused.add("one-0")
+    conductor = Conductor("one", board, lambda job: None)
+    [error] = errors_of(conductor.run)
+    assert "can't start new thread" in str(error)
+    job = board.get(job.uuid)
+    assert (job.seen_state, job.attempts) == ("UNCLAIMED", 0)
+    refused.clear()
+    conductor.run(1)
+    assert job.state == "COMPLETE"
+
+
+@pytest.mark.parametrize("name", ["one-claimer", "one-scheduler"])
+def test_run_that_cannot_begin_leaves_no_thread(make_board: MakeBoard, refused: set[str], name: str) -> None:
+    board = make_board()
+    before = set(threading.enumerate())
+    refused.add(name)
+    [error] = errors_of(Conductor("one", board, lambda job: None).run)
+    assert "can't start new thread" in str(error)
+    eventually(lambda: not any(each.name.startswith("one-") for each in set(threading.enumerate()) - before))
+
+
+def test_conductor_goes_on_with_fewer_threads_than_wanted(make_board: MakeBoard, refused: set[str]) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 20)
+    refused.update(f"one-{number}" for number in range(1, 8))
+    conductor = Conductor("one", board, lambda job: None)
+    conductor.run(20)
+    assert conductor.tally.consumed == 20
+
+
+def test_job_that_was_given_back_before_it_had_a_thread_is_not_begun(
+    make_board: MakeBoard, refused: set[str], hanging: Hanging, start: Runner
+) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 2)
+    refused.add("one-1")
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, drain_timeout=0.2))
+    hanging.await_begin()
+    eventually(lambda: conductor.tally.dispatched == 2)
+    [slot] = [thread for thread in threading.enumerate() if thread.name == "one-0"]
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    assert board.stats().unclaimed == 2
+    hanging.gate.set()
+    slot.join(WAIT)
+    assert not slot.is_alive()
+    assert len(hanging.jobs) == 1
+
+
+def test_end_of_a_job_is_handed_over_without_a_thread_for_listeners(make_board: MakeBoard, refused: set[str]) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 3)
+    heard: list[str] = []
+    board.notifier.register("*", lambda event, details: heard.append(event))
+    conductor = Conductor("one", board, lambda job: None, on_error=print)
+    conductor.notifier.register("*", lambda event, details: heard.append(event))
+    refused.update({"one-notifier", f"{board.name}-notifier"})
+    assert errors_of(lambda: conductor.run(3)) == []
+    assert conductor.tally.consumed == 3
+    assert heard == []
+    board.close()
+
+
+def test_board_is_closed_without_a_thread_for_that(make_board: MakeBoard, refused: set[str]) -> None:
+    board = make_board()
+    board.close()
+    refused.add(f"{board.name}-closer")
+    conductor = Conductor("one", board, lambda job: None, drain_timeout=5)
+    conductor.stop()
+    assert errors_of(conductor.run) == []
+    assert board.closed
+
+
+@pytest.mark.backends("sqlite")
+def test_claims_are_renewed_though_the_first_heartbeat_got_no_thread(make_board: MakeBoard, refused: set[str]) -> None:
+    """The claim that the missing thread was for lapses."""
+    board = make_board(claim_ttl=1)
+    board.post("a")
+    refused.add(f"{board.name}-heartbeat")
+    with pytest.raises(RuntimeError, match="new thread"):
+        board.claim_next("me")
+    refused.clear()
+    job = board.claim_next("me", timeout=20)
+    first = job.record.lock_until
+    eventually(lambda: board.get(job.uuid).record.lock_until > first)

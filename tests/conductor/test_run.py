@@ -1,0 +1,584 @@
+"""The run of a conductor: its claims, its end, its board, its entity, its schedules, and the arguments it rejects."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.backends.memory import ManualClock, forget
+from jobboard.conductor import Conductor
+from jobboard.conductor.handlers import Handlers, Handling, Takes
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD
+from tests.conftest import Runner
+from tests.support.conductors import WAIT, Hanging, MakeBoard, Outage, errors_of
+
+FAST = pytest.mark.backends("memory", "sqlite")
+MEMORY = pytest.mark.backends("memory")
+
+
+def recorded_claims(board: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return a list to which each ``claim_many`` of this board adds its names."""
+    asked: list[list[str]] = []
+    claim_many = board.claim_many
+
+    def record(*args: Any, **kwargs: Any) -> Any:
+        asked.append(sorted(kwargs["names"]))
+        return claim_many(*args, **kwargs)
+
+    monkeypatch.setattr(board, "claim_many", record)
+    return asked
+
+
+# Claims
+
+
+def test_each_job_goes_to_the_handler_of_its_name(make_board: MakeBoard) -> None:
+    board = make_board()
+    seen: list[tuple[str, str, int]] = []
+    conductor = Conductor("one", board, {"resize": lambda job: seen.append(("resize", job.name, job.details["n"]))})
+
+    @conductor.handles("crop", "turn")
+    def cut(job: jobboard.Job) -> None:
+        seen.append(("cut", job.name, job.details["n"]))
+
+    for number, name in enumerate(["resize", "crop", "other", "turn"]):
+        board.post(name, details={"n": number})
+    conductor.run(3)
+    assert sorted(seen) == [("cut", "crop", 1), ("cut", "turn", 3), ("resize", "resize", 0)]
+    assert [(job.name, job.seen_state) for job in board.iterjobs()] == [("other", "UNCLAIMED")]
+
+
+def test_one_handler_takes_jobs_of_any_name_and_max_dispatches_is_exact(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post_many([{"name": f"job{n}"} for n in range(23)])
+    seen: list[str] = []
+    conductor = Conductor("one", board, lambda job: seen.append(job.name), max_simultaneous_jobs=8)
+    conductor.run(max_dispatches=20)
+    assert sorted(seen) == sorted(f"job{n}" for n in range(20))
+    stats = board.stats()
+    assert (stats.claimed, stats.unclaimed) == (0, 3)
+    assert conductor.tally.consumed == conductor.tally.dispatched == 20
+    assert conductor.wait(0)
+
+
+@MEMORY
+def test_no_more_jobs_are_claimed_than_run(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
+    board = make_board()
+    board.post_many([{"name": "a"}] * 9)
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=4))
+    hanging.await_begin(4)
+    assert board.stats().claimed == 4
+    assert not hanging.begun.acquire(blocking=False)
+    hanging.gate.set()
+    eventually(lambda: conductor.tally.consumed == 9)
+
+
+@FAST
+def test_idle_conductor_sleeps_in_one_claim(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many jobs other names get."""
+    board = make_board()
+    asked = recorded_claims(board, monkeypatch)
+    conductor = start(Conductor("one", board, {"mine": lambda job: None}))
+    eventually(lambda: asked)
+    for _ in range(5):
+        board.post("other")
+    assert len(asked) == 1
+    board.post("mine")
+    eventually(lambda: conductor.tally.consumed == 1)
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    assert len(asked) <= 2
+
+
+@FAST
+def test_conductor_that_waits_sees_a_handler_that_is_added(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board(claim_ttl=HELD)
+    asked = recorded_claims(board, monkeypatch)
+    conductor = start(Conductor("one", board, {"a": lambda job: None}))
+    eventually(lambda: asked)
+    conductor.handles("b")(lambda job: None)
+    board.post("b")
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert asked[:2] == [["a"], ["a", "b"]]
+    eventually(lambda: board.entities("conductor")[0].metadata["names"] == ["a", "b"])
+
+
+def test_names_may_be_read_while_a_handler_is_added() -> None:
+    """The claimer's thread goes through the names."""
+    handlers = Handlers()
+    handlers.add("a", Handling(print, Takes.of(print)))
+    names = iter(handlers.named)
+    assert next(names) == "a"
+    handlers.add("b", Handling(print, Takes.of(print)))
+    assert list(names) == []
+    assert list(handlers.named) == ["a", "b"]
+
+
+# The end
+
+
+def test_stop_ends_a_waiting_claim_and_lets_begun_work_end(
+    make_board: MakeBoard, start: Runner, hanging: Hanging
+) -> None:
+    board = make_board()
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2))
+    assert not conductor.wait(0)
+    board.post("a")
+    hanging.await_begin()
+    assert conductor.dispatching
+    conductor.stop()
+    assert not conductor.wait(0.05)
+    hanging.gate.set()
+    assert conductor.wait(WAIT)
+    assert not conductor.dispatching
+    assert conductor.tally.consumed == 1
+    assert board.job_count == 0
+
+
+def test_wait_that_is_called_off_during_its_look_does_not_go_on(
+    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = make_board()
+    off = threading.Event()
+    take = board.engine.raw.take
+
+    def call_off(*args: Any, **kwargs: Any) -> Any:
+        off.set()
+        board.wake()
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(board.engine.raw, "take", call_off)
+    answers: list[Any] = []
+    waiter = threading.Thread(
+        target=lambda: answers.append(board.claim_next("me", timeout=None, unless=off.is_set)), daemon=True
+    )
+    waiter.start()
+    waiter.join(WAIT)
+    assert answers == [None]
+
+
+@MEMORY
+def test_conductor_that_was_stopped_before_its_run_claims_nothing(make_board: MakeBoard) -> None:
+    board = make_board()
+    job = board.post("a")
+    conductor = Conductor("one", board, lambda job: None)
+    conductor.stop()
+    assert conductor.wait(0)
+    conductor.run()
+    assert job.state == "UNCLAIMED"
+
+
+# The board
+
+
+@MEMORY
+def test_board_that_was_closed_ends_the_run(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    board.post("a")
+    conductor = Conductor("one", board, lambda job: board.close())
+    with pytest.raises(ConnectionFailure):
+        conductor.run()
+    assert not conductor.dispatching
+    assert conductor.tally.lost == 1
+    # The end of the board has removed the conductor's entity.
+    assert "among the entities" not in caplog.text
+
+
+@MEMORY
+def test_last_conductor_closes_a_board_that_conductors_have_connected(
+    make_board: MakeBoard, start: Runner, hanging: Hanging
+) -> None:
+    board = make_board()
+    job = board.post("b")
+    board.close()
+    first = start(Conductor("first", board, {"a": hanging}))
+    eventually(lambda: board.connected)
+    last = start(Conductor("last", board, {"b": hanging}))
+    hanging.await_begin()
+    first.stop()
+    assert first.wait(WAIT)
+    assert board.connected
+    hanging.gate.set()
+    last.stop()
+    assert last.wait(WAIT)
+    assert last.tally.consumed == 1
+    assert not board.connected
+    board.connect()
+    assert job.state == "COMPLETE"
+
+
+@MEMORY
+def test_board_that_the_caller_has_connected_stays_open(make_board: MakeBoard) -> None:
+    board = make_board()
+    board.post("a")
+    Conductor("one", board, {"a": print}).run(1)
+    assert board.connected
+
+
+@MEMORY
+def test_refusal_of_the_first_claim_ends_the_run(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal after that may be lifted again."""
+    monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
+    board, refusals = make_board(), Counter[str]()
+    take = board.engine.raw.take
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if refusals["on"]:
+            refusals["met"] += 1
+            raise JobFailure("it lacks the right to")
+        return take(*args, **kwargs)
+
+    monkeypatch.setattr(board.engine.raw, "take", refuse)
+    refusals["on"] = 1
+    [error] = errors_of(Conductor("one", board, lambda job: None).run)
+    assert "lacks the right" in str(error)
+    refusals["on"] = 0
+    board.post("a")
+    conductor = start(Conductor("one", board, lambda job: None))
+    eventually(lambda: conductor.tally.consumed == 1)
+    refusals.update({"on": 1, "met": -1})
+    board.wake()
+    board.post("a")
+    eventually(lambda: refusals["met"] > 1)
+    refusals["on"] = 0
+    eventually(lambda: conductor.tally.consumed == 2)
+
+
+UNWRITABLE = """
+import os, sys
+import jobboard
+
+def run(uri):
+    board = jobboard.fetch("board", {"board": uri, "retry_for": 0})
+    jobboard.Conductor("one", board, lambda job: None).run(1)
+
+# Another user may not be allowed to import what is missing then.
+with jobboard.backend("board", sys.argv[1] + ".other") as other:
+    other.post("a")
+run(sys.argv[1] + ".other")
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    run(sys.argv[1])
+except jobboard.ConnectionFailure as error:
+    print(error.refused, error)
+"""
+
+
+@pytest.mark.backends("sqlite")
+def test_file_that_may_not_be_written_ends_the_run_with_the_way_out(backend: str) -> None:
+    # Other users may not enter pytest's folders. Where they may write the folder, the board can be connected.
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "board.db")
+        with jobboard.backend("board", f"sqlite:///{file}") as board:
+            board.post("a")
+        Path(folder).chmod(0o777)
+        file.chmod(0o444)
+        command = [sys.executable, "-c", UNWRITABLE, f"sqlite:///{file}"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.startswith(f"True sqlite at {file} takes no writes")
+    assert "right to write the file and its folder, or open the board with read_only" in said
+
+
+# The entity
+
+
+@MEMORY
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_conductors_of_one_name_are_shown_until_the_last_one_ends(
+    make_board: MakeBoard, start: Runner, first_to_end: int
+) -> None:
+    board = make_board()
+    conductors = []
+    for slots in (3, 4):
+        conductors.append(start(Conductor("one", board, print, max_simultaneous_jobs=slots)))
+        eventually(lambda slots=slots: [each.metadata["slots"] for each in board.entities()] == [slots])
+    ended, other = conductors[first_to_end], conductors[1 - first_to_end]
+    ended.stop()
+    assert ended.wait(WAIT)
+    assert [each.metadata["slots"] for each in board.entities()] == [4 - first_to_end]
+    other.stop()
+    assert other.wait(WAIT)
+    assert board.entities() == []
+
+
+@MEMORY
+def test_conductor_is_shown_again_on_a_board_that_was_connected_again(
+    make_board: MakeBoard, start: Runner, hanging: Hanging
+) -> None:
+    board = make_board()
+    board.post("a")
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=1))
+    hanging.await_begin()
+    assert [each.name for each in board.entities()] == ["one"]
+    board.close()
+    board.connect()
+    assert board.entities() == []
+    hanging.gate.set()
+    eventually(lambda: [each.name for each in board.entities()] == ["one"])
+    eventually(lambda: conductor.tally.dispatched == 2)
+
+
+@MEMORY
+def test_conductor_is_an_entity_while_it_runs(make_board: MakeBoard, start: Runner) -> None:
+    board = make_board()
+    board.register_entity(jobboard.Entity("conductor", "other"))
+    conductor = start(Conductor("one", board, {"b": print, "a": print}, max_simultaneous_jobs=3))
+    one, other = eventually(lambda: len(found := board.entities("conductor")) == 2 and found)  # type: ignore[misc]
+    assert (one.name, other.name) == ("one", "other")
+    assert (one.metadata["pid"], one.metadata["names"], one.metadata["slots"]) == (os.getpid(), ["a", "b"], 3)
+    assert one.metadata["host"]
+    assert one.metadata["started"].endswith("+00:00")
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    assert [each.name for each in board.entities()] == ["other"]
+
+
+@FAST
+def test_entity_shows_as_many_names_as_have_room(make_board: MakeBoard, start: Runner) -> None:
+    """The names are as long as can be, and the board allows next to no details."""
+    board = make_board(max_details=2)
+    last = board.post("z")
+    conductor = Conductor("one", board, {f"{number:04}" + "🎉" * 251: print for number in range(200)} | {"z": print})
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed == 1)
+    assert last.state == "COMPLETE"
+    [entity] = board.entities("conductor")
+    assert [name[:4] for name in entity.metadata["names"]] == [f"{number:04}" for number in range(60)]
+    assert entity.metadata["other_names"] == 141
+
+
+@MEMORY
+def test_conductor_that_cannot_be_shown_works(
+    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(entity: object) -> None:
+        raise ValueError("too much")
+
+    board = make_board()
+    monkeypatch.setattr(board, "register_entity", refuse)
+    board.post_many([{"name": "a"}] * 3)
+    conductor = Conductor("one", board, lambda job: None, max_simultaneous_jobs=1)
+    conductor.run(3)
+    assert conductor.tally.consumed == 3
+    assert caplog.text.count("too much") == 1
+
+
+# Schedules
+
+SCHEDULES = "schedules"
+
+
+@pytest.fixture
+def clock() -> Iterator[ManualClock]:
+    yield ManualClock()
+    forget(SCHEDULES)
+
+
+@pytest.fixture
+def make(clock: ManualClock) -> Iterator[Callable[..., Any]]:
+    """``make(**options)``: a handle on one board in memory whose clock is the test's."""
+    with contextlib.ExitStack() as stack:
+
+        def make_one(**options: Any) -> Any:
+            board = jobboard.fetch(SCHEDULES, {"board": "memory", "clock": clock, **options})
+            board.connect()
+            stack.callback(board.close)
+            return board
+
+        yield make_one
+
+
+@MEMORY
+def test_conductor_posts_schedules_of_all_names(make: Callable[..., Any], clock: ManualClock, start: Runner) -> None:
+    board, seen = make(), []
+    board.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin")
+    board.schedule("ping", name="ping", every=60)
+    start(Conductor("one", board, {"report": lambda job: seen.append(job.schedule)}))
+    clock.advance(86400)
+    eventually(lambda: len(seen) == 1 and board.job_count == 1)
+    [ping] = board.iterjobs()
+    assert ping.name == "ping"
+    assert [schedule for schedule, _ in seen] == ["nightly"]
+
+
+@MEMORY
+def test_conductor_without_schedules_posts_none(make: Callable[..., Any], clock: ManualClock) -> None:
+    board, seen = make(), []
+    board.schedule("nightly", name="report", every=60)
+    clock.advance(86400)
+    by_hand = board.post("report")
+    Conductor("one", board, {"report": seen.append}, schedules=False).run(1)
+    assert seen == [by_hand]
+    assert board.job_count == 0
+
+
+@MEMORY
+def test_idle_scheduler_sleeps_until_a_schedule_changes(
+    make: Callable[..., Any], clock: ManualClock, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, other = make(), make()
+    looks = Counter[str]()
+    post_due = board.engine.raw.post_due
+
+    def look(*args: Any) -> Any:
+        looks["all"] += 1
+        return post_due(*args)
+
+    monkeypatch.setattr(board.engine.raw, "post_due", look)
+    conductor = start(Conductor("one", board, {"report": lambda job: None}))
+    eventually(lambda: looks["all"])
+    for _ in range(10):
+        board.post("another")
+    seen = looks["all"]
+    other.schedule("nightly", name="report", every=60)
+    eventually(lambda: looks["all"] > seen)
+    clock.advance(60)
+    eventually(lambda: conductor.tally.consumed == 1)
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    # Each of the ten posts would have made another one.
+    assert looks["all"] < 10
+
+
+@MEMORY
+@pytest.mark.usefixtures("soon")
+def test_scheduler_tries_again_after_an_outage(
+    make: Callable[..., Any],
+    clock: ManualClock,
+    start: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    board, seen = make(retry_for=0), []
+    outage = Outage(board, monkeypatch, "post_due")
+    board.schedule("nightly", name="report", every=60)
+    outage.on = True
+    start(Conductor("one", board, {"report": seen.append}))
+    eventually(lambda: outage.failed["post_due"] > 2)
+    clock.advance(60)
+    outage.on = False
+    eventually(lambda: len(seen) == 1)
+    assert "could not post due jobs" in caplog.text
+
+
+@MEMORY
+def test_refused_schedule_is_tried_again_before_its_next_due_time(
+    make: Callable[..., Any], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would wake a poster that sleeps until the next due time."""
+    board = make()
+    board.schedule("nightly", name="report", every=60)
+    clock.advance(61)
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise JobFailure("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(board.engine.store, "commit", refuse)
+        assert board.post_due() == 10
+    assert board.post_due() == 59
+    assert board.job_count == 1
+
+
+@MEMORY
+def test_server_clock_that_jumps_makes_nothing_due_twice(
+    make: Callable[..., Any], clock: ManualClock, start: Runner
+) -> None:
+    board, seen = make(), []
+    first = board.schedule("nightly", name="report", every=3600).next_due
+    start(Conductor("one", board, {"report": lambda job: seen.append(job.schedule[1])}))
+    clock.advance(3600)
+    eventually(lambda: seen == [first])
+    clock.advance(-3600)
+    clock.advance(3600)
+    clock.advance(3599)
+    by_hand = board.post("another")
+    assert board.post_due() == pytest.approx(1)
+    assert seen == [first]
+    clock.advance(2 * 3600)
+    eventually(lambda: len(seen) == 2)
+    assert (seen[1] - first).total_seconds() == 2 * 3600
+    eventually(lambda: list(board.iterjobs()) == [by_hand])
+
+
+# Wrong arguments
+
+
+@MEMORY
+def test_conductor_rejects_wrong_arguments(make_board: MakeBoard) -> None:
+    board = make_board()
+    with pytest.raises(ValueError, match="empty"):
+        Conductor("", board, print)
+    with pytest.raises(TypeError, match="callable"):
+        Conductor("one", board, {"a": 7})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"of a memory board has no argument 'flavour'"):
+        Conductor("one", board, print, extra={"flavour": 5})
+    for given in (print, None):
+        with pytest.raises(ValueError, match=r"^job_timeout=0: "):
+            Conductor("one", board, given, job_timeout=0)
+    with pytest.raises(ValueError, match=r"^job_timeout=1000+…: "):
+        Conductor("one", board, print, job_timeout=10**400)
+    with pytest.raises(ValueError, match="drain_timeout"):
+        Conductor("one", board, print, drain_timeout=-1)
+    with pytest.raises(ValueError, match="threads, processes"):
+        Conductor("one", board, print, workers="fibres")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="RetryPolicy"):
+        Conductor("one", board, print, retry=3)  # type: ignore[arg-type]
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="1 or more"):
+            Conductor("one", board, print, max_simultaneous_jobs=wrong)
+        with pytest.raises(ValueError, match="1 or more"):
+            Conductor("one", board, print).run(wrong)
+    with pytest.raises(ValueError, match=r"'one' has no handlers: .* handles\(\)"):
+        Conductor("one", board).run()
+    with pytest.raises(ValueError, match="looking only: leave out read_only"):
+        Conductor("one", make_board(read_only=True), print).run()
+
+
+@MEMORY
+def test_handles_rejects_wrong_arguments(make_board: MakeBoard) -> None:
+    board = make_board()
+    conductor = Conductor("one", board, {"a": print})
+    with pytest.raises(ValueError, match="'a' have a handler already: leave"):
+        conductor.handles("a")(print)
+    with pytest.raises(ValueError, match=r"'a' can't have .* any name: give it a mapping"):
+        Conductor("one", board, print).handles("a")(print)
+    for forgotten in ((), (print,)):
+        with pytest.raises(TypeError, match=r"names of the jobs .* as in handles\('resize'\)"):
+            conductor.handles(*forgotten)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^timeout=-1: "):
+        conductor.handles("b", timeout=-1)(print)
+    with pytest.raises(ValueError, match=r"^max_simultaneous=0: must be 1 or more"):
+        conductor.handles("b", max_simultaneous=0)(print)
+    with pytest.raises(TypeError, match="max_simultaneous must be an int, not str"):
+        conductor.handles("b", max_simultaneous="2")(print)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a wrapper of handlers must be callable"):
+        conductor.wraps(7)  # type: ignore[type-var]
+    with pytest.raises(ValueError, match="job_claimed"):
+        conductor.notifier.register("CLAIMED", print)
+
+
+@MEMORY
+def test_conductor_runs_once_at_a_time(make_board: MakeBoard, start: Runner) -> None:
+    conductor = start(Conductor("one", make_board(), print))
+    eventually(lambda: conductor.dispatching)
+    with pytest.raises(RuntimeError, match="'one' is running already: make another"):
+        conductor.run()
