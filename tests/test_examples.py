@@ -62,7 +62,7 @@ def service(uri: str, tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.backends("sqlite", "redis")
-def test_thumbnails(service: Service, uri: str, tmp_path: Path) -> None:
+def test_a_service_and_its_workers_make_thumbnails(service: Service, uri: str, tmp_path: Path) -> None:
     """The service and its workers share nothing but a URI and a folder."""
     posted = service.post(picture(128, 64))
     assert service.post(picture(128, 64)) == posted, "the same image is posted once"
@@ -72,8 +72,8 @@ def test_thumbnails(service: Service, uri: str, tmp_path: Path) -> None:
     broken = service.post(b"no picture")
     env = {"JOBBOARD_URL": uri, "IMAGES": str(tmp_path / "images")}
     with running(EXAMPLES / "thumbnails", tmp_path / "worker.log", "worker.py", **env):
-        eventually(lambda: service.state(posted["job"]) == "COMPLETE")
-        eventually(lambda: service.state(broken["job"]) == "TRASHED")
+        eventually(lambda: service.state(posted["job"]) == "COMPLETE", 60)
+        eventually(lambda: service.state(broken["job"]) == "TRASHED", 60)
     assert service.ask(f"/thumbnails/{posted['image']}") == picture(64, 32)
     with jobboard.backend("thumbnails", uri) as board:
         assert "binary PPM" in board.get(broken["job"]).error
@@ -105,13 +105,13 @@ def reports(tmp_path: Path, **env: str) -> Iterator[Reports]:
     served = ("-m", "uvicorn", "--host", "127.0.0.1", "--port", "0", "service:app")
     # Once all is in order, it sends the signal to itself again.
     with running(EXAMPLES / "fastapi", log, *served, ends=-signal.SIGTERM, **env):
-        found = eventually(lambda: re.search(r"running on (http://\S+)", log.read_text()))
+        found = eventually(lambda: re.search(r"running on (http://\S+) \(", log.read_text()), 60)
         yield Reports(found.group(1))
 
 
-@pytest.mark.backends("sqlite", "redis")
+@pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("works", ["here", "elsewhere"])
-def test_fastapi(uri: str, works: str, tmp_path: Path) -> None:
+def test_a_service_posts_and_work_is_done_here_or_elsewhere(uri: str, works: str, tmp_path: Path) -> None:
     """The service posts, and the work is done beside it or by another process; SIGTERM ends both in order."""
     env = {"JOBBOARD_URL": uri, "REPORTS": str(tmp_path / "reports"), "WORKS": works}
     with contextlib.ExitStack() as stack:
@@ -122,11 +122,11 @@ def test_fastapi(uri: str, works: str, tmp_path: Path) -> None:
             assert service.ask("DELETE", f"/reports/{idle}") == {"state": "TRASHED"}
             stack.enter_context(running(EXAMPLES / "fastapi", tmp_path / "worker.log", "worker.py", **env))
         written, refused = service.order(customer="anna", pages=3), service.order(customer="nobody")
-        eventually(lambda: service.state(written) == "COMPLETE" and service.state(refused) == "TRASHED")
+        eventually(lambda: service.state(written) == "COMPLETE" and service.state(refused) == "TRASHED", 60)
         assert (tmp_path / "reports" / "anna.txt").read_text() == "3 pages about anna\n"
         assert "no such customer" in service.ask("GET", f"/reports/{refused}")["error"]
         last = service.order(customer="bert", pages=10)
-        eventually(lambda: service.state(last) == "CLAIMED")
+        eventually(lambda: service.state(last) == "CLAIMED", 60)
     # Work that has begun is finished when the service is told to end. A job whose work has not begun is given back.
     with jobboard.backend("reports", uri) as board:
         finished = (tmp_path / "reports" / "bert.txt").exists()
@@ -134,28 +134,28 @@ def test_fastapi(uri: str, works: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.backends("sqlite")
-def test_a_conductor(backend: str, tmp_path: Path) -> None:
+def test_the_conductor_runs_until_sigterm(backend: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with running(tmp_path, log, str(EXAMPLES / "resize.py")):
-        eventually(lambda: log.read_text().count("resizing") == 30 and "names no picture" in log.read_text())
+        eventually(lambda: log.read_text().count("resizing") == 30 and "names no picture" in log.read_text(), 60)
     assert "dispatched=11, consumed=10, abandoned=0, trashed=1, lost=0" in log.read_text()
 
 
 @pytest.mark.backends("sqlite")
-def test_a_conductor_on_a_loop(backend: str, tmp_path: Path) -> None:
+def test_the_conductor_on_a_loop_runs(backend: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with running(tmp_path, log, str(EXAMPLES / "asyncio_resize.py")):
-        eventually(lambda: log.read_text().count("attempt 1: ") == 10)
+        eventually(lambda: log.read_text().count("attempt 1: ") == 10, 60)
     assert "Tally(dispatched=20, consumed=20" in log.read_text()
 
 
 @pytest.mark.backends("sqlite")
-def test_a_conductor_with_processes(backend: str, tmp_path: Path) -> None:
+def test_the_conductor_with_processes_reports_failures(backend: str, tmp_path: Path) -> None:
     lines = run("processes.py", tmp_path).stdout.splitlines()
     assert lines[-1] == "Tally(dispatched=4, consumed=1, abandoned=1, trashed=2, lost=0)"
     assert lines.count("resize has failed: b.jpg is gone") == 2
     assert {"resize is in the trash", "transcode is in the trash"} < set(lines)
-    assert any(re.fullmatch(r"resize took 0\.\d+ s", line) for line in lines)
+    assert any(re.fullmatch(r"resize took [\d.]+ s", line) for line in lines)
     assert any(line.startswith("transcode has failed") and "after 0.5 s" in line for line in lines)
 
 
@@ -165,12 +165,12 @@ def run(example: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.backends("sqlite")
-def test_a_transaction(backend: str, tmp_path: Path) -> None:
+def test_the_transaction_commits(backend: str, tmp_path: Path) -> None:
     assert run("transaction.py", tmp_path).stdout == "shipped order 1 and 0 jobs are left\n"
 
 
 @pytest.mark.backends("memory")
-def test_logs_as_json(backend: str, tmp_path: Path) -> None:
+def test_the_logs_are_json(backend: str, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in run("observability/logs.py", tmp_path).stderr.splitlines()]
     assert [line["level"] for line in lines] == ["INFO", "WARNING"]
     assert {(line["job_name"], line["who"]) for line in lines} == {("resize", "resizer")}
@@ -178,10 +178,10 @@ def test_logs_as_json(backend: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.backends("memory")
-def test_metrics(backend: str, tmp_path: Path) -> None:
+def test_the_metrics_are_served(backend: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with running(tmp_path, log, str(EXAMPLES / "observability/metrics.py"), PORT="0"):
-        address = eventually(lambda: re.search(r"http://\S+", log.read_text())).group()
+        address = eventually(lambda: re.search(r"(http://\S+)\s", log.read_text()), 60)[1]
 
         def scraped() -> str:
             with urllib.request.urlopen(address, timeout=30) as reply:
@@ -189,12 +189,12 @@ def test_metrics(backend: str, tmp_path: Path) -> None:
             return text
 
         consumed = 'jobboard_job_events_total{board="pictures",event="consumed",job_name="resize"} 1.0'
-        eventually(lambda: consumed in scraped())
+        eventually(lambda: consumed in scraped(), 60)
         assert 'jobboard_jobs{board="pictures",state="scheduled"} 1.0' in scraped()
 
 
 @pytest.mark.backends("memory")
-def test_traces(backend: str, tmp_path: Path) -> None:
+def test_the_traces_are_one(backend: str, tmp_path: Path) -> None:
     spans = [json.loads(line) for line in run("observability/traces.py", tmp_path).stdout.splitlines()]
     assert [span["name"] for span in spans] == ["post resize", "GET /order", "claim resize", "scale down", "run resize"]
     assert len({span["context"]["trace_id"] for span in spans}) == 1

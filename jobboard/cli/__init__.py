@@ -9,12 +9,16 @@ INTERRUPTED = 130
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit status: 0 done, 1 failed, 2 wrongly called, 3 the backend can't be reached."""
+    """Run a command line, and return its exit status.
+
+    The status is 0 when the command is done, 1 when it failed, 2 when it was wrong, and 3 when the backend can't be
+    reached.
+    """
     try:
         from jobboard.cli.root import run
 
         return run(args)
     except KeyboardInterrupt:
-        # Before a command has begun, too: to import what it needs takes a moment.
+        # An interrupt may also come while modules are imported, which takes a moment.
         sys.stderr.write("jobboard: interrupted\n")
         return INTERRUPTED

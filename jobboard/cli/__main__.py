@@ -1,4 +1,4 @@
-"""``python -m jobboard.cli``, for where the script is not on the path."""
+"""``python -m jobboard.cli``: the command where its script is not on the path."""
 
 import sys
 

@@ -275,7 +275,7 @@ def worker_name() -> str:
 
 
 class Word(click.Choice):  # type: ignore[type-arg]  # not before click 8.2
-    """One of some words in capitals, which may be typed in small letters."""
+    """A choice of words in capitals, which may be typed in small letters."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(str(value).upper(), param, ctx)

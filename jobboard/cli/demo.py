@@ -1,4 +1,4 @@
-"""``jobboard demo``: see for yourself that nothing is lost."""
+"""``jobboard demo``: a proof that a killed worker loses no job."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def demo(settings: BoardOptions, path: Path) -> int:
 def find(root: Path, but: Path) -> tuple[list[str], dict[str, int]]:
     """Return the files below ``root``, and the number of those that were passed over, by the reason.
 
-    They are those that git tracks or would track, or without git those that people have made.
+    They are the files that git tracks or would track. Without git, hidden and generated folders are left out.
 
     :param but: a folder that is left out.
     """

@@ -9,11 +9,11 @@ from jobboard.cli.summary import warn_of_empty
 
 @command("jobboard doctor", "jobboard doctor --json | jq -r .place")
 def doctor(settings: BoardOptions) -> int:
-    """Check the board, and say what is odd and what to do.
+    """Check the board, and report defects with advice.
 
-    It looks for entries that are damaged or have lost their counterpart, for postings that can't be read, for settings
-    of the server that may lose jobs, and for a clock that is wrong. It reads all of the board, and changes no job. The
-    exit status is 0 when nothing is odd, and 1 when something is.
+    Defects are damaged entries, entries without their counterpart, postings that can't be read, settings of the server
+    that may lose jobs, and a wrong clock. The command reads all of the board, and changes no job. The exit status is 0
+    without a defect, and 1 otherwise.
     """
     found = 0
     with settings.opened() as board:

@@ -52,7 +52,7 @@ def done() -> None:
 
 @command("jobboard done list --limit 20", "jobboard done list --job resize --json", group=done, name="list")
 @names_option
-@click.option("--after", metavar="UUID", help="Only what was consumed before this job.")
+@click.option("--after", metavar="UUID", help="Only jobs consumed before this job.")
 @limit_option
 def list_done(settings: BoardOptions, names: tuple[str, ...], after: str | None, limit: int | None) -> None:
     """List the outcomes, the last consumed job first.

@@ -18,6 +18,9 @@ T = TypeVar("T")
 WIDE = 90
 """The width of a terminal that has room for more columns."""
 
+_NARROW = 72
+"""The width below which a terminal has room for the columns alone that say most."""
+
 
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
     """Return a column of times, which a table shows as seconds before ``now``."""
@@ -38,10 +41,24 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
         Column("name", lambda job: job.name, "name"),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
-        Column("priority", lambda job: job.priority, "priority", lambda job: _priority(job.priority), whole=True),
+        Column(
+            "priority",
+            lambda job: job.priority,
+            "priority",
+            lambda job: _priority(job.priority),
+            whole=True,
+            least=_NARROW,
+        ),
         Column("group", lambda job: job.group, "group", least=WIDE),
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
-        Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
+        Column(
+            "attempts",
+            lambda job: job.attempts,
+            "tries",
+            lambda job: job.attempts or None,
+            number=True,
+            least=_NARROW,
+        ),
         Column("owner", lambda job: job.owner, "owner"),
         Column("error", lambda job: job.error, "last error", lambda job: last_line(job.error)),
         Column("token", lambda job: job.token if job.owner is not None else None),
@@ -75,6 +92,11 @@ PRIVATE: list[Column[Job]] = [
 def job_dict(job: Job) -> dict[str, Any]:
     """Return a job with its private fields."""
     return as_dict([*job_columns(), *PRIVATE], job)
+
+
+def outcome_hint(job: Job) -> str:
+    """Return where to look for a job that is no longer on the board."""
+    return f"{job} is consumed: 'jobboard done show {job.uuid}' has its outcome"
 
 
 def say_job(shown: dict[str, Any]) -> None:

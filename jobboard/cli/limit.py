@@ -1,4 +1,4 @@
-"""``jobboard limit``: how many jobs of a name or group are claimed at once, or within a time."""
+"""``jobboard limit``: limits of claims of a name or group, at once or within a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jobboard.cli.completion import job_names
 from jobboard.cli.summary import limit_text, named, rate_text, refuse_memory
 from jobboard.cli.tables import Column, show
 from jobboard.exceptions import NotFound
+from jobboard.primitives import Per
 
 if TYPE_CHECKING:
     from jobboard.primitives import Limit
@@ -32,9 +33,9 @@ _LIMIT: list[Column[Limit]] = [
     "jobboard limit list",
 )
 def limit() -> None:
-    """Limit claims: how many at once, or within a time.
+    """Limit the number of claims at once, or within a time.
 
-    All processes together obey a limit. A job that has to wait is passed over, and the rest keeps its order.
+    All processes together obey a limit. A job that has to wait is passed over, and the others keep their order.
     """
 
 
@@ -64,13 +65,15 @@ class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 
     name="set",
 )
 @_name
-@click.option("--concurrency", type=int, metavar="N", help="How many may be claimed at once.")
-@click.option("--rate", type=_RateType(), metavar="N/DURATION", help="How many claims may begin within which time.")
+@click.option("--concurrency", type=int, metavar="N", help="The largest number of claims at once.")
 @click.option(
-    "--per", type=_per, default="name", show_default=True, help="All jobs of the name, or each group of them."
+    "--rate", type=_RateType(), metavar="N/DURATION", help="The largest number of claims that begin within a time."
+)
+@click.option(
+    "--per", type=_per, default="name", show_default=True, help="Limit all jobs of the name together, or each group."
 )
 def set_limit(
-    settings: BoardOptions, name: str, concurrency: int | None, rate: tuple[int, float] | None, per: str
+    settings: BoardOptions, name: str, concurrency: int | None, rate: tuple[int, float] | None, per: Per
 ) -> None:
     """Limit the claims of jobs called NAME.
 
@@ -90,9 +93,9 @@ def set_limit(
 
 @command("jobboard limit remove resize", "jobboard limit remove resize --per group", group=limit)
 @_name
-@click.option("--per", type=_per, help="Only this one.  [default: both]")
-def remove(settings: BoardOptions, name: str, per: str | None) -> None:
-    """Take the limits of NAME away."""
+@click.option("--per", type=_per, help="Only the limit of this kind.  [default: both]")
+def remove(settings: BoardOptions, name: str, per: Per | None) -> None:
+    """Remove the limits of NAME."""
     only = f" per {per}" if per else ""
     with settings.opened() as board:
         try:

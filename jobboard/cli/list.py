@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from jobboard.job import Job
 
 
-_state = Word(["UNCLAIMED", "SCHEDULED", "CLAIMED"])
+_ELSEWHERE = {"TRASHED": "jobboard trash list", "COMPLETE": "jobboard done list"}
+"""The commands that list jobs in other states."""
+
+
+class _LiveState(Word):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        state = str(value).upper()
+        if state in _ELSEWHERE:
+            self.fail(f"{state} jobs are not on the board: {_ELSEWHERE[state]!r} shows them", param, ctx)
+        return super().convert(state, param, ctx)
+
+
+_state = _LiveState(["UNCLAIMED", "SCHEDULED", "CLAIMED"])
 
 
 @command(
@@ -33,8 +45,8 @@ _state = Word(["UNCLAIMED", "SCHEDULED", "CLAIMED"])
 @click.option(
     "--older", type=Duration(), metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d."
 )
-@click.option("--newer", type=Duration(), metavar="AGE", help="Only jobs posted since.")
-@click.option("--after", metavar="UUID", help="Only what is served after this job.")
+@click.option("--newer", type=Duration(), metavar="AGE", help="Only jobs posted within this time.")
+@click.option("--after", metavar="UUID", help="Only jobs served after this job.")
 @limit_option
 def list_jobs(
     settings: BoardOptions,

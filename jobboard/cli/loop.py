@@ -19,7 +19,7 @@ def loop() -> None:
     )
 )
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
-@click.option("-i", "--id-type", default="int", show_default=True, help="The type of the ids, as the database has it.")
+@click.option("-i", "--id-type", default="int", show_default=True, help="The type of the ids in the database.")
 @click.option("-e", "--engine", default="InnoDB", show_default=True, help="The storage engine, on MySQL and MariaDB.")
 @click.option(
     "-d",
@@ -27,7 +27,7 @@ def loop() -> None:
     default="mysql",
     show_default=True,
     type=click.Choice(["mysql", "mariadb", "postgresql", "sqlite"]),
-    help="Whose SQL.",
+    help="The database of the SQL.",
 )
 def create_table(tables: tuple[str, ...], id_type: str, engine: str, dialect: str) -> None:
     """Print the SQL that creates tables of task loops."""

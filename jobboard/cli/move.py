@@ -1,4 +1,4 @@
-"""``jobboard move``: from one backend to another."""
+"""``jobboard move``: the move of a board to another backend."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ TASKFLOW = "taskflow+"
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
 @click.option("--to-name", metavar="NAME", help="The board's name at DST.  [default: as at SRC]")
-@click.option("--wait", is_flag=True, help="Wait for the jobs that are claimed, and move those that come back.")
-@click.option("--wait-limit", type=Duration(), metavar="TIME", help="Wait, but no longer than this: 90s, 15m, 12h.")
+@click.option("--wait", is_flag=True, help="Wait for claimed jobs, and move the ones that come back.")
+@click.option("--wait-limit", type=Duration(), metavar="TIME", help="Wait for at most this time: 90s, 15m, 12h.")
+@click.option("--trash/--no-trash", default=True, help="Also move jobs in the trash, or leave them.  [default: move]")
 @click.option(
-    "--trash/--no-trash", default=True, help="Move what lies in the trash, too, or leave it.  [default: move]"
+    "--outcomes/--no-outcomes", default=True, help="Also copy outcomes of consumed jobs, or not.  [default: copy]"
 )
-@click.option(
-    "--outcomes/--no-outcomes", default=True, help="Copy what consumed jobs have left, too, or not.  [default: copy]"
-)
-@click.option("--dry-run", is_flag=True, help="Say what would be moved, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Report the move, and change nothing.")
 def move(
     settings: BoardOptions,
     source: str,
@@ -58,13 +56,13 @@ def move(
 ) -> int:
     """Move all jobs of a board to another one.
 
-    SRC and DST are URIs. Claimed jobs stay, and the exit status is 1 then. The same command finishes a move that was
-    interrupted, in whatever way; nothing is lost or doubled. Work may go on at both boards meanwhile.
+    SRC and DST are URIs. Claimed jobs stay, and the exit status is 1 then. The same command finishes an interrupted
+    move, and no job is lost or doubled. Work may go on at both boards meanwhile.
 
     SRC may be a board of OpenStack TaskFlow: taskflow+redis://HOST/DB?namespace=…, taskflow+zookeeper://HOSTS/PATH or
     taskflow+etcd://HOST/PATH. Options stand behind the ? under TaskFlow's names.
     """
-    from jobboard.moving import Mover, survey
+    from jobboard.moving import Mover, SameBoard, survey
 
     if settings.given is not None:
         raise click.UsageError("'move' takes both boards as arguments: leave out --board")
@@ -82,8 +80,10 @@ def move(
             try:
                 mover = Mover(from_board, to_board, *progress)
                 result = mover.run(wait or wait_limit is not None, timeout=wait_limit, trash=trash, outcomes=outcomes)
+            except SameBoard as error:
+                raise click.UsageError(str(error)) from None
             except KeyboardInterrupt:
-                warn("not all is moved yet: run the same command again to go on")
+                warn("the move is not complete: run the same command again to go on")
                 raise
         return _report(settings, from_board, result, "moved")
 

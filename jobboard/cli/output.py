@@ -130,12 +130,12 @@ class JSONFormatter(logging.Formatter):
     """An object in one line for each record, with the fields of its job."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from jobboard.logs import NAMES
+        from jobboard.logs import FIELD_NAMES
 
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         shown = {"time": at.isoformat(timespec="milliseconds"), "level": record.levelname, "logger": record.name}
         shown["text"] = record.getMessage()
-        shown |= {name: getattr(record, name) for name in NAMES if hasattr(record, name)}
+        shown |= {name: getattr(record, name) for name in FIELD_NAMES if hasattr(record, name)}
         if record.exc_info:
             shown["traceback"] = self.formatException(record.exc_info)
         return json.dumps(shown, default=str)

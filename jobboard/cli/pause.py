@@ -19,8 +19,8 @@ _names = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=j
 def pause(settings: BoardOptions, names: tuple[str, ...]) -> None:
     """Stop claims of some names, or of all, until 'jobboard resume'.
 
-    Claims that already exist go on, and posted jobs wait. Without NAME, everything is paused. That is a switch beside
-    the names: 'jobboard resume NAME' does not undo it.
+    Claims that already exist go on, and posted jobs wait. Without NAME, everything is paused. This switch is separate
+    from the names: 'jobboard resume NAME' does not undo it.
     """
     _change(settings, "pause", names)
 

@@ -41,31 +41,38 @@ COMPLAINTS = 20
 @click.option(
     "--details",
     metavar="JSON",
-    help="What the work needs: a JSON object, or @FILE that holds one; - is standard input.",
+    help="The details of the job: a JSON object, @FILE with one, or - for standard input.",
 )
 @click.option(
     "--priority",
     shell_complete=priorities,
     help="From -100 to 100, or VERY_HIGH (100), HIGH (50), NORMAL (0), LOW (-50), VERY_LOW (-100).",
 )
-@click.option("--delay", type=Duration(), metavar="DURATION", help="Not to be claimed before: 90s, 5m, 2h, 1d.")
-@click.option("--due", metavar="TIME", help="The same as a time with its zone: 2030-01-31T12:00:00Z.")
-@click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
-@click.option("--key", help="At most one job on the board has this key; posting it again answers that job.")
 @click.option(
-    "--key-for", type=Duration(), metavar="DURATION", help="The key stays taken for so long, also when the job is done."
+    "--delay", type=Duration(), metavar="DURATION", help="Make the job claimable after this time: 90s, 5m, 2h, 1d."
+)
+@click.option("--due", metavar="TIME", help="Make the job claimable at this time: 2030-01-31T12:00:00Z.")
+@click.option(
+    "--context", multiple=True, metavar="KEY=VALUE", help="Context for programs around the work; may be repeated."
+)
+@click.option("--key", help="The key of the job. While a job has the key, a post with it returns that job.")
+@click.option(
+    "--key-for",
+    type=Duration(),
+    metavar="DURATION",
+    help="Keep the key taken for this time, also after the job is done.",
 )
 @click.option(
     "--on-key",
     type=click.Choice(["keep", "replace"]),
-    help="replace: a job that has the key, and is not claimed, gets these details, priority and due time.",
+    help="replace: an unclaimed job with the key gets these details, priority and due time.",
 )
-@click.option("--group", help="Whose work it is, a customer's for instance.")
-@click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
+@click.option("--group", help="The group of the job, such as a customer.")
+@click.option("--max-attempts", type=int, help="Trash the job after this number of failed attempts.")
 @click.option(
     "--from", "source", metavar="FILE", help="Post one job for each line of JSON in FILE; - is standard input."
 )
-@click.option("--skip-bad", is_flag=True, help="With --from: leave out the lines that can't be posted, and say which.")
+@click.option("--skip-bad", is_flag=True, help="With --from: skip lines that can't be posted, and name them.")
 def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_bad: bool, **given: Any) -> int:
     """Post a job, or a whole file of them.
 
@@ -75,7 +82,7 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
     """
     if source is not None:
         if job_name is not None or any(value not in (None, ()) for value in given.values()):
-            raise click.UsageError("with --from, what to post stands in the file")
+            raise click.UsageError("with --from, the file describes the jobs: leave out NAME and the options of a job")
         refuse_memory(settings.uri)
         return _post_file(settings, source, skip_bad)
     if skip_bad:
@@ -90,6 +97,12 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
         except (TypeError, ValueError) as error:
             raise wrong_call(error) from None
         settings.tell(job.uuid, **job_dict(job), created=job.created, replaced=job.replaced)
+        if not (job.created or settings.json):
+            warn(
+                f"{job} has the key {job.key!r}, and was replaced"
+                if job.replaced
+                else f"nothing was posted: {job} has the key {job.key!r} already"
+            )
     return DONE
 
 
@@ -97,7 +110,7 @@ def read_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as a board takes them."""
     arguments = {name: value for name, value in given.items() if value not in (None, ())}
     if "priority" in arguments:
-        # The board refuses a name that is none.
+        # The board refuses an unknown name.
         with contextlib.suppress(ValueError):
             arguments["priority"] = int(arguments["priority"])
     if "details" in arguments:

@@ -12,14 +12,16 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.common import BoardOptions, command, find_job, plural
+from jobboard.cli.jobs import outcome_hint
 from jobboard.cli.output import say, warn
-from jobboard.exceptions import ConnectionFailure, JobBoardError, UnclaimableJob
+from jobboard.exceptions import ConnectionFailure, JobBoardError, NotFound, UnclaimableJob
 from jobboard.job import Job
+from jobboard.states import COMPLETE
 
 T = TypeVar("T")
 
 _uuids = click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
-_reason = click.option("--reason", metavar="TEXT", help="Why; kept with the job.")
+_reason = click.option("--reason", metavar="TEXT", help="The reason, which is kept with the job.")
 
 
 @command(
@@ -35,12 +37,12 @@ _reason = click.option("--reason", metavar="TEXT", help="Why; kept with the job.
 def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, reason: str | None) -> int:
     """Take jobs away from a holder that hangs.
 
-    The holder's claim is lost, whatever it still does with the job is refused, and anybody may claim the job again. The
-    job's error says who released it, and why. A job whose attempts are used up goes to the trash. By its uuid alone a
-    job is also taken from a holder that claimed it a moment ago; --token keeps to the claim that was looked at.
+    The holder loses its claim, further acts of the holder on the job are refused, and anybody may claim the job again.
+    The job's error names the operator and the reason. A job whose attempts are used up goes to the trash. Without
+    --token, the job is also taken from a holder that claimed it a moment ago.
     """
     if token is not None and len(uuids) > 1:
-        raise click.UsageError("a token is that of one claim: give one UUID with --token")
+        raise click.UsageError("--token belongs to one claim: give one UUID")
     why = _signed("released", reason)
     with settings.opened() as board:
 
@@ -62,8 +64,8 @@ def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, r
 def cancel(settings: BoardOptions, uuids: tuple[str, ...], reason: str | None) -> int:
     """Put jobs that nobody has claimed into the trash.
 
-    The job's error says who cancelled it, and why. 'jobboard trash restore' brings it back. A claimed job is not
-    cancelled: 'jobboard release' frees it first.
+    The job's error names the operator and the reason. 'jobboard trash restore' brings the job back. A claimed job is
+    not cancelled: 'jobboard release' frees it first.
     """
     why = _signed("cancelled", reason)
     with settings.opened() as board:
@@ -90,7 +92,10 @@ def act_on_jobs(
     """Act on each job, or on the job of each uuid."""
 
     def find_and_act(one: Job | str) -> None:
-        on(find_job(board, one, to_act=True) if isinstance(one, str) else one)
+        job = find_job(board, one, to_act=True) if isinstance(one, str) else one
+        if job.seen_state == COMPLETE:
+            raise NotFound(outcome_hint(job))
+        on(job)
 
     return act_on_each(settings, act, find_and_act, chosen)
 

@@ -48,7 +48,7 @@ COMMANDS = {
 
 
 class Root(Group):
-    """All commands. A command's module is imported when the command is called."""
+    """The group of all commands, whose modules are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

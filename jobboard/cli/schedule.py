@@ -55,7 +55,7 @@ _SCHEDULE: list[Column[Schedule]] = [
 def schedule() -> None:
     """Have jobs posted at certain times.
 
-    Conductors post what is due, 'jobboard work' too; 'jobboard schedule run' is for a board without any.
+    Conductors post due jobs, 'jobboard work' too. 'jobboard schedule run' is for a board without a conductor.
     """
 
 
@@ -76,20 +76,29 @@ def list_schedules(settings: BoardOptions) -> None:
 )
 @click.argument("schedule_id", metavar="ID")
 @click.argument("job_name", metavar="NAME")
-@click.option("--cron", metavar="EXPRESSION", help="When: minute, hour, day of month, month, day of week; or @daily.")
-@click.option("--every", type=Duration(positive=True), metavar="DURATION", help="Instead: 90s, 5m, 2h, from now on.")
+@click.option(
+    "--cron", metavar="EXPRESSION", help="The times: minute, hour, day of month, month, day of week; or @daily."
+)
+@click.option(
+    "--every",
+    type=Duration(positive=True),
+    metavar="DURATION",
+    help="The interval from now on, instead of --cron: 90s, 5m, 2h.",
+)
 @click.option("--tz", metavar="ZONE", help="The time zone of --cron.  [default: UTC]")
 @click.option(
     "--missed",
     type=click.Choice(["one", "all", "none"]),
-    help="Of the times at which nobody posted, the latest, the latest 1,000, or none.  [default: one]",
+    help="Post for the latest missed time, for the latest 1,000, or for none.  [default: one]",
 )
-@click.option("--details", metavar="JSON", help="As in 'jobboard post', like what follows.")
-@click.option("--priority", shell_complete=priorities, help="From -100 to 100, or the name of one.")
-@click.option("--context", multiple=True, metavar="KEY=VALUE", help="For programs around the work; may be repeated.")
-@click.option("--key", help="No job is posted while an earlier one that has this key is on the board.")
-@click.option("--group", help="Whose work it is.")
-@click.option("--max-attempts", type=int, help="To the trash when so many attempts have failed.")
+@click.option("--details", metavar="JSON", help="The details of each job, as in 'jobboard post'.")
+@click.option("--priority", shell_complete=priorities, help="From -100 to 100, or a name.")
+@click.option(
+    "--context", multiple=True, metavar="KEY=VALUE", help="Context for programs around the work; may be repeated."
+)
+@click.option("--key", help="Post no job while an earlier job with this key is on the board.")
+@click.option("--group", help="The group of each job.")
+@click.option("--max-attempts", type=int, help="Trash a job after this number of failed attempts.")
 def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **given: Any) -> None:
     """Have jobs called NAME posted from now on.
 
@@ -119,10 +128,10 @@ def remove(settings: BoardOptions, ids: tuple[str, ...]) -> int:
 @command("jobboard schedule run", "jobboard schedule run --log-format json", group=schedule)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def run(settings: BoardOptions, log_format: str) -> None:
-    """Post what is due, until SIGTERM or Ctrl-C.
+    """Post due jobs, until SIGTERM or Ctrl-C.
 
-    Any number of these may run, beside conductors too: each due time is posted for once. A backend that can't be
-    reached is waited for.
+    Any number of these processes may run, beside conductors too: one job is posted for each due time. The process waits
+    for a backend that can't be reached.
     """
     from jobboard.conductor.scheduler import Scheduler
     from jobboard.conductor.signals import stopped_by_signals
@@ -134,7 +143,7 @@ def run(settings: BoardOptions, log_format: str) -> None:
     scheduler = Scheduler(who, board, ended.is_set)
     connect_patiently(board)
     try:
-        LOG.info("%s posts what the schedules of the %s say", who, board)
+        LOG.info("%s posts the due jobs of schedules of the %s", who, board)
         with stopped_by_signals(who, scheduler.stop):
             scheduler.start()
             scheduler.wait()

@@ -1,4 +1,4 @@
-"""``jobboard setup``."""
+"""``jobboard setup``: the tables and the like of a board."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobboard.cli.common import BoardOptions, command
 def setup(settings: BoardOptions) -> None:
     """Create or update the tables and the like of a board.
 
-    Repeating it does no harm, nor do many calls at once; the jobs on the board stay.
+    The command may be repeated, also by many processes at once. The jobs on the board stay.
     """
     board = settings.fetch()
     board.setup()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from jobboard.cli.common import BoardOptions, command, find_job
-from jobboard.cli.jobs import job_dict, say_job
-from jobboard.cli.output import say_json
+from jobboard.cli.jobs import job_dict, outcome_hint, say_job
+from jobboard.cli.output import say_json, warn
+from jobboard.states import COMPLETE
 
 
 @command("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "jobboard show 0d8a3c3e --json | jq .details")
@@ -17,5 +18,8 @@ def show(settings: BoardOptions, uuid: str) -> None:
     The job is on the board, in the trash, or consumed and kept. The first 8 characters of its uuid will do.
     """
     with settings.opened() as board:
-        shown = job_dict(find_job(board, uuid))
+        job = find_job(board, uuid)
+        shown = job_dict(job)
     (say_json if settings.json else say_job)(shown)
+    if job.seen_state == COMPLETE and not settings.json:
+        warn(outcome_hint(job))

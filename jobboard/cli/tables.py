@@ -37,13 +37,19 @@ CHUNK = 500
 _AROUND = 5
 """The lines of a terminal that go to the title of a table, and to the shell's prompt."""
 
+FEWEST = 8
+"""The number of characters that a text keeps in a table, if it is so long. Columns at the right go first."""
+
+_GAP = 2
+"""The blanks between two columns."""
+
 _UNLIMITED = 100_000
 """The width of a line that is not limited: more than any row has."""
 
 limit_option = click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help=f"At most so many.  [default: all on a terminal, through $PAGER, and with --json; else {SHOWN}]",
+    help=f"The largest number of rows.  [default: all on a terminal, through $PAGER, and with --json; else {SHOWN}]",
 )
 
 
@@ -100,16 +106,22 @@ def line_width() -> int | None:
 
 
 def made(columns: Iterable[Column[T]], rows: Iterable[T], width: int | None, style: str = "") -> Table:
-    """Return a table of one line for each row, and without columns that would be empty where the width is limited.
+    """Return a table of one line for each row. Where the width is limited, empty columns are left out, and as many at
+    the right as take the others' texts below :data:`FEWEST` characters.
 
     :param style: the style of the titles.
     """
+    from rich.cells import cell_len
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=style)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=style)
     shown = [column for column in columns if column.title is not None and (width is None or width >= column.least)]
     cells = [[column.cell(row, width) for column in shown] for row in rows]
     kept = [at for at in range(len(shown)) if width is None or any(row[at] for row in cells) or not cells]
+    sizes = [max(map(cell_len, [str(column.title), *(row[at] for row in cells)])) for at, column in enumerate(shown)]
+    needed = [size if column.is_whole else min(size, FEWEST) for size, column in zip(sizes, shown, strict=True)]
+    while width is not None and len(kept) > 1 and sum(needed[at] + _GAP for at in kept) - _GAP > width:
+        kept.pop()
     for at in kept:
         # Only columns that may wrap are made narrower. Their cells do not wrap: they are cut.
         table.add_column(_cell(shown[at].title), no_wrap=shown[at].is_whole, justify=shown[at].justify)
@@ -122,7 +134,7 @@ def stream_line(columns: Iterable[Column[T]], row: T | None, width: int | None) 
     """Return one line of a table without end, in which no column's width depends on the rows; None: the titles."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, expand=width is not None)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=False, expand=width is not None)
     shown = [column for column in columns if column.title is not None and (width is None or width >= column.least)]
     for column in shown:
         share = None if width is None or column.is_whole else column.share

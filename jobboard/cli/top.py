@@ -1,4 +1,4 @@
-"""``jobboard top``: a screen of what goes on, or a line of text or JSON for each look."""
+"""``jobboard top``: a screen of a board's work, or a line of text or JSON for each look."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ _NAMES, _FEWEST = 6, 3
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Count the jobs so often; less often where the board would be looked at more than twice a second.",
+    help="The time between two counts; longer where it would take more than two looks a second.",
 )
 @click.option("--once", is_flag=True, help="Show one snapshot, and end.")
 def top(settings: BoardOptions, interval: float, once: bool) -> None:
-    """Show what goes on on a board, until q or Ctrl-C.
+    """Show the work on a board, until q or Ctrl-C.
 
-    The jobs in each state and of each name, how many are posted, started and done, the job that waits longest, who
-    works on what and since when, the conductors, and the last errors. It looks at most twice a second, however large
-    the board is; what is known of its first jobs alone is shown as such. A conductor that hangs shows as a claim
-    that grows old: 'jobboard release' frees its job.
+    The screen has the jobs in each state and of each name, the rates of posts and ends, the job that waits longest,
+    the claims and their holders, the conductors, and the last errors. The command looks at most twice a second, however
+    large the board is, and marks figures of the first jobs alone. A conductor that hangs shows as a claim that grows
+    old: 'jobboard release' frees its job.
 
-    Into a pipe, and with --json, a line is printed for each snapshot.
+    Into a pipe, and with --json, each snapshot is one line.
     """
     out = console()
     screen = out.is_terminal and not out.is_dumb_terminal and not settings.json
@@ -305,27 +305,23 @@ def _rounded(rate: float | None) -> float | None:
 
 def render(known: Sampler, trouble: str | None, height: int, out: Console, *, live: bool = True) -> RenderableType:
     """Return the screen: the counts, and as many rows of each list as fit into ``height`` lines."""
-    from rich.columns import Columns
     from rich.console import Group
     from rich.text import Text
 
-    width, tight = out.width, height <= _TIGHT
-    blocks = [_counts(known), _rates(known), _names(known, _NAMES, width // 3)]
-    beside = sum(out.measure(block).maximum + 4 for block in blocks) <= width
-    if tight and not beside:
-        blocks[-1] = _names(known, _FEWEST, width // 3)
-    parts: list[RenderableType] = [
-        Text(_head(known, live, width // 3), style="bold", no_wrap=True, overflow="ellipsis"),
-        *(Columns(row, padding=(0, 2)) for row in ([blocks] if beside else [blocks[:2], blocks[2:]])),
-        *(Text(line, style=style, no_wrap=True, overflow="ellipsis") for line, style in _notes(known) if line),
-    ]
-    if trouble is not None:
-        parts.insert(1, Text(f"AWAY, trying again: {safe(' '.join(trouble.split()))}", style="bold red"))
-    above = len(out.render_lines(Group(*parts), pad=False))
+    gap = 0 if height <= _TIGHT else 1
     lists = [each for each in _lists(known) if each[2]]
     # A list has a title, and a line of the columns' titles.
-    gap = 0 if tight else 1
-    room = max(len(lists), height - above - (2 + gap) * len(lists))
+    taken = sum(2 + gap for _ in lists)
+
+    def lines(parts: Sequence[RenderableType]) -> int:
+        return len(out.render_lines(Group(*parts), pad=False))
+
+    parts = _above(known, trouble, height, out, live, 0)
+    # Names of jobs get the lines that no list needs.
+    spare = height - lines(parts) - taken - sum(len(rows) for _, _, rows in lists)
+    if spare > 0:
+        parts = _above(known, trouble, height, out, live, spare)
+    room = max(len(lists), height - lines(parts) - taken)
     # The first list, of the claims, gets the room that the others leave.
     sizes = [min(len(rows), max(1, room // 4)) for _, _, rows in lists[1:]]
     for (name, columns, rows), size in zip(lists, [room - sum(sizes), *sizes], strict=False):
@@ -335,8 +331,30 @@ def render(known: Sampler, trouble: str | None, height: int, out: Console, *, li
             "errors": "last errors",
         }[name]
         parts.append(Text("\n" * gap + title, style="bold cyan", no_wrap=True, overflow="ellipsis"))
-        parts.append(made(columns[:-1] if name == "entities" else columns, rows[:size], width, "dim"))
+        parts.append(made(columns[:-1] if name == "entities" else columns, rows[:size], out.width, "dim"))
     return Group(*parts)
+
+
+def _above(
+    known: Sampler, trouble: str | None, height: int, out: Console, live: bool, spare: int
+) -> list[RenderableType]:
+    """Return the part of the screen above the lists, with ``spare`` more lines for names of jobs than the fewest."""
+    from rich.columns import Columns
+    from rich.text import Text
+
+    width = out.width
+    blocks = [_counts(known), _rates(known), _names(known, _NAMES + spare, width // 3)]
+    beside = sum(out.measure(block).maximum + 4 for block in blocks) <= width
+    if height <= _TIGHT and not beside:
+        blocks[-1] = _names(known, _FEWEST + spare, width // 3)
+    parts: list[RenderableType] = [
+        Text(_head(known, live, width // 3), style="bold", no_wrap=True, overflow="ellipsis"),
+        *(Columns(row, padding=(0, 2)) for row in ([blocks] if beside else [blocks[:2], blocks[2:]])),
+        *(Text(line, style=style, no_wrap=True, overflow="ellipsis") for line, style in _notes(known) if line),
+    ]
+    if trouble is not None:
+        parts.insert(1, Text(f"AWAY, trying again: {safe(' '.join(trouble.split()))}", style="bold red"))
+    return parts
 
 
 def _head(known: Sampler, live: bool, longest: int) -> str:

@@ -15,7 +15,7 @@ from jobboard.cli.summary import named
 from jobboard.cli.tables import Column, limit_option, show
 from jobboard.job import Job
 
-_everything = click.option("--all", "everything", is_flag=True, help="All that is in the trash.")
+_everything = click.option("--all", "everything", is_flag=True, help="All jobs in the trash.")
 _uuids = click.argument("uuids", nargs=-1, metavar="[UUID]...")
 
 
@@ -34,7 +34,7 @@ def trash() -> None:
 @command("jobboard trash list --limit 20", "jobboard trash list --json", group=trash, name="list")
 @limit_option
 def list_trash(settings: BoardOptions, limit: int | None) -> None:
-    """List the jobs in the trash, the last one first, and why."""
+    """List the jobs in the trash and their reasons, newest first."""
     with settings.opened() as board:
         show(
             settings,
@@ -66,7 +66,9 @@ def restore(settings: BoardOptions, uuids: tuple[str, ...], everything: bool) ->
 @command("jobboard trash purge 0d8a3c3e", "jobboard trash purge --older-than 7d", group=trash)
 @_uuids
 @_everything
-@click.option("--older-than", type=Duration(), metavar="AGE", help="What has been there for longer: 90s, 15m, 12h, 7d.")
+@click.option(
+    "--older-than", type=Duration(), metavar="AGE", help="Jobs trashed longer ago than this: 90s, 15m, 12h, 7d."
+)
 def purge(settings: BoardOptions, uuids: tuple[str, ...], everything: bool, older_than: float | None) -> int:
     """Remove jobs from the trash for good."""
     if [bool(uuids), everything, older_than is not None].count(True) != 1:

@@ -1,4 +1,4 @@
-"""``jobboard watch``: what happens on a board, as its backend reports it or as two looks at the board differ."""
+"""``jobboard watch``: the events of a board, reported by its backend or found by comparing two looks."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _event = Word(["POSTED", "CLAIMED", "EXTENDED", "ABANDONED", "CONSUMED", "TRASHE
 )
 @names_option
 def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...]) -> None:
-    """Print what happens on a board, line by line, until Ctrl-C.
+    """Print the events of a board, line by line, until Ctrl-C.
 
-    When (UTC), what, the job's uuid and name, its holder, how long the claim lasted, and the reason of an end. The
-    events are POSTED, CLAIMED, EXTENDED, ABANDONED, CONSUMED, TRASHED and RELEASED. (REMOVAL goes with CONSUMED and
-    TRASHED; it is shown when it is asked for.)
+    A line has the time (UTC), the event, the job's uuid and name, its holder, the duration of the claim, and the reason
+    of an end. The events are POSTED, CLAIMED, EXTENDED, ABANDONED, CONSUMED, TRASHED and RELEASED. REMOVAL goes with
+    CONSUMED and TRASHED, and is shown when it is asked for.
 
     Redis and Valkey report all of these events. ZooKeeper and etcd report POSTED, TRASHED and REMOVAL: name some of
     these with --event to have them reported. Otherwise the command looks at the first 500 jobs about once a second, and
@@ -60,8 +60,8 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
             )
         if not remote:
             warn(
-                "jobboard: this backend does not report all of these events; here are the changes of the first 500 "
-                "jobs, about once a second"
+                "jobboard: this backend does not report all of these events; the changes of the first 500 jobs follow, "
+                "about once a second"
             )
         elif not settings.json and sys.stderr.isatty():
             warn("jobboard: listening; Ctrl-C ends it")
@@ -152,7 +152,7 @@ class EventClock:
 
 
 def reported(board: JobBoard) -> Iterator[Event]:
-    """Yield what the backend reports, without end."""
+    """Yield the events that the backend reports, without end."""
     from jobboard.notifier import CLAIMED, CONSUMED, EXTENDED, TRASHED
 
     clock = EventClock(board)
@@ -211,7 +211,7 @@ class Comparison:
         self._end: Job | None = None
 
     def look(self) -> list[Event]:
-        """Return what has happened since the last look; nothing at the first one."""
+        """Return the events since the last look; none at the first look."""
         from jobboard.job import Job
         from jobboard.notifier import CLAIMED, CONSUMED, POSTED, REMOVAL, TRASHED
         from jobboard.states import State

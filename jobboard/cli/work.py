@@ -1,4 +1,4 @@
-"""``jobboard work``."""
+"""``jobboard work``: a worker process."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ NAMED = 10
     "jobboard work app.jobs:HANDLERS --metrics-port 9100 --log-format json",
 )
 @click.argument("handlers", metavar="MODULE:NAME")
-@click.option("--jobs", default=8, show_default=True, type=click.IntRange(min=1), help="How many jobs at once.")
+@click.option("--jobs", default=8, show_default=True, type=click.IntRange(min=1), help="The number of jobs at once.")
 @click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
-@click.option("--job-timeout", **SECONDS, help="Give a job up that takes longer, as a failure.")
-@click.option("--drain-timeout", **SECONDS, help="Give back what still runs so long after SIGTERM or Ctrl-C.")
+@click.option("--job-timeout", **SECONDS, help="Fail a job that takes longer than this.")
+@click.option("--drain-timeout", **SECONDS, help="Give back jobs that still run this long after SIGTERM or Ctrl-C.")
 @click.option(
     "--max-attempts",
     type=click.IntRange(min=0),
-    help="Trash a job after so many attempts, those of dead workers included, or after its own limit if that is lower. "
+    help="Trash a job after this number of attempts, those of dead workers included, or after its own lower limit. "
     f"0 sets no limit.  [default: {int(ATTEMPTS)}, for jobs posted without a limit]",
 )
 # For a framework with tasks that end with their first failure; --max-attempts takes its place.
@@ -55,17 +55,19 @@ NAMED = 10
 @click.option(
     "--max-retries",
     type=click.IntRange(min=1),
-    help="Trash what asks for a retry once more than so often.  [default: never]",
+    help="Trash a job that asks for a retry more often than this.  [default: never]",
 )
+@click.option("--retry-base", default=USUAL.base, **SECONDS, help="The approximate pause after the first failure.")
+@click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="The longest pause after a failure.")
+@click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after this number of jobs.")
+@click.option("--who", help="The name of the worker.  [default: host, pid and a random suffix]")
 @click.option(
-    "--retry-base", default=USUAL.base, **SECONDS, help="About how long after the first failure to try again."
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve metrics for Prometheus on this port; 0 is any free port.",
 )
-@click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="At most how long after any failure.")
-@click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after so many.")
-@click.option("--who", help="The name to claim as.  [default: host, pid and a random suffix]")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Answer Prometheus here; 0 is any free port.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="On which address of this host.")
-@click.option("--schedules/--no-schedules", default=True, help="Also post what schedules say.  [default: yes]")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of this host for metrics.")
+@click.option("--schedules/--no-schedules", default=True, help="Also post the due jobs of schedules.  [default: yes]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
 def work(
@@ -90,10 +92,10 @@ def work(
 ) -> None:
     """Work on jobs until SIGTERM or Ctrl-C.
 
-    Jobs that were begun are finished first; the second Ctrl-C ends the command at once. MODULE:NAME is a callable,
-    called with every job, or a mapping of job names to callables; the current folder is searched for the module first.
-    A callable that returns has done its job; one that raises will be called again later. A backend that can't be
-    reached is waited for.
+    The worker finishes the jobs that it has begun. A second Ctrl-C ends the command at once. MODULE:NAME is a callable,
+    called with every job, or a mapping of job names to callables. The current folder is searched for the module first.
+    A job is done when its callable returns. When the callable raises, the job is tried again later. The worker waits
+    for a backend that can't be reached.
     """
     from jobboard.conductor import Conductor
 

@@ -1,1 +1,1 @@
-"""Bridges to other systems, one module each; a module asks for its own extra, and nothing else imports it."""
+"""Bridges to other libraries, one module or package for each, with an extra of its own. Nothing else imports them."""

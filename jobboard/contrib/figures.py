@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
-"""Bounds of histograms in seconds: from a moment's work to a job that runs over night."""
+"""The bounds of histograms in seconds, from short work to a job that runs over night."""
 
 MAX_NAMES = 100
-"""How many names of jobs have series of their own, about forty each."""
+"""The number of job names that have series of their own, about forty each."""
 
 OTHER = "(other)"
 
@@ -43,24 +43,24 @@ class Figure(NamedTuple):
 
 _LIMITED = ("board", "job_name", "per")
 
-UP = Figure("up", "Whether the board answers.")
+UP = Figure("up", "1 if the board answers, 0 otherwise.")
 JOBS = Figure("jobs", "Jobs on the board, and in its trash.", ("board", "state"))
 PAUSED = Figure("paused", "Names of jobs that are paused.", ("board", "job_name"))
-LIMIT = Figure("limit", "How many may be claimed at once.", _LIMITED)
-RATE_LIMIT = Figure("rate_limit", "How many claims may begin per second.", _LIMITED)
+LIMIT = Figure("limit", "The largest number of claims at once.", _LIMITED)
+RATE_LIMIT = Figure("rate_limit", "The largest number of claims that begin per second.", _LIMITED)
 SCHEDULES = Figure("schedules", "Schedules of the board.")
-NEXT_DUE = Figure("schedules_next_due", "When the next schedule is due, since 1970.", seconds=True)
-LATE = Figure("schedules_late", "For how long nobody has posted what is due.", seconds=True)
-OUTCOMES = Figure("outcomes", "What consumed jobs have left.")
+NEXT_DUE = Figure("schedules_next_due", "The due time of the next schedule, since 1970.", seconds=True)
+LATE = Figure("schedules_late", "The delay of the earliest due post.", seconds=True)
+OUTCOMES = Figure("outcomes", "Outcomes of consumed jobs.")
 
 OF_BOARDS = (UP, JOBS, PAUSED, LIMIT, RATE_LIMIT, SCHEDULES, NEXT_DUE, LATE, OUTCOMES)
 """The figures of a board, read on demand."""
 
 EVENTS = Figure("job_events", "Events of jobs.", ("board", "job_name", "event"))
-RUN = Figure("job_run", "How long handlers have run.", ("board", "job_name"), seconds=True)
+RUN = Figure("job_run", "Run times of handlers.", ("board", "job_name"), seconds=True)
 WAIT = Figure(
     "job_wait",
-    "How long jobs have waited for their first claim, from their post or due time.",
+    "Waits of jobs for their first claim, from their post or due time.",
     ("board", "job_name"),
     seconds=True,
 )
@@ -75,7 +75,7 @@ class Reading(NamedTuple):
 
 
 class BoardFigures:
-    """:data:`OF_BOARDS`. See :class:`jobboard.contrib.prometheus.BoardCollector`, which has the same parameters."""
+    """Readings of :data:`OF_BOARDS`. :class:`jobboard.contrib.prometheus.BoardCollector` has the same parameters."""
 
     def __init__(self, boards: Sequence[JobBoard], max_age: float, timeout: float) -> None:
         names = sorted(board.name for board in boards)
@@ -149,7 +149,7 @@ def twin_of(observed: object) -> Conductor | None:
 
 
 class JobFigures(abc.ABC):
-    """:data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors.
+    """Readings of :data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors.
 
     Posters may make up any names of jobs: the first 100 names have series of their own, and the others share
     ``(other)``.
@@ -163,7 +163,7 @@ class JobFigures(abc.ABC):
         """Add a reading to the metrics of the library."""
 
     def observe(self, conductor: Conductor | AsyncConductor) -> None:
-        """Count the jobs of this conductor, too, from now on."""
+        """Count the jobs of this conductor from now on."""
         twin = twin_of(conductor)
         assert twin is not None
         twin.notifier.register(ANY, self._hear, args=(twin.board.name,))

@@ -1,4 +1,4 @@
-"""Boards and conductors as metrics of prometheus-client; needs the extra ``prometheus``::
+"""Metrics of boards and conductors for prometheus-client; needs the extra ``prometheus``::
 
     from prometheus_client import REGISTRY, start_http_server
 
@@ -44,9 +44,9 @@ class BoardCollector(Collector):
 
     A board that does not answer has ``jobboard_up`` 0 and no ``jobboard_jobs``; the rest of the scrape goes on.
 
-    :param boards: of different names, as they are told apart by these.
-    :param max_age: for how many seconds a count may serve further scrapes: counting costs what ``stats()`` costs.
-    :param timeout: how many seconds a scrape waits; less than the scraper does, which is 10 s by default.
+    :param boards: boards of different names, which tell them apart.
+    :param max_age: the seconds for which a count serves further scrapes. A count costs as much as ``stats()``.
+    :param timeout: the seconds that a scrape waits: less than the scraper waits, which is 10 s by default.
     """
 
     def __init__(self, *boards: JobBoard, max_age: float = 5.0, timeout: float = 5.0) -> None:
@@ -69,9 +69,9 @@ class BoardCollector(Collector):
 
 @contextlib.contextmanager
 def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterator[str]:
-    """Answer scrapes with the metrics of a conductor, its board and this process, within the block.
+    """Serve the metrics of a conductor, its board and this process within the block.
 
-    :param port: 0 for any that is free.
+    :param port: 0 for any free port.
     :return: the address to scrape.
     :raises OSError: the port is taken.
     """
@@ -95,11 +95,11 @@ class ConductorMetrics(JobFigures):
     """The figures of the jobs of this process's conductors, by the names of the jobs::
 
         jobboard_job_events_total{board="pictures",job_name="resize",event="consumed"} 7.0
-        jobboard_job_run_seconds      the times that handlers have run
-        jobboard_job_wait_seconds     the times from when a job could be claimed until its first claim
+        jobboard_job_run_seconds      the run times of handlers
+        jobboard_job_wait_seconds     the times from a job's post or due time to its first claim
 
     The events are those of :mod:`jobboard.conductor.events`, without their ``job_``. The first 100 names of jobs have
-    series of their own, as posters may make up any; the others share ``(other)``.
+    series of their own, as posters may make up any name. The others share ``(other)``.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -36,7 +36,7 @@ class Version(NamedTuple):
 
 
 class MoveMark(NamedTuple):
-    """One mark.
+    """A mark of a move.
 
     run: the uuid of the run that has left it. version: of a copy, the version of the copied job; of a departure, the
     token of the copy. due: the due time of a copied job. way: :data:`COMING` or :data:`GONE`.

@@ -76,6 +76,10 @@ _LOOK = 0.5
 """The seconds between two looks for jobs whose claims have ended."""
 
 
+class SameBoard(JobFailure):
+    """The source and the target of a move are one board."""
+
+
 class Mover:
     """A move of jobs from ``source`` to ``target``, both connected. The source may be a board of another library: any
     :class:`~jobboard.moving.origin.Origin`.
@@ -114,7 +118,8 @@ class Mover:
         :param timeout: the most seconds to wait.
         :param trash: also move the jobs in the trash.
         :param outcomes: also copy the outcomes of consumed jobs.
-        :raises JobFailure: the boards are one and the same, or one of them refuses to store what the move needs.
+        :raises SameBoard: the boards are one and the same.
+        :raises JobFailure: one of the boards refuses to store what the move needs.
         :raises ConnectionFailure: one of them can't be reached; a further run goes on from there.
         """
         # A board of another library has neither rules, nor keys, schedules or outcomes.
@@ -190,7 +195,7 @@ class Mover:
             if status != OK:
                 [seen] = board.engine.read([self._run])
                 self._purge(board, [seen.record] if seen.record else [])
-                raise JobFailure(f"{place_of(self._source)} and {place_of(self._target)} are the same board")
+                raise SameBoard(f"{place_of(self._source)} and {place_of(self._target)} are the same board")
 
     def _take_signs(self) -> None:
         """Purge the signs of this move, those of its earlier runs included: they are complete as well."""

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's own SDK records of the jobs of boards and conductors."""
+"""Traces for OpenTelemetry, recorded by its SDK."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.backends("sqlite")
 
 
 class Spans:
-    """An SDK, and what it has recorded."""
+    """An SDK and its finished spans."""
 
     def __init__(self) -> None:
         self.provider = TracerProvider()
@@ -67,7 +67,7 @@ def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
 
 
 def conduct(conf: dict[str, Any], sender: Any) -> None:
-    """The conductor of another process, which sends what it has recorded."""
+    """Run a conductor in another process, and send its spans."""
     spans = Spans()
     trace.set_tracer_provider(spans.provider)
 
@@ -92,6 +92,7 @@ def test_a_trace_goes_from_one_process_to_another(board: Any, board_conf: dict[s
     receiver, sender = multiprocessing.Pipe(duplex=False)
     worker = multiprocessing.get_context("spawn").Process(target=conduct, args=(board_conf, sender))
     worker.start()
+    assert receiver.poll(60)
     found = receiver.recv()
     worker.join()
     assert {each.trace_id for each, *_ in found} == {posted.context.trace_id}
@@ -112,10 +113,10 @@ def test_a_trace_goes_from_one_process_to_another(board: Any, board_conf: dict[s
     }
 
 
-def test_a_handler_in_a_process_of_its_own(
+def test_a_handler_in_a_process_continues_the_trace(
     board: Any, spans: Spans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the SDK that its module sets up, and gets its parent from the conductor's process."""
+    """The handler's module sets up an SDK. The parent of its span comes from the conductor's process."""
     monkeypatch.setenv("SPANS", str(tmp_path / "spans"))
     board.post("resize")
     conductor = Conductor("worker", board, {"resize": traced.resize}, workers="processes")
@@ -130,13 +131,13 @@ def test_a_handler_in_a_process_of_its_own(
     assert run["status"] == {"status_code": "ERROR", "description": "ValueError: no picture"}
 
 
-def test_what_can_not_be_traced() -> None:
+def test_only_boards_and_conductors_are_traced() -> None:
     with pytest.raises(TypeError, match="a board or a conductor, not str"):
         instrument("sqlite:///jobs.db")  # type: ignore[arg-type]
 
 
-def test_what_a_handler_raises(board: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure is an error of the run; to ask for another try is none."""
+def test_failures_are_errors_of_their_runs(board: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that asks for another try has not failed."""
     raised = iter([Retry("not now", delay=0), ValueError("no picture"), SystemExit(3), Reject("never")])
 
     def resize(job: jobboard.Job) -> None:
@@ -163,7 +164,7 @@ def test_what_a_handler_raises(board: Any, spans: Spans, monkeypatch: pytest.Mon
     assert "no picture" in runs[1].events[0].attributes["exception.stacktrace"]
 
 
-def test_many_at_once(board: Any, spans: Spans) -> None:
+def test_a_batch_has_one_span_of_its_post(board: Any, spans: Spans) -> None:
     jobs = board.post_many([Posting("resize", context={"user": "anna"}), Posting("crop")])
     posted = spans.one("post jobs")
     assert posted.attributes["messaging.batch.message_count"] == 2
@@ -174,7 +175,7 @@ def test_many_at_once(board: Any, spans: Spans) -> None:
     assert claimed[0].context["user"] == "anna"
 
 
-def test_work_within_a_block(board: Any, spans: Spans) -> None:
+def test_a_block_that_raises_is_an_error_of_its_run(board: Any, spans: Spans) -> None:
     board.post("resize")
     with pytest.raises(ValueError, match="no picture"), board.working("ben"):
         raise ValueError("no picture")
@@ -183,14 +184,14 @@ def test_work_within_a_block(board: Any, spans: Spans) -> None:
     assert run.status.status_code == StatusCode.ERROR
 
 
-def test_a_failed_post(board: Any, spans: Spans) -> None:
+def test_a_refused_post_is_an_error(board: Any, spans: Spans) -> None:
     with pytest.raises(ValueError, match="64 bits"):
         board.post("resize", details={"a": 2**64})
     assert spans.one("post resize").status.status_code == StatusCode.ERROR
 
 
-def test_a_job_that_was_posted_without_any(make_board: MakeBoard, board: Any, spans: Spans) -> None:
-    """It begins a trace of its own, and who claims it by hand is linked, as in any other case."""
+def test_a_job_without_a_trace_begins_one(make_board: MakeBoard, board: Any, spans: Spans) -> None:
+    """The span in which the job is claimed by hand is linked."""
     make_board().post("resize")
     with spans.tracer.start_as_current_span("by hand") as mine:
         board.claim_next("ben")
@@ -201,7 +202,7 @@ def test_a_job_that_was_posted_without_any(make_board: MakeBoard, board: Any, sp
 
 
 def test_a_claim_begins_with_the_request_that_got_the_job(board: Any, spans: Spans) -> None:
-    """And not with the wait for it, which may have lasted for hours."""
+    """The wait for the job, which may have lasted for hours, is no part of the span."""
     asked: list[int] = []
 
     def unless() -> bool:
@@ -267,8 +268,8 @@ def test_a_refused_claim_says_why(make_board: MakeBoard, spans: Spans) -> None:
     assert is_child(refused[1], spans.named("post resize")[1])
 
 
-def test_an_sdk_is_not_needed(make_board: MakeBoard) -> None:
-    """A process without one hands on what it got."""
+def test_tracing_needs_no_sdk(make_board: MakeBoard) -> None:
+    """A process without an SDK hands on the context of a job."""
     board = make_board()
     instrument(board)
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -1,4 +1,4 @@
-"""What Prometheus is told, by its own client and read by that one's own parser."""
+"""Metrics for Prometheus, served by its client and read by its parser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MakeBoard = Callable[..., Any]
 
 
 def parsed(text: str) -> dict[tuple[str, ...], float]:
-    """Values by metric and its labels' values, which come in the order of the labels' names."""
+    """Return values by metric and its labels' values, in the order of the labels' names."""
     families = text_string_to_metric_families(text)
     samples = [sample for family in families for sample in family.samples]
     values = {(sample.name, *sample.labels.values()): sample.value for sample in samples}
@@ -41,7 +41,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def scrape(registry: CollectorRegistry) -> Iterator[Callable[[], dict[tuple[str, ...], float]]]:
-    """As Prometheus itself does it."""
+    """Give a function that scrapes as Prometheus does."""
     server, thread = start_http_server(0, "127.0.0.1", registry)
 
     def get() -> dict[tuple[str, ...], float]:
@@ -120,7 +120,7 @@ def test_a_closed_board_is_down(make_board: MakeBoard, registry: CollectorRegist
 
 
 @pytest.mark.backends("sqlite")
-def test_what_becomes_of_the_jobs_of_conductors(
+def test_events_of_jobs_are_counted(
     make_board: MakeBoard, registry: CollectorRegistry, scrape: Callable[[], dict[tuple[str, ...], float]]
 ) -> None:
     board = make_board("pictures")
@@ -153,7 +153,7 @@ def test_what_becomes_of_the_jobs_of_conductors(
 
 
 @pytest.mark.backends("memory")
-def test_waiting_and_running_take_time(make_board: MakeBoard, registry: CollectorRegistry) -> None:
+def test_waits_and_runs_are_measured(make_board: MakeBoard, registry: CollectorRegistry) -> None:
     """A job has not waited before it was due."""
     clock = ManualClock()
     board = make_board("pictures", clock=clock)
@@ -184,48 +184,3 @@ def test_names_without_end_make_no_series_without_end(
     counter = ("jobboard_job_events_total", "board", "consumed")
     consumed = {labels[3]: value for labels, value in values.items() if labels[:3] == counter}
     assert consumed == {"a": 2, "b": 1, "(other)": 2}
-
-
-@pytest.mark.backends("memory")
-def test_what_is_paused(make_board: MakeBoard, registry: CollectorRegistry) -> None:
-    board = make_board("pictures")
-    registry.register(BoardCollector(board))
-    board.pause(["crop", "resize"])
-    board.pause()
-    told = {key: value for key, value in read(registry).items() if key[0] == "jobboard_paused"}
-    assert told == {("jobboard_paused", board.name, name): 1.0 for name in ("", "crop", "resize")}
-
-
-@pytest.mark.backends("memory")
-def test_what_is_kept(make_board: MakeBoard, registry: CollectorRegistry) -> None:
-    board = make_board("pictures", keep_done=60)
-    registry.register(BoardCollector(board))
-
-    def told() -> dict[str, float]:
-        found = read(registry).items()
-        return {key[0]: value for key, value in found if key[0].startswith(("jobboard_schedules", "jobboard_outcomes"))}
-
-    assert told() == {"jobboard_schedules": 0.0, "jobboard_schedules_late_seconds": 0.0, "jobboard_outcomes": 0.0}
-    due = board.schedule("ping", name="ping", every=60).next_due
-    board.post("job")
-    board.consume(board.claim_next("anna"), "anna")
-    assert told() == {
-        "jobboard_schedules": 1.0,
-        "jobboard_schedules_next_due_seconds": due.timestamp(),
-        "jobboard_schedules_late_seconds": 0.0,
-        "jobboard_outcomes": 1.0,
-    }
-
-
-@pytest.mark.backends("memory")
-def test_limits(make_board: MakeBoard, registry: CollectorRegistry) -> None:
-    board = make_board("pictures")
-    registry.register(BoardCollector(board))
-    board.set_limit("resize", concurrency=4, per="group")
-    board.set_limit("resize", concurrency=9, rate=(100, 50))
-    told = {key: value for key, value in read(registry).items() if "limit" in key[0]}
-    assert told == {
-        ("jobboard_limit", board.name, "resize", "group"): 4.0,
-        ("jobboard_limit", board.name, "resize", "name"): 9.0,
-        ("jobboard_rate_limit", board.name, "resize", "name"): 2.0,
-    }

@@ -57,8 +57,7 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.history import HistoryEntry, judge
-from jobboard.testing.limited import Limiting
+from jobboard.testing.history import HistoryEntry, Limiting, judge
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.support.server import ServerError

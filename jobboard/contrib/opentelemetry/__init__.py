@@ -1,13 +1,13 @@
-"""Boards and conductors in OpenTelemetry; needs the extra ``opentelemetry``, and an SDK to see anything::
+"""Traces and metrics for OpenTelemetry; needs the extra ``opentelemetry``, and an SDK to show them::
 
     instrument(board)           # where jobs are posted
     instrument(conductor)       # where they are worked on; and its board
     measure(board, conductor)   # once in a process
 
-With :func:`instrument` each job has three spans, each the child of the one before, in the trace of whoever posts it:
-``post resize``, ``claim resize`` for each claim, and ``run resize`` for the work. A span of the caller's own that
-claims by hand is linked. The context travels with the posting, in the formats of the global propagator; a job that was
-posted without any begins a trace with its claim.
+With :func:`instrument` each job has three spans in the trace of its poster, each the child of the one before:
+``post resize``, ``claim resize`` for each claim, and ``run resize`` for the work. The caller's own span around a claim
+by hand is linked. The context travels with the posting, in the formats of the global propagator. A job without a
+context begins a trace with its claim.
 
 :func:`measure` has the figures of :mod:`jobboard.contrib.prometheus`.
 """

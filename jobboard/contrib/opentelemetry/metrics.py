@@ -1,4 +1,4 @@
-"""The figures of boards and conductors as instruments: see :func:`measure`."""
+"""The instruments of boards and conductors: see :func:`measure`."""
 
 from __future__ import annotations
 
@@ -35,24 +35,23 @@ def measure(
     max_age: float = 5.0,
     timeout: float = 5.0,
 ) -> None:
-    """Have these boards and conductors measured, for as long as the process lives; call it once, with all of them.
+    """Measure boards and conductors as long as the process lives. Call this once, with all of them.
 
-    Of a board the instruments are observable gauges, read when a reader collects: ``jobboard.up``, ``jobboard.jobs``,
+    A board has observable gauges, read when a reader collects: ``jobboard.up``, ``jobboard.jobs``,
     ``jobboard.paused``, ``jobboard.limit``, ``jobboard.rate_limit``, ``jobboard.schedules``,
-    ``jobboard.schedules_next_due`` and ``jobboard.schedules_late`` (seconds), ``jobboard.outcomes``. Of a conductor
-    they are the counter ``jobboard.job_events`` and the histograms ``jobboard.job_run`` and ``jobboard.job_wait``
-    (seconds); its board is measured where it is named itself, which is enough in one process for each board. What they
-    mean, and their attributes, are those of :mod:`jobboard.contrib.prometheus`; an exporter to Prometheus gives them
-    the same names.
+    ``jobboard.schedules_next_due`` and ``jobboard.schedules_late`` (seconds), ``jobboard.outcomes``. A conductor has
+    the counter ``jobboard.job_events`` and the histograms ``jobboard.job_run`` and ``jobboard.job_wait`` (seconds). The
+    board of a conductor is measured only if it is named itself; one process per board is enough. The meanings and
+    attributes are those of :mod:`jobboard.contrib.prometheus`, and an exporter to Prometheus gives the same names.
 
-    :param measured: boards of different names; of one for asyncio, its twin: ``board.sync``.
-    :param meter_provider: None: the global one.
-    :param max_age: for how many seconds a count may serve further collections.
-    :param timeout: how many seconds a collection waits for the boards.
+    :param measured: boards of different names, and conductors. ``board.sync`` stands for a board for asyncio.
+    :param meter_provider: the global provider if None.
+    :param max_age: the seconds for which a count serves further collections.
+    :param timeout: the seconds that a collection waits for the boards.
     """
     for each in measured:
         if not isinstance(each, JobBoard) and twin_of(each) is None:
-            raise TypeError(f"what is measured must be a board or a conductor, not {type(each).__name__}")
+            raise TypeError(f"measure() takes a board or a conductor, not {type(each).__name__}")
     boards = [each for each in measured if isinstance(each, JobBoard)]
     figures = BoardFigures(boards, max_age, timeout)
     meter = get_meter(SCOPE, meter_provider=meter_provider)
@@ -69,7 +68,7 @@ def measure(
 
 
 class _Collected:
-    """Each instrument is asked by itself: what was read for the first of them serves the others of a collection."""
+    """The readings of one collection. The readings for the first instrument serve the others."""
 
     def __init__(self, read: Callable[[], Iterable[Reading]]) -> None:
         self._read = read

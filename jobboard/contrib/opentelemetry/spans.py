@@ -24,25 +24,28 @@ if TYPE_CHECKING:
 SCOPE = "jobboard.contrib.opentelemetry"
 
 MAX_HEADER = codec.MAX_CONTEXT // 4
-"""In characters. What is longer does not travel: only baggage can be, and that is no reason not to post."""
+"""The largest header, in characters. Only baggage can be longer: it does not travel then, and the job is posted."""
 
 
 def instrument(traced: JobBoard | Conductor | AsyncConductor, tracer_provider: TracerProvider | None = None) -> None:
-    """Have a board traced, or a conductor and its board. Of a board for asyncio, its twin: ``instrument(board.sync)``.
+    """Trace a board, or a conductor and its board. ``board.sync`` stands for a board for asyncio.
 
-    :param tracer_provider: None: the global one, which is the only one that reaches the processes of a conductor.
+    :param tracer_provider: the global provider if None. No other reaches the processes of a conductor.
     """
     conductor = twin_of(traced)
     board = conductor.board if conductor is not None else traced
     if not isinstance(board, JobBoard):
-        raise TypeError(f"what is traced must be a board or a conductor, not {type(traced).__name__}")
+        raise TypeError(f"instrument() takes a board or a conductor, not {type(traced).__name__}")
     board.tracing = tracing = _Spans(board.name, board.options["keep_done"], tracer_provider)
     if conductor is not None:
         conductor.wraps(tracing.run)
 
 
 class _Spans(Tracing):
-    """:param keep_done: for how many seconds the board keeps outcomes."""
+    """The tracing of a board.
+
+    :param keep_done: the seconds for which the board keeps outcomes.
+    """
 
     def __init__(self, board: str, keep_done: float, tracer_provider: TracerProvider | None) -> None:
         self._made_of = (board, keep_done, tracer_provider)
@@ -51,7 +54,7 @@ class _Spans(Tracing):
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
 
     def __reduce__(self) -> Any:
-        # A tracer may hold locks and connections; another process makes its own.
+        # A tracer may hold locks and connections: another process makes its own tracer.
         return type(self), self._made_of
 
     def post(self, postings: Sequence[Posting], insert: Callable[[Sequence[Posting]], list[Job]]) -> list[Job]:
@@ -109,7 +112,7 @@ class _Spans(Tracing):
                     span.add_event("retry", {"message": str(again)})
                     raise
                 except BaseException as error:
-                    # SystemExit, too: it fails the job like any other.
+                    # SystemExit fails the job like any other error.
                     span.record_exception(error)
                     span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
                     raise

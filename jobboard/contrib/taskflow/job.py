@@ -127,7 +127,7 @@ class TaskFlowJob(base.Job):
         return hash(self.jobboard_job)
 
     def __str__(self) -> str:
-        """Without the details, which hold private data in real use."""
+        """Return a text without the details, which hold private data in real use."""
         return f"{type(self).__name__}: {self.name} (priority={self.priority}, uuid={self.uuid})"
 
 

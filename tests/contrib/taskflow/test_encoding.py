@@ -1,4 +1,4 @@
-"""Details that JSON can't say, there and back."""
+"""Details that JSON cannot hold, there and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ODD: dict[Any, Any] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_there_and_back(name: str) -> None:
+def test_odd_values_come_back_as_they_were(name: str) -> None:
     encoded = encode_details({"a": [ODD[name]]})
     codec.check_details(encoded, 10_000)
     back = decode_details(json.loads(json.dumps(encoded)))
@@ -45,7 +45,7 @@ def test_there_and_back(name: str) -> None:
         assert (back["a"][0].tzinfo, back["a"][0].fold) == (ODD[name].tzinfo, ODD[name].fold)
 
 
-def test_what_json_can_say_stays_as_it_is() -> None:
+def test_json_stays_as_it_is() -> None:
     plain = {"a": [1, -(2**63), 0.5, None, True, "é"], "b": {"$": {"c": {}}, "d": []}, "": 0}
     assert encode_details(plain) == plain
     assert decode_details(plain) == plain
@@ -53,7 +53,7 @@ def test_what_json_can_say_stays_as_it_is() -> None:
     assert encode_details({"a": (1, (2,))}) == {"a": [1, [2]]}
 
 
-def test_people_can_read_it() -> None:
+def test_encoded_values_are_readable() -> None:
     assert encode_details({"on": ODD["naive"], "in": {"b", "a"}}) == {
         "on": {"$datetime": "2026-11-22T12:30:00.000005"},
         "in": {"$set": ["a", "b"]},
@@ -61,22 +61,22 @@ def test_people_can_read_it() -> None:
 
 
 @pytest.mark.parametrize("details", [{1: "a"}, [1, {2}], {"$set": []}])
-def test_details_that_are_no_object_of_texts(details: Any) -> None:
+def test_details_need_not_be_an_object(details: Any) -> None:
     encoded = encode_details(details)
     codec.check_details(encoded, 10_000)
     assert decode_details(encoded) == details
 
 
-def test_nan() -> None:
+def test_nan_comes_back() -> None:
     assert math.isnan(decode_details(encode_details({"a": math.nan}))["a"])
 
 
-def test_what_neither_takes() -> None:
+def test_an_object_of_a_program_is_refused() -> None:
     with pytest.raises(TypeError, match="object"):
         encode_details({"a": object()})
 
 
 @pytest.mark.parametrize("content", [{"$uuid": "x"}, {"$dict": 1}, {"$bytes": None}, {"$set": 3}])
-def test_a_tag_with_something_else(content: dict[str, Any]) -> None:
+def test_a_tag_with_a_wrong_value_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(content)).replace("$", r"\$")):
         decode_details({"a": content})

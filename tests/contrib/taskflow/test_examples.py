@@ -17,9 +17,9 @@ from oslo_utils import timeutils
 from taskflow.jobs import backends
 from taskflow.utils import kazoo_utils
 
-from tests.contrib.taskflow.boards import BACKENDS, make_client
+from tests.contrib.taskflow.boards import make_client
 
-pytestmark = pytest.mark.backends(*BACKENDS)
+pytestmark = pytest.mark.backends("sqlite", "redis", "zookeeper")
 
 Example = Callable[..., ModuleType]
 

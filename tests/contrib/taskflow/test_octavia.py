@@ -15,9 +15,9 @@ from taskflow.listeners import base
 
 from jobboard.testing import eventually
 from tests.contrib.taskflow import flow
-from tests.contrib.taskflow.boards import BACKENDS, close_client, make_client
+from tests.contrib.taskflow.boards import close_client, make_client
 
-pytestmark = pytest.mark.backends(*BACKENDS)
+pytestmark = pytest.mark.backends("sqlite", "redis", "zookeeper")
 
 EXPIRY = 30.0
 """Its ``jobboard_expiration_time``, which a busy machine does not outlast."""

@@ -1,4 +1,4 @@
-"""TaskFlow's configurations of its boards, as ours take them. None of these tests needs a server."""
+"""TaskFlow's configurations of its boards, as ours take them, without a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TLS_OFF = {
 
 
 def settings(conf: Any, **kwargs: Any) -> Any:
-    """What our board makes of TaskFlow's configuration."""
+    """Return the settings of our board under TaskFlow's configuration."""
     return backends.fetch("board", conf, **kwargs).jobboard._conf
 
 
@@ -54,12 +54,12 @@ def test_taskflow_finds_each_board(conf: Any, kind: type) -> None:
         ({"board": "jobboard", "url": "sqlite:///jobs.db?namespace=octavia"}, "octavia", None),
     ],
 )
-def test_path_or_namespace_says_which_board_it_is(conf: Any, name: str, namespace: str | bytes | None) -> None:
+def test_path_or_namespace_names_the_board(conf: Any, name: str, namespace: str | bytes | None) -> None:
     ours = backends.fetch("label", conf).jobboard
     assert (ours.name, ours._conf.get("namespace")) == (name, namespace)
 
 
-def test_a_configuration_for_redis() -> None:
+def test_the_configuration_for_redis_is_taken() -> None:
     conf = {
         "board": "jobboard-redis",
         "host": "redis1",
@@ -88,7 +88,7 @@ def test_a_configuration_for_redis() -> None:
     assert made["sentinel_kwargs"] == {"ssl": "False", "password": "x"}
 
 
-def test_a_configuration_for_zookeeper() -> None:
+def test_the_configuration_for_zookeeper_is_taken() -> None:
     conf = {
         "board": "jobboard-zookeeper",
         "hosts": {"zk2:2182", "zk1:2181"},
@@ -113,7 +113,7 @@ def test_a_configuration_for_zookeeper() -> None:
     assert (made["keyfile"], made["verify_certs"]) == ("/key", False)
 
 
-def test_a_configuration_for_etcd() -> None:
+def test_the_configuration_for_etcd_is_taken() -> None:
     tls = {"protocol": "https", "ca_cert": "/ca", "cert_cert": "/cert", "cert_key": "/key"}
     where = {"host": "etcd1", "port": 2379, "path": "octavia", "timeout": 7.5, "ttl": 30, "api_path": "/v3/"}
     made = locate({"board": "jobboard-etcd", **where, **tls}, "etcd", None)
@@ -149,17 +149,17 @@ def test_a_client_says_where_the_board_is() -> None:
         ({"board": "jobboard-sql", "ttl": "soon"}, "number of seconds"),
     ],
 )
-def test_what_does_not_fit_is_said(conf: Any, message: str) -> None:
+def test_a_wrong_configuration_is_refused(conf: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         backends.fetch("board", conf)
 
 
-def test_a_backend_that_there_is_not() -> None:
+def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(exceptions.NotFound, match="there is no backend 'oracle'"):
         backends.fetch("board", {"board": "jobboard", "url": "oracle://h"})
 
 
-def test_a_server_that_does_not_answer() -> None:
+def test_a_silent_server_is_a_job_failure() -> None:
     board = backends.fetch("board", {"board": "jobboard-redis://127.0.0.1:1", "retry_for": 0})
     with pytest.raises(exceptions.JobFailure, match="reach"):
         board.connect()

@@ -1,4 +1,4 @@
-"""One of TaskFlow's boards on its server: the calls of a move, and what the three stores have in common."""
+"""The store of a TaskFlow board: the calls of a move, shared by Redis, ZooKeeper and etcd."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Leaving(NamedTuple):
 
 
 class OriginStore(abc.ABC):
-    """One of TaskFlow's boards on its server.
+    """The store of one of TaskFlow's boards.
 
     Each call may be repeated, and then does what the first try has not done. Calls raise errors of the client, which
     :meth:`translated` turns into those of this library.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,39 +14,8 @@ from taskflow.jobs import backends
 
 from jobboard.contrib.taskflow.source import TaskFlowOrigin, fetch_source
 from jobboard.testing import eventually
-from tests.support.server import HOST, Daemon
 
 _serial = itertools.count(1)
-
-
-class EtcdServer(Daemon):
-    """A single etcd server, without TLS or users."""
-
-    kind = "etcd"
-    package = "etcd-server"
-
-    @property
-    def uri(self) -> str:
-        return f"etcd://{HOST}:{self.port}"
-
-    def locate(self) -> None:
-        self._server = self._program("etcd")
-
-    def _prepare(self) -> None:
-        self._peers = self._reserve_port()
-
-    def _command(self) -> list[str | Path]:
-        clients, peers = f"http://{HOST}:{self.port}", f"http://{HOST}:{self._peers}"
-        return [
-            *(self._server, "--data-dir", self.folder / "data", "--log-level", "error"),
-            *("--listen-client-urls", clients, "--advertise-client-urls", clients),
-            *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
-            *("--initial-cluster", f"default={peers}"),
-        ]
-
-    def _serves(self) -> bool:
-        with urllib.request.urlopen(f"http://{HOST}:{self.port}/health", timeout=2) as answer:
-            return b'"true"' in answer.read()
 
 
 class Origin:
@@ -82,7 +49,7 @@ class Origin:
         return board
 
     def jobs(self) -> list[Any]:
-        """What TaskFlow sees there now."""
+        """Return the jobs that TaskFlow sees there now."""
         return list(self.posts.iterjobs(ensure_fresh=True))
 
     def claim(self, job: Any, who: str = "conductor") -> None:
@@ -99,8 +66,7 @@ class Origin:
         self._act("trash", job, "conductor")
 
     def _act(self, verb: str, job: Any, who: str) -> None:
-        """TaskFlow's handle on ZooKeeper forgets for a moment what it has posted, where it is told only then which jobs
-        there were before."""
+        """Call a verb until TaskFlow's handle knows the job: on ZooKeeper it forgets new jobs for a moment."""
 
         def tried() -> bool:
             try:
@@ -114,15 +80,13 @@ class Origin:
         eventually(tried)
 
     def place_of(self, job: Any) -> str:
-        """Where its posting lies."""
+        """Return the field, znode or key of a job's posting."""
         return {"redis": lambda: job.uuid, "zookeeper": lambda: job.path, "etcd": lambda: f"{job.key}.data"}[
             self.kind
         ]()
 
     def write(self, place: str, raw: bytes) -> None:
-        """Put something else where a posting lies.
-
-        Not while a board of TaskFlow's is open: on etcd it would hear of it, and delete it."""
+        """Replace a posting, while no board of TaskFlow's is open: on etcd it would hear of it, and delete it."""
         client = self._client()
         if self.kind == "redis":
             client.hset(self.posts.listings_key, place, raw)

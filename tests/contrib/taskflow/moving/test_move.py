@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -52,11 +51,11 @@ def run(capsys: pytest.CaptureFixture[str], origin: Origin, tmp_path: Path) -> R
 
 
 def move(origin: Origin, target: JobBoard, **options: Any) -> list[str]:
-    """Why each job that is left is left."""
+    """Move jobs, and return the reasons of those that are left."""
     return [left.why for left in Mover(origin.source(), target).run(**options).left]
 
 
-def test_all_that_waits_comes_over(origin: Origin, target: JobBoard) -> None:
+def test_waiting_jobs_move_in_their_order(origin: Origin, target: JobBoard) -> None:
     before = datetime.datetime.now(datetime.UTC)
     posted = [
         origin.posts.post(f"{number}", details={"n": number, "é": [None, {"a": 0.5}]}, priority=priority, book=BOOK)
@@ -86,15 +85,8 @@ def test_all_that_waits_comes_over(origin: Origin, target: JobBoard) -> None:
     assert list(target.trashed()) == []
 
 
-def test_behind_what_the_target_has(origin: Origin, target: JobBoard) -> None:
-    there = target.post("there")
-    came = origin.posts.post("came")
-    move(origin, target)
-    assert [job.uuid for job in target.iterjobs()] == [there.uuid, came.uuid]
-
-
 @pytest.mark.kinds("redis")
-def test_details_that_json_can_not_say(origin: Origin, target: JobBoard) -> None:
+def test_details_that_json_cannot_hold_move(origin: Origin, target: JobBoard) -> None:
     details = {
         "on": datetime.datetime(2026, 11, 22, 12, 0, 1),  # noqa: DTZ001 - as TaskFlow's are
         "set": {1, "a"},
@@ -109,7 +101,7 @@ def test_details_that_json_can_not_say(origin: Origin, target: JobBoard) -> None
     assert decode_details(job.details) == details
 
 
-def test_the_trash_comes_along(origin: Origin, target: JobBoard) -> None:
+def test_the_trash_moves(origin: Origin, target: JobBoard) -> None:
     jobs = [origin.posts.post(f"{number}", details={"n": number}) for number in range(3)]
     for job in jobs:
         origin.trash(job)
@@ -139,15 +131,8 @@ def test_claimed_jobs_stay_and_are_named(origin: Origin, target: JobBoard, run: 
     assert run() == (DONE, f"There was nothing to move on {origin.source()}.\n", "")
 
 
-def test_waiting_has_a_limit(origin: Origin, run: Run) -> None:
-    origin.claim(origin.posts.post("job"))
-    status, out, err = run("--wait-limit", "0.2s", "--json")
-    assert (status, json.loads(out)["left"][0]["why"]) == (FAILED, "claimed by conductor")
-    assert err == "waiting for 1 claimed job\n"
-
-
 @pytest.mark.kinds("redis")
-def test_claimed_jobs_are_waited_for(origin: Origin, target: JobBoard, tmp_path: Path) -> None:
+def test_a_wait_moves_jobs_whose_claims_end(origin: Origin, target: JobBoard, tmp_path: Path) -> None:
     back, done = origin.posts.post("back"), origin.posts.post("done")
     for job in (back, done):
         origin.claim(job)
@@ -174,7 +159,7 @@ def test_claimed_jobs_are_waited_for(origin: Origin, target: JobBoard, tmp_path:
     assert [job.uuid for job in target.iterjobs()] == [back.uuid]
 
 
-def test_postings_that_can_not_be_moved_are_left_as_they_are(origin: Origin, target: JobBoard) -> None:
+def test_damaged_postings_stay_as_they_are(origin: Origin, target: JobBoard) -> None:
     broken, damaged, fine = (origin.posts.post(name) for name in ("broken", "damaged", "fine"))
     places = [origin.place_of(job) for job in (broken, damaged)]
     origin.posts.close()
@@ -224,7 +209,7 @@ def test_no_job_is_lost_to_a_claim_that_comes_first(origin: Origin, target: JobB
     assert target.job_count == 0
 
 
-def test_what_has_left_can_not_be_claimed(origin: Origin, target: JobBoard) -> None:
+def test_a_moved_job_cannot_be_claimed_at_the_source(origin: Origin, target: JobBoard) -> None:
     job = origin.posts.post("job")
     conductors = origin.board()
     [theirs] = conductors.iterjobs(ensure_fresh=True)
@@ -235,7 +220,7 @@ def test_what_has_left_can_not_be_claimed(origin: Origin, target: JobBoard) -> N
     assert target.claim_next("worker") == target.get(job.uuid)
 
 
-def test_that_a_run_was_there_is_not_forgotten(origin: Origin, target: JobBoard) -> None:
+def test_the_note_of_a_run_stays(origin: Origin, target: JobBoard) -> None:
     """A copy of its may come to light later."""
     origin.posts.post("job")
     mover = Mover(origin.source(), target)
@@ -292,7 +277,7 @@ def test_a_board_beside_it_is_left_alone(origin: Origin, target: JobBoard) -> No
     assert [job.name for job in theirs.iterjobs(ensure_fresh=True)] == ["theirs"]
 
 
-def test_what_can_not_be(origin: Origin, run: Run) -> None:
+def test_a_wrong_move_changes_nothing(origin: Origin, run: Run) -> None:
     origin.posts.post("job")
     base = origin.uri.partition("?")[0]
     elsewhere = f"{base}?namespace=nobody" if origin.kind == "redis" else f"{base}/nobody"
@@ -317,7 +302,7 @@ def test_a_password_is_not_shown(run: Run) -> None:
 
 
 @pytest.mark.kinds("redis")
-def test_without_taskflow(origin: Origin, tmp_path: Path) -> None:
+def test_a_missing_taskflow_is_named(origin: Origin, tmp_path: Path) -> None:
     program = "import sys; sys.modules['taskflow'] = None; from jobboard.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "move", origin.uri, f"sqlite:///{tmp_path}/other.db"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
@@ -325,10 +310,8 @@ def test_without_taskflow(origin: Origin, tmp_path: Path) -> None:
     assert "[taskflow]" in ended.stderr
 
 
-def test_it_goes_on_when_the_server_comes_back(
-    origin: Origin, target: JobBoard, server_of: Callable[[str], Any]
-) -> None:
-    server = server_of(origin.kind)
+def test_a_move_goes_on_after_an_outage(origin: Origin, target: JobBoard, private_server: Callable[[str], Any]) -> None:
+    server = private_server(origin.kind)
     with origin_of(origin.kind, server.uri) as there:
         jobs = [there.posts.post("job").uuid for _ in range(5)]
         source = there.source("&retry_for=60")

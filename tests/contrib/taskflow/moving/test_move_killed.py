@@ -22,20 +22,17 @@ from jobboard.backends import memory
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover
-from tests.contrib.taskflow.moving.origins import Origin
+from tests.contrib.taskflow.moving.origins import Origin, origin_of
+from tests.support.boards import Killed, case
 
 _serial = itertools.count(1)
 _CHANGES = ("depart", "remove_trash", "write_note", "remove_notes")
-MOVER = Path(__file__).with_name("mover.py")
+MOVER = Path(__file__).parents[3] / "support/mover.py"
 KILLED = -9
 
 
-class Killed(BaseException):
-    """The mover is no more."""
-
-
 class Way:
-    """From a board of TaskFlow's to one in memory."""
+    """A move from a board of TaskFlow's to a board in memory."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -58,10 +55,10 @@ class Way:
         meanwhile: dict[int, Callable[[], object]] | None = None,
         lost: dict[int, Callable[[], object]] | None = None,
     ) -> Mover:
-        """One with handles of its own.
+        """Return a mover with handles of its own.
 
-        :param meanwhile: what happens when it is about to change one of the boards for the n-th time.
-        :param lost: what happens when it has done so, before it learns that the reply got lost.
+        :param meanwhile: acts before the n-th change of a board.
+        :param lost: acts after the n-th change, whose reply is lost then.
         """
         source, target = self.origin.source(), self.board()
         count = itertools.count()
@@ -85,7 +82,7 @@ class Way:
         raise Killed
 
     def kill_at(self, step: int) -> bool:
-        """Run a mover to this step; whether it has come so far."""
+        """Run a mover that is killed at this step. Return whether the move has so many steps."""
         try:
             self.mover({step: self.kill}).run()
         except Killed:
@@ -98,7 +95,7 @@ class Way:
             self.target.consume(job, "worker")
 
     def work_here(self) -> None:
-        """As a conductor of TaskFlow's does it, for one job."""
+        """Execute one job as a conductor of TaskFlow's does."""
         for job in self.origin.jobs():
             try:
                 self.origin.claim(job)
@@ -114,7 +111,7 @@ class Way:
             self.origin.abandon(job, "conductor")
 
     def check(self) -> None:
-        """Runs until it is done, and finds each job executed once, or in the trash."""
+        """Finish the move, and find each job executed once, or in the trash."""
         assert self.mover().run().left == []
         assert self.origin.jobs() == []
         assert self.origin.source().trash_page(None, 10) == []
@@ -132,19 +129,17 @@ def way(origin: Origin) -> Iterator[Way]:
 
 
 STEPS = 10
-"""So many times a mover changes a board, if nobody is in its way."""
+"""The number of changes that a mover makes, if nobody is in its way."""
 
 
-def test_so_many_steps_are_there(way: Way) -> None:
+def test_the_number_of_steps_is_known(way: Way) -> None:
     count = itertools.count()
     mover = way.mover(dict.fromkeys(range(100), lambda: next(count)))
     mover.run()
     assert next(count) == STEPS
 
 
-def test_killed_at_each_step(origin: Origin, way: Way) -> None:
-    """The same run after run, each of which comes a step further than what is left would need."""
-    del origin
+def test_a_mover_killed_at_each_step_loses_nothing(way: Way) -> None:
     for step in range(STEPS):
         way.kill_at(step)
         free = [job.uuid for job in way.target.iterjobs(only_unclaimed=True)]
@@ -152,7 +147,9 @@ def test_killed_at_each_step(origin: Origin, way: Way) -> None:
     way.check()
 
 
-MEANWHILE: dict[str, Callable[[Way], object]] = {
+Act = Callable[[Way], object]
+
+MEANWHILE: dict[str, Act] = {
     "nothing": lambda way: None,
     "the target is worked on": Way.work_there,
     "the source is worked on": Way.work_here,
@@ -166,19 +163,27 @@ MEANWHILE: dict[str, Callable[[Way], object]] = {
 
 @pytest.mark.kinds("redis")
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("what", MEANWHILE)
-@pytest.mark.parametrize("then", [lambda way: None, Way.kill], ids=["goes on", "is killed"])
-def test_meanwhile(way: Way, step: int, what: str, then: Callable[[Way], object]) -> None:
-    try:
-        assert way.mover({step: lambda: (MEANWHILE[what](way), then(way))}).run().left == []
-    except Killed:
-        MEANWHILE[what](way)
-    way.check()
+def test_acts_at_any_step_of_a_mover(origin: Origin, server_uris: dict[str, str], step: int) -> None:
+    for (what, act), is_killed in itertools.product(MEANWHILE.items(), (False, True)):
+        with case(what=what, is_killed=is_killed), origin_of(origin.kind, server_uris[origin.kind]) as fresh:
+            way = Way(fresh)
+
+            def meanwhile(way: Way = way, act: Act = act, is_killed: bool = is_killed) -> None:
+                act(way)
+                if is_killed:
+                    way.kill()
+
+            try:
+                assert way.mover({step: meanwhile}).run().left == []
+            except Killed:
+                act(way)
+            way.check()
+            memory.forget(way.name)
 
 
 @pytest.mark.parametrize("what", ["nothing", "both are worked on"])
-def test_lost_replies(way: Way, what: str) -> None:
-    lost = dict.fromkeys(range(0, 3 * STEPS, 2), lambda: MEANWHILE[what](way))
+def test_lost_replies_are_repeated(way: Way, what: str) -> None:
+    lost = dict.fromkeys(range(0, 3 * STEPS, 2), functools.partial(MEANWHILE[what], way))
     assert way.mover(lost=lost).run().left == []
     way.check()
 
@@ -216,7 +221,7 @@ def test_killed_movers_while_both_boards_are_worked_on(origin: Origin, tmp_path:
     chance = random.Random()
     posted = [origin.posts.post("job", details={"n": number}).uuid for number in range(60)]
     target = f"sqlite:///{tmp_path}/target.db"
-    kills = [(chance.randint(2, 4), chance.uniform(0, 0.004)) for _ in range(4)]
+    kills = [(chance.randint(2, 8), chance.uniform(0, 0.004)) for _ in range(4)]
     given = json.dumps({"words": ["move", origin.uri, target, "--wait"], "kills": kills})
     conductor = Conductor(origin)
     done: list[str] = []

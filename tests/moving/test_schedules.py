@@ -12,9 +12,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover, survey
-from tests.support.boards import Boards, Killed, boards
+from tests.support.boards import Boards, Killed, case
 
-__all__ = ["boards"]
 pytestmark = pytest.mark.backends("memory")
 
 SPAN = 60
@@ -73,11 +72,18 @@ def check(made: Scheduled, began: int) -> None:
     assert list(made.source.trashed()) == list(made.target.trashed()) == []
 
 
+SAME: dict[str, Any] = {"name": "ping", "every": SPAN, "missed": "all", "details": {"a": [1]}, "priority": "HIGH"}
+
+
+def scheduled() -> Scheduled:
+    pair = Scheduled()
+    pair.source.schedule("ping", **SAME)
+    return pair
+
+
 @pytest.fixture
 def made() -> Scheduled:
-    pair = Scheduled()
-    pair.source.schedule("ping", name="ping", every=SPAN, missed="all", details={"a": [1]}, priority="HIGH", key=None)
-    return pair
+    return scheduled()
 
 
 BEGAN = 1_000_000_000
@@ -95,7 +101,7 @@ def steps() -> int:
 STEPS = steps()
 
 
-def test_all_is_as_it_was(made: Scheduled) -> None:
+def test_schedules_arrive_as_they_were(made: Scheduled) -> None:
     made.source.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin", group="g", context={"a": "b"}, key="k")
     made.clock.advance(70)
     made.source.post_due()
@@ -110,15 +116,8 @@ def test_all_is_as_it_was(made: Scheduled) -> None:
     assert made.mover().run().schedules == 0
 
 
-def test_and_back_again(made: Scheduled) -> None:
-    before = made.source.schedules()
-    made.mover().run()
-    assert Mover(made.target, made.source).run().left == []
-    assert (made.source.schedules(), made.target.schedules()) == (before, [])
-
-
 @pytest.mark.parametrize("step", range(STEPS))
-def test_killed_at_any_step(made: Scheduled, step: int) -> None:
+def test_a_mover_killed_at_any_step(made: Scheduled, step: int) -> None:
     assert made.kill_at(step)
     assert len([*active(made.source), *active(made.target)]) <= 1
     for again in range(step + 1):
@@ -128,7 +127,10 @@ def test_killed_at_any_step(made: Scheduled, step: int) -> None:
     check(made, BEGAN)
 
 
-MEANWHILE: dict[str, Callable[[Scheduled], object]] = {
+Act = Callable[[Scheduled], object]
+
+MEANWHILE: dict[str, Act] = {
+    "nothing": bool,
     "something is due": lambda made: [made.post_due() for _ in range(6)],
     "another moves all": lambda made: made.mover().run(),
     "another moves all, and something is due": lambda made: (
@@ -139,32 +141,38 @@ MEANWHILE: dict[str, Callable[[Scheduled], object]] = {
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("what", MEANWHILE)
-@pytest.mark.parametrize("then", [lambda made: None, Boards.kill], ids=["goes on", "is killed"])
-def test_meanwhile(made: Scheduled, step: int, what: str, then: Callable[[Boards], object]) -> None:
-    mover = made.mover({step: lambda: (MEANWHILE[what](made), then(made))})
-    with contextlib.suppress(Killed):
-        assert mover.run().left == []
-    check(made, BEGAN)
+def test_acts_at_any_step_of_a_mover(step: int) -> None:
+    for (what, act), end in itertools.product(MEANWHILE.items(), ("goes on", "is killed", "loses the reply")):
+        with case(what=what, mover=end):
+            made = scheduled()
+
+            def meanwhile(made: Scheduled = made, act: Act = act, end: str = end) -> None:
+                act(made)
+                if end == "is killed":
+                    made.kill()
+
+            mover = made.mover(**{"lost" if end == "loses the reply" else "meanwhile": {step: meanwhile}})
+            with contextlib.suppress(Killed):
+                assert mover.run().left == []
+            check(made, BEGAN)
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("other", range(STEPS))
-def test_another_mover_killed_at_any_step_meanwhile(made: Scheduled, step: int, other: int) -> None:
-    made.mover({step: lambda: (made.kill_at(other), made.post_due())}).run()
-    check(made, BEGAN)
+def test_another_mover_killed_at_any_step_meanwhile(step: int) -> None:
+    for other in range(STEPS):
+        with case(other=other):
+            made = scheduled()
+
+            def meanwhile(made: Scheduled = made, other: int = other) -> None:
+                made.kill_at(other)
+                made.post_due()
+
+            made.mover({step: meanwhile}).run()
+            check(made, BEGAN)
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("what", [None, *MEANWHILE])
-def test_lost_replies(made: Scheduled, step: int, what: str | None) -> None:
-    mover = made.mover(lost={step: lambda: MEANWHILE[what](made) if what else None})
-    assert mover.run().left == []
-    check(made, BEGAN)
-
-
-@pytest.mark.parametrize("step", range(STEPS))
-def test_removed_meanwhile(made: Scheduled, step: int) -> None:
+def test_a_schedule_removed_at_any_step(made: Scheduled, step: int) -> None:
     """At the source it is gone for good, unless it had left it already; set anew, it is another."""
 
     def remove() -> Iterator[JobBoard]:
@@ -179,7 +187,7 @@ def test_removed_meanwhile(made: Scheduled, step: int) -> None:
     assert there == ([], []) if removed else len(there[1]) == 1
 
 
-def test_one_of_its_id_that_is_there_already(made: Scheduled) -> None:
+def test_a_schedule_whose_id_is_taken_at_the_target_stays(made: Scheduled) -> None:
     made.target.schedule("ping", name="ping", every=5)
     [left] = made.mover().run().left
     assert (left.uuid, left.what) == ("ping", "schedule")
@@ -188,21 +196,19 @@ def test_one_of_its_id_that_is_there_already(made: Scheduled) -> None:
     check(made, BEGAN)
 
 
-def test_set_alike_while_it_is_held_it_stays_held(made: Scheduled) -> None:
+def test_a_held_schedule_that_is_set_alike_stays_held(made: Scheduled) -> None:
     """Else a service that starts meanwhile would have it posted at both boards."""
-    same = {"name": "ping", "every": SPAN, "missed": "all", "details": {"a": [1]}, "priority": "HIGH"}
     for step in range(STEPS):
-        pair = Scheduled()
-        pair.source.schedule("ping", **same)
+        pair = scheduled()
         pair.kill_at(step)
         for board in (pair.source, pair.target):
             for schedule in board.schedules():
-                assert board.schedule("ping", **same) == schedule
+                assert board.schedule("ping", **SAME) == schedule
         check(pair, BEGAN)
 
 
-def test_one_that_cannot_be_read_is_named(made: Scheduled) -> None:
-    from jobboard.testing.conformance.scheduling import plant
+def test_an_unreadable_schedule_is_named(made: Scheduled) -> None:
+    from jobboard.testing.conformance.schedules import plant
 
     plant(made.source, "broken", b"\xc1")
     [left] = survey(made.source, "msgpack").left

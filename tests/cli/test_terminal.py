@@ -1,7 +1,6 @@
-"""The command line on a terminal: a screen that is drawn and put away, and a list that is longer than it."""
+"""Commands on a terminal: the screen of ``top``, a pager, and progress bars."""
 
 import fcntl
-import json
 import os
 import pty
 import select
@@ -14,22 +13,15 @@ from typing import Any
 
 import pytest
 
-from jobboard.cli import main
+from jobboard.cli.common import DONE
 from jobboard.testing import eventually
+from tests.support.commands import Commands
 
 pytestmark = pytest.mark.backends("sqlite")
 
-DONE = 0
-
-
-@pytest.fixture
-def board(board_of_commands: Any) -> Any:
-    return board_of_commands
-
 
 @pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM])
-def test_top_on_a_terminal(board: Any, end: str | signal.Signals) -> None:
-    """It draws, ends, and leaves the terminal as it was."""
+def test_top_leaves_the_terminal_as_it_was(board: Any, end: str | signal.Signals) -> None:
     board.post("resize")
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
@@ -38,9 +30,13 @@ def test_top_on_a_terminal(board: Any, end: str | signal.Signals) -> None:
 
     def draws() -> bool:
         nonlocal drawn
-        if select.select([master], [], [], 0)[0]:
+        while select.select([master], [], [], 0)[0]:
             drawn += os.read(master, 65536)
         return b"q quits" in drawn
+
+    def ended() -> bool:
+        draws()  # a full terminal would keep it from ending
+        return process.poll() is not None
 
     with subprocess.Popen(
         [sys.executable, "-m", "jobboard.cli", "top"],
@@ -52,17 +48,16 @@ def test_top_on_a_terminal(board: Any, end: str | signal.Signals) -> None:
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - Ctrl-C comes from one's own terminal
     ) as process:
         try:
-            eventually(draws)
+            eventually(draws, 60)
             assert termios.tcgetattr(slave)[3] & (termios.ICANON | termios.ECHO) == 0
             if isinstance(end, str):
                 os.write(master, end.encode())
             else:
                 process.send_signal(end)
-            assert eventually(lambda: [draws() and process.poll()] if process.poll() is not None else None)
+            eventually(ended, 60)
         finally:
             process.kill()
-    while select.select([master], [], [], 0)[0]:
-        drawn += os.read(master, 65536)
+    draws()
     assert process.returncode == (128 + end if isinstance(end, signal.Signals) else DONE)
     assert termios.tcgetattr(slave) == before
     assert drawn.count(b"\x1b[?1049h") == drawn.count(b"\x1b[?1049l") == 1  # the other screen, and back
@@ -71,10 +66,24 @@ def test_top_on_a_terminal(board: Any, end: str | signal.Signals) -> None:
     os.close(slave)
 
 
-def test_a_long_list_on_a_terminal_goes_through_a_pager(
-    board: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capfd: pytest.CaptureFixture[str]
+class _Terminal:
+    """A stream that calls itself a terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def test_only_a_long_list_on_a_terminal_goes_through_a_pager(
+    board: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """All of it; and a short one does not."""
+    from jobboard.cli import main
+
     monkeypatch.setattr(sys, "stdout", _Terminal(sys.stdout))
     monkeypatch.setattr(sys, "stdin", _Terminal(sys.stdin))
     monkeypatch.setenv("PAGER", "sed s/^/paged:/")
@@ -94,43 +103,36 @@ def test_a_long_list_on_a_terminal_goes_through_a_pager(
     assert "paged:" not in capfd.readouterr().out
 
 
-class _Terminal:
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def isatty(self) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 @pytest.mark.parametrize(
     ("command", "bar", "printed"),
     [
-        (["post", "--from", "FILE"], "posting", {"posted": 3}),
-        (["trash", "restore", "--all"], "restoring", {"restored": 3}),
-        (["move", "SOURCE", "TARGET"], "moving", {"trashed": 3}),
+        ("post --from FILE", "posting", {"posted": 3}),
+        ("trash restore --all", "restoring", {"restored": 3}),
+        ("move SOURCE TARGET", "moving", {"trashed": 3}),
+        ("demo FOLDER", "working", {"posted": 3}),
     ],
 )
-def test_bars_on_a_terminal(
+def test_a_terminal_shows_bars_beside_the_output(
     board: Any,
-    command: list[str],
+    run: Commands,
+    command: str,
     bar: str,
     printed: dict[str, int],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Any,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """And what a command prints, which may go into a file, comes without them."""
     for job in board.post_many([{"name": f"job{n}"} for n in range(3)]):
         board.cancel(job)
     (tmp_path / "jobs").write_text('{"name": "a"}\n' * 3)
+    (tmp_path / "folder").mkdir()
+    for number in range(3):
+        (tmp_path / "folder" / str(number)).touch()
     words = {"FILE": f"{tmp_path}/jobs", "SOURCE": os.environ["JOBBOARD_URL"], "TARGET": f"sqlite:///{tmp_path}/new.db"}
+    words |= {"FOLDER": f"{tmp_path}/folder"}
     monkeypatch.setattr(sys, "stderr", _Terminal(sys.stderr))
     monkeypatch.setenv("TERM", "xterm")
-    assert main([*(words.get(word, word) for word in command), "--json"]) == DONE
-    shown = capfd.readouterr()
-    assert bar in shown.err
-    assert "3/3" in shown.err
-    assert printed.items() <= json.loads(shown.out).items()
+    ran = run(*(words.get(word, word) for word in command.split()), "--json")
+    assert bar in ran.err
+    assert "3/3" in ran.err
+    assert f"{bar}: " not in ran.err
+    assert printed.items() <= ran.json.items()

@@ -1,4 +1,4 @@
-"""What a move carries beside jobs, from and to each backend."""
+"""Schedules, outcomes and keys that move from and to each backend."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from jobboard.board import JobBoard
 from jobboard.moving import Mover, leftovers, survey
 from jobboard.states import TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.scheduling import put_back
+from jobboard.testing.conformance.schedules import put_back
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def elsewhere() -> Iterator[JobBoard]:
     memory.forget("elsewhere")
 
 
-def test_schedules(board: JobBoard, elsewhere: JobBoard) -> None:
+def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
     """There and back; what is due at one board is not due at the other."""
     board.schedule("nightly", "0 3 * * *", "report", details={"a": ["ä", None]}, tz="Europe/Berlin", context={"b": "c"})
     board.schedule("ping", name="ping", every=3600)
@@ -59,8 +59,10 @@ def told(board: JobBoard) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_outcomes(keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There and back to another board; in their order, over many pages."""
+def test_outcomes_are_copied_there_and_back(
+    keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They keep their order, over many pages."""
     monkeypatch.setattr(leftovers, "_PAGE", 3)
     monkeypatch.setattr(leftovers, "_BATCH", 2)
     failed = keeping.post("failed", details={"a": [None, "ä"]}, priority=-7, group="g", context={"b": "c"}, key="k")
@@ -88,7 +90,7 @@ def test_outcomes(keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.Mo
     assert told(keeping) == before
 
 
-def test_outcomes_that_come_back(make_board: Any, elsewhere: JobBoard) -> None:
+def test_outcomes_are_copied_on_to_a_third_board(make_board: Any, elsewhere: JobBoard) -> None:
     source, target = make_board("one", keep_done=3600), make_board("two")
     for number in range(3):
         source.post(f"job {number}")
@@ -99,7 +101,7 @@ def test_outcomes_that_come_back(make_board: Any, elsewhere: JobBoard) -> None:
     assert told(target) == before
 
 
-def test_keys_that_outlive_their_jobs(board: JobBoard, elsewhere: JobBoard) -> None:
+def test_keys_that_outlive_their_jobs_move(board: JobBoard, elsewhere: JobBoard) -> None:
     """Of a job that was consumed, of one in the trash, and of none that lives, or whose window has ended."""
     jobs = {key: board.post("job", key=key, key_for=600) for key in ("done", "trashed", "live")}
     over = board.post("job", key="over", key_for=1e-3)
@@ -125,7 +127,7 @@ def test_keys_that_outlive_their_jobs(board: JobBoard, elsewhere: JobBoard) -> N
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_a_job_that_is_restored_behind_its_key(board: JobBoard, elsewhere: JobBoard, back: bool) -> None:
+def test_a_restored_job_follows_its_key(board: JobBoard, elsewhere: JobBoard, back: bool) -> None:
     """Its key is at the target already, and does not keep it out."""
     source, target = (elsewhere, board) if back else (board, elsewhere)
     job = source.post("job", key="k", key_for=600)

@@ -1,5 +1,6 @@
 """Moving jobs between boards, ended or overtaken at each of its steps."""
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -8,22 +9,22 @@ from typing import Any
 import pytest
 
 from jobboard.engine import RetryingEngine
-from jobboard.exceptions import JobFailure, NotFound
+from jobboard.exceptions import NotFound
 from jobboard.job import Job
 from jobboard.moving import Mover, dry_run, origin, survey
 from jobboard.primitives import Draft, Nonce, Paused
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
-from jobboard.testing.conformance.arriving import arrival, arrived, finish, free
+from jobboard.testing.conformance.moves import arrival, arrived, finish, free
 from jobboard.testing.conformance.support import plant, record_of, take, trash_one, uuids
-from tests.support.boards import Boards, Killed, boards
+from tests.support.boards import Boards, Killed, boards, case
 from tests.support.moving import fill, shown
 
 __all__ = ["boards"]
 
-pytestmark = [
-    pytest.mark.backends("memory"),
-    pytest.mark.parametrize("boards", [0, 100], ids=["alike", "behind"], indirect=True),
-]
+pytestmark = pytest.mark.backends("memory")
+
+CLOCKS = pytest.mark.parametrize("boards", [0, 100], ids=["alike", "behind"], indirect=True)
+"""The target's clock is as that of the source, or some seconds behind it."""
 
 
 def steps() -> int:
@@ -38,7 +39,8 @@ def steps() -> int:
 STEPS = steps()
 
 
-def test_all_is_as_it_was(boards: Boards) -> None:
+@CLOCKS
+def test_jobs_arrive_as_they_were_and_come_back(boards: Boards) -> None:
     jobs = fill(boards.source)
     before = shown(boards.source)
     result = boards.mover().run()
@@ -48,8 +50,11 @@ def test_all_is_as_it_was(boards: Boards) -> None:
     assert sorted(uuids(jobs)) == sorted(seen[0] for seen in before)
     assert {job.seen_state for job in boards.target.iterjobs()} == {UNCLAIMED, SCHEDULED}
     assert all(job.record.who is None for job in boards.target.iterjobs())
+    assert Mover(boards.target, boards.source).run().left == []
+    assert (shown(boards.source), shown(boards.target)) == (before, [])
 
 
+@CLOCKS
 def test_tokens_rise_though_the_targets_clock_is_behind(boards: Boards) -> None:
     boards.source.post("a")
     lapsed = take(boards.source, expiry=1)
@@ -69,20 +74,11 @@ def test_a_token_that_can_rise_no_further_keeps_its_job_where_it_is(boards: Boar
     assert uuids(boards.target.iterjobs()) == [other.uuid]
 
 
-def test_and_back_again(boards: Boards) -> None:
-    fill(boards.source)
-    before = shown(boards.source)
-    boards.mover().run()
-    assert Mover(boards.target, boards.source).run().left == []
-    assert shown(boards.source) == before
-    assert shown(boards.target) == []
-
-
-# What must hold wherever it ends, and whatever happens meanwhile.
+# Moves that end, or are overtaken, at any of their steps
 
 
 def check(boards: Boards, jobs: list[Job], trashed: int = 2) -> None:
-    """Runs until it is done, works off what is there, and finds each job executed once or in the trash."""
+    """Finish the move, and find each job executed once or in the trash."""
     result = boards.mover().run()
     assert result.left == []
     assert shown(boards.source) == []
@@ -96,6 +92,7 @@ def check(boards: Boards, jobs: list[Job], trashed: int = 2) -> None:
     assert gone == Counter(uuids(jobs))
 
 
+@CLOCKS
 @pytest.mark.parametrize("step", range(STEPS))
 def test_a_mover_killed_at_any_step(boards: Boards, step: int) -> None:
     jobs = fill(boards.source)
@@ -122,7 +119,9 @@ def claim_one(boards: Boards) -> None:
         boards.source.release(job)
 
 
-MEANWHILE: dict[str, Callable[[Boards], object]] = {
+Act = Callable[[Boards], object]
+
+MEANWHILE: dict[str, Act] = {
     "the target is worked on": lambda boards: boards.work(boards.target),
     "the source is worked on": lambda boards: boards.work(boards.source, 2),
     "both are worked on": lambda boards: (boards.work(boards.source, 2), boards.work(boards.target)),
@@ -134,25 +133,35 @@ MEANWHILE: dict[str, Callable[[Boards], object]] = {
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("what", MEANWHILE)
-@pytest.mark.parametrize("then", [lambda boards: None, Boards.kill], ids=["goes on", "is killed"])
-def test_meanwhile(boards: Boards, step: int, what: str, then: Callable[[Boards], object]) -> None:
-    jobs = fill(boards.source)
-    mover = boards.mover({step: lambda: (MEANWHILE[what](boards), then(boards))})
-    try:
-        assert mover.run().left == []
-    except Killed:
-        MEANWHILE[what](boards)
-    check(boards, jobs)
+@pytest.mark.parametrize("behind", [0, 100])
+def test_acts_at_any_step_of_a_mover(step: int, behind: int) -> None:
+    for what, act in MEANWHILE.items():
+        for is_killed in (False, True):
+            with case(what=what, is_killed=is_killed):
+                boards = Boards(behind)
+                jobs = fill(boards.source)
+
+                def meanwhile(boards: Boards = boards, act: Act = act, is_killed: bool = is_killed) -> None:
+                    act(boards)
+                    if is_killed:
+                        boards.kill()
+
+                try:
+                    assert boards.mover({step: meanwhile}).run().left == []
+                except Killed:
+                    act(boards)
+                check(boards, jobs)
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("what", [None, "the target is worked on", "another moves all, which is done"])
-def test_lost_replies(boards: Boards, step: int, what: str | None) -> None:
-    jobs = fill(boards.source)
-    mover = boards.mover(lost={step: lambda: MEANWHILE[what](boards) if what else None})
-    assert mover.run().left == []
-    check(boards, jobs)
+def test_replies_lost_at_any_step_of_a_mover(step: int) -> None:
+    for what in ("nothing", "the target is worked on", "another moves all, which is done"):
+        with case(what=what):
+            boards = Boards()
+            jobs = fill(boards.source)
+            act = MEANWHILE.get(what, bool)
+            assert boards.mover(lost={step: functools.partial(act, boards)}).run().left == []
+            check(boards, jobs)
 
 
 def test_a_copy_that_was_dropped_before_its_reply_was_lost(boards: Boards) -> None:
@@ -168,19 +177,19 @@ def test_a_copy_that_was_dropped_before_its_reply_was_lost(boards: Boards) -> No
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-@pytest.mark.parametrize("worked_on", [False, True])
-def test_another_mover_killed_at_any_step_meanwhile(boards: Boards, step: int, worked_on: bool) -> None:
-    for other in range(STEPS):
-        made = Boards(boards.behind)
-        jobs = fill(made.source)
+def test_another_mover_killed_at_any_step_meanwhile(step: int) -> None:
+    for other, is_worked_on in itertools.product(range(STEPS), (False, True)):
+        with case(other=other, is_worked_on=is_worked_on):
+            boards = Boards()
+            jobs = fill(boards.source)
 
-        def meanwhile(made: Boards = made, other: int = other) -> None:
-            made.kill_at(other)
-            if worked_on:
-                made.work(made.target)
+            def meanwhile(boards: Boards = boards, other: int = other, is_worked_on: bool = is_worked_on) -> None:
+                boards.kill_at(other)
+                if is_worked_on:
+                    boards.work(boards.target)
 
-        made.mover({step: meanwhile}).run()
-        check(made, jobs)
+            boards.mover({step: meanwhile}).run()
+            check(boards, jobs)
 
 
 def test_a_job_that_was_tried_meanwhile_arrives_as_it_became(boards: Boards) -> None:
@@ -330,19 +339,10 @@ def test_a_job_in_the_trash_that_is_restored_while_its_copy_is_there(boards: Boa
     check(boards, [job], trashed=0)
 
 
-# What can't be moved
+# Jobs that stay
 
 
-def test_claimed_jobs_stay(boards: Boards) -> None:
-    boards.source.post_many([{"name": "job"}] * 3)
-    job = take(boards.source)
-    result = boards.mover().run()
-    assert (result.moved, [left[:3] for left in result.left]) == (2, [(job.uuid, "job", "claimed by anna")])
-    boards.source.consume(job, "anna")
-    assert boards.mover().run().left == []
-
-
-def test_it_waits_for_them(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_moves_jobs_whose_claims_end(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
     boards.source.post_many([{"name": "job"}] * 3)
     one, two = boards.source.claim_many("anna", 2)
     ends = iter([lambda: boards.source.consume(one, "anna"), lambda: boards.source.abandon(two, "anna")])
@@ -353,7 +353,7 @@ def test_it_waits_for_them(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> N
     assert boards.target.get(two.uuid).attempts == 1
 
 
-def test_a_key_that_another_job_has_there(boards: Boards) -> None:
+def test_a_job_whose_key_is_taken_at_the_target_stays(boards: Boards) -> None:
     mine = boards.source.post("mine", key="k")
     theirs = boards.target.post("theirs", key="k")
     [left] = boards.mover().run().left
@@ -364,7 +364,7 @@ def test_a_key_that_another_job_has_there(boards: Boards) -> None:
     check(boards, [mine, theirs], trashed=0)
 
 
-def test_keys_of_jobs_in_the_trash_are_in_nobodys_way(boards: Boards) -> None:
+def test_keys_of_trashed_jobs_keep_no_job_out(boards: Boards) -> None:
     trashed = [trash_one(boards.source, key="k") for _ in range(3)]
     live = boards.source.post("live", key="k")
     assert boards.mover().run().left == []
@@ -372,7 +372,7 @@ def test_keys_of_jobs_in_the_trash_are_in_nobodys_way(boards: Boards) -> None:
     assert uuids(boards.target.trashed()) == uuids(reversed(trashed))
 
 
-def test_a_job_that_was_restored_after_it_had_gone(boards: Boards) -> None:
+def test_a_job_restored_after_its_move_is_left_and_named(boards: Boards) -> None:
     job = boards.source.post("job")
     assert boards.kill_at(5)
     assert boards.target.get(job.uuid).seen_state == UNCLAIMED
@@ -381,16 +381,7 @@ def test_a_job_that_was_restored_after_it_had_gone(boards: Boards) -> None:
     assert (left.uuid, "restored" in left.why) == (job.uuid, True)
 
 
-def test_a_board_is_not_moved_to_itself(boards: Boards) -> None:
-    jobs = fill(boards.source)
-    before = shown(boards.source)
-    with pytest.raises(JobFailure, match="same board"):
-        Mover(boards.source, boards.board(boards.names[0])).run()
-    assert shown(boards.source) == before
-    check(boards, jobs)
-
-
-def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_postings_stay_where_the_wire_changes(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards.target.engine.raw, "wire", "json")
     newer, broken = plant(boards.source, b"?", version=99), plant(boards.source, b"?")
     fine = boards.source.post("fine", details={"a": 1})
@@ -404,7 +395,7 @@ def test_postings_that_another_wire_can_not_carry(boards: Boards, monkeypatch: p
     assert Mover(boards.source, boards.target).run().left == []
 
 
-def test_a_posting_that_is_too_large_there_holds_nobody_up(boards: Boards) -> None:
+def test_a_posting_too_large_for_the_target_stays_alone(boards: Boards) -> None:
     jobs = boards.source.post_many([{"name": name} for name in ("small", "large", "tiny")])
     original = boards.target.engine.raw.insert
 
@@ -419,16 +410,7 @@ def test_a_posting_that_is_too_large_there_holds_nobody_up(boards: Boards) -> No
     assert uuids(boards.target.iterjobs()) == [jobs[0].uuid, jobs[2].uuid]
 
 
-def test_nothing_stays_behind_of_the_move_itself(boards: Boards) -> None:
-    fill(boards.source)
-    for step in range(STEPS):
-        boards.kill_at(step)
-    boards.mover().run()
-    assert [job.name for job in boards.target.trashed()] == ["trashed too", "trashed"]
-    assert list(boards.source.trashed()) == []
-
-
-def test_what_is_paused_is_so_at_both(boards: Boards) -> None:
+def test_pauses_are_at_both_boards(boards: Boards) -> None:
     boards.source.post("mail")
     boards.source.pause(["mail"])
     boards.target.pause(["resize"])

@@ -1,4 +1,4 @@
-"""What the command line makes of text that is not its own."""
+"""Text of jobs, of errors and of users, as the command line prints and reads it."""
 
 import logging
 import sys
@@ -29,15 +29,15 @@ from jobboard.cli.tables import Column, drawn, made
         ("a\u0301 \u3000\xa0", "a\u0301 \u3000\xa0"),
     ],
 )
-def test_safe(text: str, shown: str) -> None:
+def test_characters_that_a_terminal_acts_on_are_escaped(text: str, shown: str) -> None:
     assert safe(text) == shown
 
 
-def test_safe_may_keep_lines() -> None:
+def test_line_breaks_may_be_kept() -> None:
     assert safe("a\n\tb\r\x1b", lines=True) == "a\n\tb\\x0d\\x1b"
 
 
-def test_one_line_and_the_last() -> None:
+def test_text_is_put_into_one_line() -> None:
     assert one_line("a\n  b\r\n\tc\x1b\u2028d\x85") == "a b c\\x1b\\u2028d\\x85"
     assert last_line("Traceback\n  x\nValueError: no\n\n") == "ValueError: no"
     assert last_line(None) == last_line("") == ""
@@ -64,7 +64,7 @@ def test_logged_tracebacks_are_safe() -> None:
         ("postgresql+psycopg://:hunter2@db", "hunter2"),
     ],
 )
-def test_passwords_are_blotted_out(uri: str, secret: str) -> None:
+def test_passwords_are_hidden(uri: str, secret: str) -> None:
     assert without_secrets(f"no login with '{secret}' at {uri}", uri).count("***") >= 2
     assert secret not in without_secrets(f"no login with '{secret}' at {uri}", uri)
 
@@ -75,17 +75,17 @@ def test_texts_without_a_password_stay() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800)])
-def test_ages(text: str, seconds: float) -> None:
+def test_an_age_has_a_unit(text: str, seconds: float) -> None:
     assert age(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "7w", "-1", "d", "1d2h"])
-def test_what_is_no_age(text: str) -> None:
+def test_an_age_without_a_number_or_with_a_wrong_unit_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         age(text)
 
 
-def test_a_table_cuts_nothing() -> None:
+def test_a_table_without_a_width_cuts_nothing() -> None:
     row = ["n" * 500, "g" * 255, "o" * 255, "e" * 200]
     columns: list[Column[list[str]]] = [Column(None, itemgetter(at), title) for at, title in enumerate("abcd")]
     assert drawn(made(columns, [row], None), width=None).splitlines()[1].split() == row

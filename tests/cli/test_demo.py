@@ -1,0 +1,220 @@
+"""``jobboard demo``, end to end: real worker processes, and one of them killed."""
+
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobboard.cli import demo as demo_module
+from jobboard.cli.common import FAILED
+from jobboard.testing import eventually
+from tests.support.commands import Commands
+
+pytestmark = pytest.mark.backends("sqlite")
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "files"
+    for number in range(60):
+        path = made / f"folder {number % 3}" / f"file{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content {number}")
+    return made
+
+
+def test_the_report_for_people_ends_with_commands_to_type(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The board of the environment is left alone."""
+    run = Commands(capfd, monkeypatch)  # the output of the workers, too
+    monkeypatch.setenv("JOBBOARD_URL", "nonsense://host")
+    monkeypatch.chdir(tmp_path)
+    ran = run("demo", str(folder))
+    lines = ran.out.splitlines()
+    rows = {line.rpartition("  ")[0].strip(): line.rpartition(" ")[2] for line in map(str.strip, lines)}
+    assert (rows["posted"], rows["consumed"], rows["lost"], rows["wrong"]) == ("60", "60", "0", "0")
+    assert int(rows["run again after the kill"]) > 0
+    assert "Killed worker 1" in ran.out
+    assert "working: 60 of 60" in ran.err
+    # The report counts the lapses of the killed worker's claims.
+    assert "has lapsed" not in ran.err
+    assert "\x1b" not in ran.out + ran.err
+    assert re.match(r"On board 'demo-[0-9a-f-]{36}' at sqlite:////.*/board.db\n", ran.out)
+    assert "nothing was lost" in lines[-1]
+    post, look = re.findall("'jobboard (.*?)'", lines[-1])
+    uuid = run(*post.split()).out.strip()
+    out = run(*look.split()).out
+    assert uuid in out
+    assert "hello" in out
+
+
+def test_the_report_for_machines_counts_lost_wrong_and_changed_files(
+    folder: Path, run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a board of the user's own, which keeps its jobs."""
+    (folder / "link").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe")
+    os.close(os.open(os.fsencode(folder) + b"/no text \xff", os.O_CREAT))
+    digest, work, judge = demo_module.digest, demo_module._work, demo_module._judge
+    lost: list[str] = []
+
+    def planted_digest(path: Path) -> str:
+        return "0" * 64 if path.name == "file17" else digest(path)
+
+    def planted_work(*args: Any) -> str:
+        (folder / "folder 0" / "file3").write_text("something else")
+        (folder / "folder 1" / "file4").unlink()
+        return work(*args)
+
+    def planted_judge(board: Any, root: Any, files: Any, jobs: Any, results: Path) -> Any:
+        gone = dict(zip(files, jobs, strict=True))["folder 2/file5"]
+        kept = [line for line in results.read_text().splitlines() if json.loads(line)["job"] != gone]
+        results.write_text("".join(f"{line}\n" for line in kept))
+        lost.append(gone)
+        return judge(board, root, files, jobs, results)
+
+    monkeypatch.setattr(demo_module, "digest", planted_digest)
+    monkeypatch.setattr(demo_module, "_work", planted_work)
+    monkeypatch.setattr(demo_module, "_judge", planted_judge)
+    uri = f"sqlite:///{tmp_path}/own.db"
+    run("--board", uri, "post", "mine")
+    report = run("demo", str(folder), "--board", f"{uri}?claim_ttl=1", "--json", status=FAILED).json
+    assert report["posted"] == report["consumed"] == 61
+    assert report["run_again"] > 0
+    assert report["seconds"] > 0
+    assert report["skipped"] == {"links": 1, "special files": 1}
+    assert (report["lost"], report["wrong"], report["changed"], report["ok"]) == (1, 1, 2, False)
+    assert sorted(report["problems"]) == [
+        *("changed: folder 0/file3", "changed: folder 1/file4"),
+        *("lost: folder 2/file5", "wrong: folder 2/file17"),
+    ]
+    assert run("--board", uri, "stats", "--json").json["unclaimed"] == 1
+
+
+def test_an_empty_folder_is_said_so(tmp_path: Path, run: Commands) -> None:
+    (tmp_path / "folder").mkdir()
+    assert "no file" in run("demo", str(tmp_path / "folder")).out
+    report = run("demo", str(tmp_path / "folder"), "--json").json
+    assert (report["posted"], report["killed"], report["ok"]) == (0, None, True)
+
+
+def die(*args: Any) -> None:
+    os._exit(2)
+
+
+def test_a_worker_that_cannot_work_ends_the_demo(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Commands) -> None:
+    monkeypatch.setattr(demo_module, "work", die)
+    err = run("demo", str(folder), status=FAILED).err.splitlines()[-1]
+    assert err.startswith("jobboard: worker 1 ended with status 2")
+
+
+def runs(pid: str) -> bool:
+    """Return whether a process runs. A zombie, which nobody may collect here, does not."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_workers_end_with_the_demo(folder: Path, tmp_path: Path, number: int) -> None:
+    """One of them hangs."""
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        env = {**os.environ, "TMPDIR": str(tmp_path)}
+        demo = subprocess.Popen([sys.executable, "-m", "jobboard.cli", "demo", str(folder)], stderr=out, env=env)
+    children: list[str] = []
+
+    def has_workers() -> bool:
+        children[:] = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
+        return bool(children) and log.read_bytes().count(b"working: ") > 1
+
+    try:
+        eventually(has_workers, 60)
+        demo.send_signal(number)
+        demo.wait(60)
+    finally:
+        demo.kill()
+        demo.wait()
+    eventually(lambda: not any(map(runs, children)), 60)
+
+
+# The files
+
+
+def test_only_files_that_git_would_track(tmp_path: Path) -> None:
+    """Ignored files are left out, and so is a virtual environment that nobody ignores."""
+    for name in (".gitignore", "a", "b/c", "secret.log", "b/deleted", ".github/d", "env/pyvenv.cfg", "env/lib/e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("*.log\n" if name == ".gitignore" else name)
+    subprocess.run("git init -q && git add a b/deleted && rm b/deleted", shell=True, cwd=tmp_path, check=True)
+    found = [".github/d", ".gitignore", "a", "b/c"]
+    assert demo_module.find(tmp_path, tmp_path / "none") == (found, {})
+    assert demo_module.find(tmp_path / "b", tmp_path / "none") == (["c"], {})
+    # A folder that git ignores as a whole was asked for by its name.
+    (tmp_path / ".gitignore").write_text("b/\n")
+    subprocess.run("git rm -q --cached b/deleted", shell=True, cwd=tmp_path, check=True)
+    assert demo_module.find(tmp_path / "b", tmp_path / "none") == (["c"], {})
+
+
+def test_without_git_generated_files_are_left_out(tmp_path: Path) -> None:
+    files = (
+        "a",
+        "b/c",
+        ".env",
+        ".git/d",
+        ".venv/pyvenv.cfg",
+        "env/pyvenv.cfg",
+        "env/e",
+        "b/__pycache__/f",
+        "t/CACHEDIR.TAG",
+    )
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    found, skipped = demo_module.find(tmp_path, tmp_path / "none")
+    assert found == [".env", "a", "b/c"]
+    assert skipped == {"hidden folders": 2, "generated folders": 3}
+
+
+def _drop_root() -> None:
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def test_unreadable_files_are_passed_over(folder: Path) -> None:
+    (folder / "folder 0").chmod(0)
+    (folder / "folder 1" / "file1").chmod(0)
+    # Root may read everything, and its temporary folders are closed to others.
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        moved = Path(place) / "files"
+        shutil.move(folder, moved)
+        for path in (Path(place), moved, *moved.rglob("*")):
+            if os.getuid() == 0:
+                os.chown(path, NOBODY, NOBODY)
+        forking = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(1, mp_context=forking, initializer=_drop_root) as pool:
+            found = pool.submit(demo_module.find, moved, Path("/nowhere")).result(30)
+        (moved / "folder 0").chmod(0o700)
+    files, skipped = found
+    assert skipped == {"unreadable": 2}
+    assert len(files) == 39
+
+
+def test_the_folder_of_the_demo_is_passed_over(folder: Path) -> None:
+    assert len(demo_module.find(folder, folder / "folder 1")[0]) == 40

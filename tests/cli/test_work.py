@@ -1,0 +1,331 @@
+"""``jobboard work``: how it begins and ends, its log, its metrics and its limits."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobboard
+from jobboard.cli.common import DONE, FAILED
+from jobboard.states import LAPSED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import until_free
+from tests.support.commands import Commands
+
+pytestmark = pytest.mark.backends("sqlite")
+
+HANDLERS = """
+import os, signal, sys, threading
+import jobboard
+
+def work(job):
+    with open("notes", "a") as out:
+        out.write(f"{job.name} {os.getpid()}\\n")
+    if job.name == "poison":
+        print(f"ran {job.attempts}", file=sys.stderr)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job.name == "hang":
+        threading.Event().wait()
+    if job.name == "later":
+        raise jobboard.Retry("not now", delay=0.01)
+    if job.name == "bad":
+        raise ValueError("no \\x1b[31m good")
+
+HANDLERS = dict.fromkeys(("resize", "hang", "bad"), work)
+"""
+
+
+class Work:
+    """A process of ``jobboard work``, with its log in a file."""
+
+    def __init__(self, folder: Path, args: tuple[str, ...], env: dict[str, str]) -> None:
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jobboard.cli", "work", "--json", *args],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
+                env={**os.environ, **env},
+            )
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def says(self, pattern: str) -> Any:
+        return eventually(lambda: re.search(pattern, self.said), 30)
+
+    def ends(self) -> int:
+        return self.process.wait(60)
+
+    def tally(self) -> tuple[int, ...]:
+        """Return the numbers of dispatched, consumed, abandoned and trashed jobs."""
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == DONE, self.said
+        told = json.loads(out)
+        assert told["lost"] == 0
+        return tuple(told[each] for each in ("dispatched", "consumed", "abandoned", "trashed"))
+
+
+Start = Callable[..., Work]
+
+
+@pytest.fixture
+def work(tmp_path: Path, board_conf: dict[str, Any]) -> Iterator[Start]:
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    made: list[Work] = []
+
+    def start(*args: str, uri: str = board_conf["board"], ttl: float | None = None) -> Work:
+        uri = uri if ttl is None else f"{uri}?claim_ttl={ttl}"
+        made.append(Work(tmp_path, args, {"JOBBOARD_URL": uri, "JOBBOARD_NAME": "board"}))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+
+
+# The log
+
+
+def test_one_line_describes_the_worker(make_board: Any, work: Start, board_conf: dict[str, Any]) -> None:
+    board = make_board()
+    board.post("other", priority="HIGH")
+    board.post("resize")
+    running = work("handlers:HANDLERS", "--jobs", "3", "--who", "me", "--max-jobs", "1")
+    assert running.tally() == (1, 1, 0, 0)
+    [line] = running.said.splitlines()
+    assert line.endswith(
+        f"INFO me works on the board 'board' at {board_conf['board']}: resize, hang, bad; 3 at once, in threads"
+    )
+    assert [job.name for job in board.iterjobs()] == ["other"]
+
+
+def test_verbose_logs_a_line_for_each_job(make_board: Any, work: Start) -> None:
+    good, bad = make_board().post_many([{"name": "resize\u202e"}, {"name": "bad", "max_attempts": 1}])
+    running = work("handlers:work", "-v", "--max-jobs", "2", "--jobs", "1")
+    assert running.tally() == (2, 1, 0, 1)
+    lines = running.said.splitlines()
+    assert "jobs of any name" in lines[0]
+    [done] = [line for line in lines if good.uuid in line]
+    assert re.search(r"INFO Job 'resize\\u202e' .*: done in \S+ s$", done)
+    assert len([line for line in lines if "WARNING" in line and bad.uuid in line]) == 1
+    assert "ValueError: no \\x1b[31m good" in running.said
+    assert "\x1b" not in running.said
+
+
+def test_logs_may_be_json(make_board: Any, work: Start) -> None:
+    good, bad = make_board().post_many([{"name": "resize"}, {"name": "bad", "max_attempts": 1}])
+    running = work("handlers:HANDLERS", "-v", "--log-format", "json", "--max-jobs", "2", "--who", "me")
+    assert running.ends() == DONE
+    records = [json.loads(line) for line in running.said.splitlines()]
+    assert running.said.isascii()
+    assert all({"time", "level", "logger", "text"} <= set(record) for record in records)
+    assert "works on the board" in records[0]["text"]
+    [done] = [record for record in records if record.get("job") == good.uuid]
+    assert (done["level"], done["job_name"], done["who"]) == ("INFO", "resize", "me")
+    assert done["token"] > 0
+    about_bad = [record for record in records if record.get("job") == bad.uuid]
+    assert {"INFO", "WARNING"} == {record["level"] for record in about_bad}
+    assert any("ValueError: no \x1b[31m good" in record.get("traceback", "") for record in about_bad)
+
+
+# Signals
+
+
+def test_the_first_interrupt_finishes_and_the_second_ends_at_once(make_board: Any, work: Start, tmp_path: Path) -> None:
+    make_board().post("hang")
+    running = work("handlers:work")
+    eventually((tmp_path / "notes").exists, 30)
+    running.process.send_signal(signal.SIGINT)
+    running.says("finishing 1 job; again to end now")
+
+    def ended() -> bool:
+        # Those that come too soon after the first are taken for the same Ctrl-C.
+        running.process.send_signal(signal.SIGINT)
+        return running.process.poll() is not None
+
+    eventually(ended, 30)
+    assert running.process.returncode == -signal.SIGINT
+    assert running.said.count("finishing") == 1
+    assert "Traceback" not in running.said
+
+
+def test_sigterm_finishes(make_board: Any, work: Start) -> None:
+    board = make_board()
+    bad = board.post("bad")
+    running = work("handlers:work", "--retry-base", "600")
+    eventually(lambda: bad.state == "SCHEDULED", 30)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.tally() == (1, 0, 1, 0)
+    assert running.said.rstrip().endswith("SIGTERM, finishing 0 jobs")
+    assert "Traceback" in bad.error
+
+
+def test_a_signal_to_another_thread_ends_a_sleeping_main_thread(make_board: Any, work: Start, tmp_path: Path) -> None:
+    (tmp_path / "handlers.py").write_text(
+        "import os, signal, threading, time\n"
+        "def end():\n"
+        "    while not os.path.exists('end'):\n"
+        "        time.sleep(0.01)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "threading.Thread(target=end, daemon=True).start()\n"
+        "def work(job): pass\n"
+    )
+    board = make_board()
+    running = work("handlers:work")
+    eventually(lambda: board.entities("conductor"), 30)
+    (tmp_path / "end").touch()
+    assert running.ends() == DONE
+
+
+# A backend that is away
+
+
+@pytest.mark.backends("redis")
+def test_a_backend_that_is_down_at_the_start_is_waited_for(private_server: Any, work: Start) -> None:
+    server = private_server("redis")
+    server.kill()
+    running = work("handlers:work", "--max-jobs", "1", uri=server.uri)
+    running.says("works on the board 'board' at redis://.*")
+    running.says("waiting for the backend, trying again in .* s: .*127.0.0.1")
+    server.start()
+    with jobboard.backend("board", server.uri) as board:
+        board.post("resize")
+        assert running.ends() == DONE
+        assert board.job_count == 0
+
+
+@pytest.mark.backends("redis")
+def test_a_backend_that_refuses_is_not_waited_for(server_uris: dict[str, str], work: Start) -> None:
+    running = work("handlers:work", uri=server_uris["redis"].replace("//", "//mallory:sesame@"))
+    assert running.ends() == FAILED
+    assert "sesame" not in running.said
+
+
+def test_a_wait_for_the_backend_can_be_interrupted(work: Start) -> None:
+    running = work("handlers:work", uri="postgresql://127.0.0.1:1/x")
+    running.says("waiting for the backend")
+    running.process.send_signal(signal.SIGINT)
+    assert running.ends() == 130
+    assert running.said.splitlines()[-1] == "jobboard: interrupted"
+
+
+# Metrics and names
+
+
+def test_metrics_are_served(make_board: Any, work: Start) -> None:
+    board = make_board()
+    board.post("resize")
+    board.post("later", delay=3600)
+    running = work("handlers:work", "--metrics-port", "0")
+    address = running.says(r"metrics are at (http://127\.0\.0\.1:\d+/metrics)\n")[1]
+
+    def scraped() -> str:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    line = 'jobboard_job_events_total{board="board",event="consumed",job_name="resize"} 1.0'
+    eventually(lambda: line in scraped(), 30)
+    assert 'jobboard_up{board="board"} 1.0' in scraped()
+    assert 'jobboard_jobs{board="board",state="scheduled"}' in scraped()
+    assert "process_open_fds" in scraped()
+
+
+def test_metrics_that_cannot_be_served_are_a_failure(
+    board: Any, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("work", "os:getpid", "--metrics-port", str(port), status=FAILED)
+    assert f"can't listen on 127.0.0.1:{port}" in ran.err
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "jobboard.contrib.prometheus", raising=False)
+    assert "pip install '.[prometheus]'" in run("work", "os:getpid", "--metrics-port", "0", status=FAILED).err
+
+
+def test_workers_of_one_host_and_pid_have_names_of_their_own(
+    board: Any, run: Commands, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In containers, each worker may be process 1 of a host of one name."""
+    board.post_many([{"name": "a"}] * 2)
+    for _ in range(2):
+        run("work", "os:getpid", "--max-jobs", "1")
+    first, second = re.findall(r"(\S+) works on the board", caplog.text)
+    assert first != second
+    assert all(name.startswith(f"{socket.gethostname()}-{os.getpid()}-") for name in (first, second))
+
+
+# Limits
+
+
+@pytest.mark.parametrize(("attempts", "limits"), [(3, ("--max-attempts", "3")), (25, ())], ids=["given", "default"])
+def test_a_job_that_kills_its_worker_goes_to_the_trash(
+    make_board: Any, work: Start, attempts: int, limits: tuple[str, ...]
+) -> None:
+    board = make_board()
+    job = board.post("poison")
+    for _ in range(attempts - 1):
+        board.abandon(board.claim_next("anna"), "anna")
+    for last in (False, True):
+        running = work("handlers:work", "--who", "me", "--jobs", "1", "--max-jobs", "1", *limits, ttl=1)
+        assert running.ends() == (DONE if last else -signal.SIGKILL)
+        assert (f"ran {attempts}" in running.said) is not last
+        until_free(board, job)
+    assert f"job {job.uuid}: the claim of 'me', attempt {attempts}, has lapsed" in running.said
+    assert f"is in the trash: not run again: its {attempts} attempts are used up" in running.said
+    [trashed] = board.trashed()
+    assert ("me", attempts, LAPSED) in [failure[1:] for failure in trashed.errors]
+
+
+def test_attempts_may_be_unlimited(board: Any, run: Commands) -> None:
+    job = board.post("resize")
+    for _ in range(25):
+        board.abandon(board.claim_next("anna"), "anna")
+    run("work", "os:fspath", "--max-attempts", "0", "--max-jobs", "1", "--retry-base", "600")
+    assert (job.state, board.get(job.uuid).attempts) == ("SCHEDULED", 26)
+
+
+def test_a_job_that_takes_too_long_is_killed_in_its_process(make_board: Any, work: Start, tmp_path: Path) -> None:
+    board = make_board()
+    hanging = board.post("hang")
+    board.post("quick")
+    running = work("handlers:work", "--processes", "--job-timeout", "3", "--max-jobs", "2")
+    assert running.tally() == (2, 1, 1, 0)
+    pids = [int(line.split()[1]) for line in (tmp_path / "notes").read_text().splitlines()]
+    assert len({*pids, running.process.pid}) == 3
+    hanging = board.get(hanging.uuid)
+    assert hanging.attempts == 1
+    assert "its timeout" in hanging.error
+
+
+def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any, work: Start) -> None:
+    board = make_board()
+    board.post("bad")
+    pauses = ("--retry-base", "0.01", "--retry-cap", "0.01")
+    assert work("handlers:work", "--max-attempts", "2", "--max-jobs", "2", *pauses).tally() == (2, 0, 1, 1)
+    board.post("later")
+    assert work("handlers:work", "--max-retries", "2", "--max-jobs", "3").tally() == (3, 0, 2, 1)
+    assert [(job.attempts, job.retries) for job in board.trashed()] == [(1, 2), (2, 0)]
+
+
+def test_a_drain_has_a_limit(make_board: Any, work: Start, tmp_path: Path) -> None:
+    board = make_board()
+    hanging = board.post("hang")
+    running = work("handlers:work", "--drain-timeout", "4")
+    eventually((tmp_path / "notes").exists, 30)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.ends() == DONE
+    assert (hanging.state, hanging.attempts) == ("UNCLAIMED", 0)

@@ -1,0 +1,181 @@
+"""A move of limits, of keys and of outcomes, in memory."""
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from jobboard.backends import fetch
+from jobboard.engine import Done
+from jobboard.exceptions import ConnectionFailure
+from jobboard.moving import Mover, leftovers
+from jobboard.primitives import Limit
+from jobboard.states import TRASHED
+from jobboard.testing.conformance.support import take, uuids
+from tests.support.boards import Boards, Killed, boards
+
+__all__ = ["boards"]
+
+pytestmark = pytest.mark.backends("memory")
+
+
+def test_limits_are_at_both_boards(boards: Boards) -> None:
+    source, target = boards.source, boards.target
+    source.set_limit("mail", concurrency=2, rate=(3, 60))
+    source.set_limit("mail", concurrency=1, per="group")
+    target.set_limit("mail", concurrency=5, per="group")
+    for _ in range(4):
+        source.post("mail", group="one")
+    boards.mover().run()
+    assert source.limits() == [Limit("mail", "group", 1), Limit("mail", "name", 2, (3, 60))]
+    # What has been set there stays.
+    assert target.limits() == [Limit("mail", "group", 5), Limit("mail", "name", 2, (3, 60))]
+    assert len(target.claim_many("anna", 10)) == 2
+
+
+def test_jobs_that_a_mover_holds_take_no_slot(boards: Boards) -> None:
+    boards.source.post_many([{"name": "mail"}] * 3)
+    boards.source.set_limit("mail", concurrency=1)
+    boards.mover().run()
+    boards.mover().run()
+    job = boards.target.claim_next("anna")
+    assert job is not None
+    assert boards.target.claim_next("anna") is None
+    boards.target.consume(job, "anna")
+    assert boards.target.claim_next("anna") is not None
+
+
+def test_limits_count_by_themselves_at_each_board(boards: Boards) -> None:
+    """What is claimed stays where it is and counts there; what a schedule posts afterwards is bound at the target."""
+    source, target = boards.source, boards.target
+    source.set_limit("mail", concurrency=1, per="group")
+    source.set_limit("mail", rate=(100, 60))
+    source.schedule("hourly", name="mail", every=3600, group="one")
+    posted = source.post_many([{"name": "mail", "group": group} for group in ("one", "one", "two")])
+    held = take(source)
+    result = boards.mover().run()
+    assert result.schedules == 1
+    assert uuids(result.left) == [held.uuid]
+    assert source.limits() == target.limits() == [Limit("mail", "group", 1), Limit("mail", "name", None, (100, 60))]
+    assert source.schedules() == []
+    # The slot of the one board is not that of the other.
+    assert uuids(target.claim_many("bert", 5)) == [posted[1].uuid, posted[2].uuid]
+    boards.clock.advance(3601)
+    assert source.post_due() is None or list(source.iterjobs()) == [held]
+    target.post_due()
+    assert target.claim_next("bert") is None
+    target.consume(posted[1], "bert")
+    due = take(target, "bert")
+    assert due.schedule is not None
+    assert due.group == "one"
+    source.abandon(held, "anna")
+    assert boards.mover().run().left == []
+    # It was posted first, and its group is full again.
+    assert target.claim_next("bert") is None
+    target.consume(due, "bert")
+    assert take(target, "bert").uuid == held.uuid
+
+
+def test_a_key_moves_with_a_job_that_holds_a_slot(boards: Boards) -> None:
+    """The key moves with the job, and stays taken for the rest of its window."""
+    source, target = boards.source, boards.target
+    source.set_limit("mail", concurrency=1)
+    ended = source.post("mail", key="a", key_for=600)
+    source.consume(take(source), "anna")
+    live = source.post("mail", key="b", key_for=600)
+    held = take(source)
+    assert uuids(boards.mover().run().left) == [held.uuid]
+    assert target.post("mail", key="a") == ended
+    assert target.job_count == 0
+    source.abandon(held, "anna")
+    assert boards.mover().run().left == []
+    assert target.post("mail", key="b") == live
+    assert take(target).uuid == live.uuid
+    assert target.claim_next("anna") is None
+    target.consume(live, "anna")
+    assert target.post("mail", key="b") == live
+    boards.clock.advance(601)
+    again = target.post("mail", key="b")
+    assert again.created
+    assert take(target) == again
+
+
+def test_the_rest_of_a_window_moves_with_the_key(boards: Boards) -> None:
+    job, over = boards.source.post("a", key="k", key_for=600), boards.source.post("a", key="l", key_for=1e-6)
+    buried = boards.source.post("a", key="m", key_for=600)
+    boards.source.cancel(buried)
+    boards.mover().run()
+    for moved, created in ((job, False), (over, True)):
+        target = boards.target
+        target.claim(target.get(moved.uuid), "anna")
+        target.consume(target.get(moved.uuid), "anna")
+        assert target.post("a", key=moved.key).created == created
+    # In the trash, its key is its own until the window ends.
+    assert boards.target.get(buried.uuid).seen_state == TRASHED
+    assert boards.target.post("a", key="m").uuid == buried.uuid
+    boards.clock.advance(600)
+    assert boards.target.post("a", key="m").created
+
+
+def test_outcomes_that_come_meanwhile_hide_none(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand before those that were seen, and none of these is passed over for them."""
+    monkeypatch.setattr(leftovers, "_PAGE", 3)
+    source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
+    source.connect()
+
+    def consume(number: int) -> None:
+        for _ in range(number):
+            source.post("resize")
+            source.consume(source.claim_next("anna"), "anna")
+            boards.clock.advance(1)
+
+    consume(7)
+    stood = {outcome.uuid for outcome in source.outcomes()}
+    told: list[int] = []
+
+    def copied(number: int, of: int) -> None:
+        if not told:
+            consume(5)
+        told.append(number)
+
+    Mover(source, boards.target, copied=copied).run()
+    assert stood <= {outcome.uuid for outcome in boards.target.outcomes()}
+    source.close()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("step", range(5))
+def test_outcomes_are_copied_though_a_mover_breaks_off(
+    boards: Boards, monkeypatch: pytest.MonkeyPatch, step: int, lost: bool
+) -> None:
+    """Killed, or its reply lost, at each batch; the order is as it was."""
+    monkeypatch.setattr(leftovers, "_PAGE", 3)
+    monkeypatch.setattr(leftovers, "_BATCH", 2)
+    source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
+    source.connect()
+    for number in range(7):
+        source.post(f"job {number}")
+        source.consume(source.claim_next("anna"), "anna", result=number)
+        boards.clock.advance(1)
+    mover = boards.mover()
+    engine = mover._target.engine.raw
+    keep, count = engine.keep, itertools.count()
+
+    def breaks(dones: Sequence[Done]) -> int:
+        here = next(count) == step
+        if here and not lost:
+            raise Killed
+        answer = keep(dones)
+        if here:
+            raise ConnectionFailure("the connection broke", outcome="unknown")
+        return answer
+
+    engine.__dict__["keep"] = breaks
+    with contextlib.suppress(Killed):
+        mover.run()
+    boards.mover().run()
+    assert [outcome.result for outcome in boards.target.outcomes()] == [6, 5, 4, 3, 2, 1, 0]
+    boards.clock.advance(594.5)
+    assert boards.mover().run().outcomes == 0
+    assert [outcome.result for outcome in boards.target.outcomes()] == [6, 5, 4, 3, 2]
