@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         UnclaimableJob,
     )
     from jobboard.iterator import JobBoardIterator
-    from jobboard.job import Act, Claim, Entity, Job, Posting
+    from jobboard.job import Act, Claim, ClaimedJob, Entity, Job, Posting
     from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
     from jobboard.primitives import BoardStats, Characteristics, KeptStats, Limit, Paused
     from jobboard.priorities import JobPriority
@@ -51,13 +51,11 @@ _HOMES = {
         "JobFailures",
         "JobTrashed",
         "MissingDriver",
-        "Limit",
-        "Paused",
         "NotFound",
         "UnclaimableJob",
     ),
     "iterator": ("JobBoardIterator",),
-    "job": ("Act", "Claim", "Entity", "Job", "Posting"),
+    "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "priorities": ("JobPriority",),
     "primitives": ("BoardStats", "Characteristics", "KeptStats", "Limit", "Paused"),
@@ -73,6 +71,7 @@ __all__ = [
     "Characteristics",
     "Claim",
     "ClaimLost",
+    "ClaimedJob",
     "Conductor",
     "ConnectionFailure",
     "Entity",
@@ -105,12 +104,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"jobboard.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+# Hidden from type checkers, which would take any name for one of the package.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"jobboard.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -7,16 +7,23 @@ import difflib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from inspect import Parameter, signature
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from jobboard import codec
 from jobboard.conf import shortened
-from jobboard.job import LONGEST, Job, Posting, check_longest
-from jobboard.primitives import Draft, Limit
+from jobboard.job import LONGEST, Job, OnKey, Posting, check_longest
+from jobboard.primitives import Draft, Limit, Per
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as SQLConnection
+    from sqlalchemy.orm import Session, scoped_session
+    from sqlalchemy.sql.elements import ColumnElement
+
+    Condition: TypeAlias = ColumnElement[bool]
+    Connection: TypeAlias = SQLConnection | Session | scoped_session[Any]
 
 _LAST = 2**53
 """The end of the instants that every backend stores exactly, in µs since 1970: in 2255, as doubles count no further."""
@@ -96,7 +103,7 @@ MOST_CLAIMS = 10_000
 """The highest limit: its starts are stored as one value."""
 
 
-def bound(name: str, per_what: str, concurrency: int | None, rate: Any) -> Limit:
+def bound(name: str, per_what: Per, concurrency: int | None, rate: Any) -> Limit:
     """Return a checked limit of claims."""
     codec.check_text("a job's name", name)
     per(per_what)
@@ -119,11 +126,11 @@ def _claims(what: str, value: Any) -> int:
     return int(value)
 
 
-def per(value: Any) -> str:
+def per(value: Any) -> Per:
     """Check the scope of a limit."""
-    if value not in ("name", "group"):
+    if value not in get_args(Per):
         raise ValueError(f"per={value!r}: must be 'name' or 'group'")
-    return str(value)
+    return cast(Per, value)
 
 
 def names(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -138,18 +145,22 @@ def names(value: Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def extras(
-    backend: str, verb: str, given: Mapping[str, Any], known: frozenset[str], callee: Callable[..., Any]
+    backend: str, verb: str, extra: Mapping[str, Any] | None, known: frozenset[str], **named: Any
 ) -> dict[str, Any]:
-    """Return the arguments that a backend adds to a verb; None counts as not given.
+    """Return the arguments that only some backends have; None counts as not given.
 
-    :param callee: the called verb, whose own arguments may be meant.
+    :param extra: arguments of a backend of a third party.
+    :param known: the arguments that this backend adds to the verb.
+    :param named: ``where`` or ``connection``, which each board's verbs declare.
+    :raises TypeError: the backend lacks an argument.
     """
+    if not (extra is None or isinstance(extra, Mapping)):
+        raise TypeError(f"extra must be a mapping of arguments, not {type(extra).__name__}")
+    given = {name: value for name, value in {**(extra or {}), **named}.items() if value is not None}
     for name in given:
         if name not in known:
-            kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-            own = [name for name, its in signature(callee).parameters.items() if its.kind in kinds]
-            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}{_near(name, [*known, *own])}")
-    return {name: value for name, value in given.items() if value is not None}
+            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}{_near(name, known)}")
+    return given
 
 
 def _near(name: object, known: Iterable[str], otherwise: str = "") -> str:
@@ -229,7 +240,7 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Dra
 def _window(given: Posting) -> tuple[int | None, bool]:
     """Return the µs for which the key stays taken, and whether a job that has the key gets this posting."""
     key_for = micros("key_for", given.key_for, positive=True)
-    if given.on_key not in ("keep", "replace"):
+    if given.on_key not in get_args(OnKey):
         raise ValueError(f"on_key={given.on_key!r}: must be 'keep' or 'replace'")
     if given.key is None:
         name = "on_key" if key_for is None else "key_for"

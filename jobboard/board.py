@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 from jobboard import arguments, codec, logs, notifier, outcomes, work
 from jobboard import conf as configuration
@@ -39,7 +39,7 @@ from jobboard.exceptions import (
     UnclaimableJob,
 )
 from jobboard.iterator import JobBoardIterator
-from jobboard.job import Act, Board, Claim, Entity, Job, Posting, load_book
+from jobboard.job import Act, Board, Claim, ClaimedJob, Entity, Job, OnKey, Posting, load_book
 from jobboard.primitives import (
     BATCH,
     GIVEN_BACK,
@@ -56,6 +56,7 @@ from jobboard.primitives import (
     Limit,
     Oddity,
     Paused,
+    Per,
     Posted,
     Seen,
     Taken,
@@ -138,7 +139,7 @@ class WantedJobs(NamedTuple):
 
 
 class _ClaimEnd(NamedTuple):
-    """One claim to end, and how."""
+    """The end of one claim."""
 
     job: Job
     claim: Claim | None
@@ -184,7 +185,7 @@ class JobBoard(Board):
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
         self._borrowers: set[object] = set()
         self._entities: dict[tuple[str, str], Any] = {}
-        # Held while the backend learns of them.
+        # Held while entities are registered or deregistered on the backend.
         self._roster = threading.Lock()
         self._stats: tuple[float, BoardStats] | None = None
         self._tidied = 0.0
@@ -241,8 +242,8 @@ class JobBoard(Board):
 
     @property
     def table(self) -> Any:
-        """The table of the jobs on SQL, for conditions as ``where=board.table.c.attempts < 2`` in a claim. It is there
-        before the board is connected.
+        """The table of the jobs on SQL, for conditions of claims: ``where=board.table.c.attempts < 2``. The board need
+        not be connected.
 
         :raises AttributeError: the board is not on SQL.
         """
@@ -251,9 +252,10 @@ class JobBoard(Board):
     # Life
 
     def setup(self) -> None:
-        """Create what the board needs on its backend, or bring existing tables or keys up to date, keeping the jobs:
-        what ``jobboard setup`` does. Any number of times, in any number of processes at once, also on a board that is
-        not connected.
+        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay.
+
+        ``jobboard setup`` does this, too. Any number of processes may call it at once, any number of times, and the
+        board need not be connected.
 
         :raises ConnectionFailure: the backend can't be reached.
         """
@@ -380,7 +382,7 @@ class JobBoard(Board):
             wake=self.waiters.wake,
             alarm=self.waiters.alarm,
             nap=self.waiters.nap,
-            rest=self.engine.rest,
+            sleep_unless_closed=self.engine.sleep_unless_closed,
             beat_soon=self.claims.beat_soon,
             happened=self._heard,
         )
@@ -420,7 +422,6 @@ class JobBoard(Board):
 
     def post(
         self,
-        /,
         name: str,
         book: Any = None,
         details: Mapping[str, Any] | None = None,
@@ -433,8 +434,9 @@ class JobBoard(Board):
         context: Mapping[str, str] | None = None,
         group: str | None = None,
         key_for: float | datetime.timedelta | None = None,
-        on_key: Literal["keep", "replace"] = "keep",
-        **extra: Any,
+        on_key: OnKey = "keep",
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Job:
         """Put a job on the board. ``job.created`` tells whether this post has made it, or another job had its key.
 
@@ -457,6 +459,9 @@ class JobBoard(Board):
         :param on_key: ``"replace"``: an unclaimed job that has the key gets the details (book and context, too), the
             priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
             finished job stays as it is.
+        :param connection: a transaction of the caller's on SQL, a connection or a session of SQLAlchemy's. The job is
+            posted when the caller commits.
+        :param extra: arguments of a backend of a third party.
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
         posting = Posting(
@@ -470,19 +475,25 @@ class JobBoard(Board):
             key_for=key_for,
             on_key=on_key,
         )
-        return self._post([posting], "post", extra)[0]
+        return self._post([posting], "post", self._extras("post", extra, connection=connection))[0]
 
-    def post_many(self, /, postings: Iterable[Posting | Mapping[str, Any]], **extra: Any) -> list[Job]:
+    def post_many(
+        self,
+        postings: Iterable[Posting | Mapping[str, Any]],
+        *,
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> list[Job]:
         """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
 
         :raises TypeError, ValueError: a posting does not fit. The error tells its number, counted from 0; nothing was
             posted.
         :raises JobFailure: it failed between two such batches; its ``posted`` holds the posted jobs.
         """
-        return self._post(arguments.postings(postings), "post_many", extra)
+        extras = self._extras("post_many", extra, connection=connection)
+        return self._post(arguments.postings(postings), "post_many", extras)
 
     def _post(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
-        extra = self._extras(verb, extra)
         return self.tracing.post(postings, lambda traced: self._insert_all(traced, verb, extra))
 
     def _insert_all(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
@@ -670,10 +681,12 @@ class JobBoard(Board):
         raise nothing_claimed(timeout)
 
     def examine(self) -> Iterator[Oddity]:
-        """Yield defects of the board: entries that are damaged or have no counterpart, unreadable postings and
-        outcomes, characteristics that weaken the promise, and clocks that differ. Read all of the board page by page,
-        and change nothing. Acts of others meanwhile are not taken for damage, but look again before you act on a
-        defect."""
+        """Yield the defects of the board: entries that are damaged or have no counterpart, unreadable postings and
+        outcomes, characteristics that weaken the promise, and clocks that differ.
+
+        This reads the whole board page by page, and changes nothing. Acts of others meanwhile do not count as damage,
+        but look again before you act on a defect.
+        """
         asked = time.time()
         now = self.engine.now() / 1e6
         most = self.characteristics.claim_ttl / 10
@@ -751,20 +764,25 @@ class JobBoard(Board):
             raise self._refusal(answer.status, job)
         job.record = answer.record
         job.seen_state = CLAIMED
-        self._attach([job], who, span, sent, answer.margin)
+        try:
+            self._attach([job], who, span, sent, answer.margin)
+        except BaseException:
+            if job.claim is not None and job.claim.token == answer.record.token:
+                self.give_back([job])
+            raise
         return claim_of(job)
 
     def claim_next(
         self,
-        /,
         who: str,
         *,
         expiry: float | None = None,
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        **extra: Any,
-    ) -> Job | None:
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> ClaimedJob | None:
         """Claim the job that is next in order; it comes with its ``claim``. Return None at once if there is no job;
         ``timeout`` makes this wait for one.
 
@@ -772,13 +790,15 @@ class JobBoard(Board):
         :param timeout: seconds to wait for a job; 0, the default, does not wait, None waits for ever.
         :param unless: asked before each look; once it returns true the wait is over. After making it true, call
             :meth:`wake`, so that it is asked at once.
+        :param where: on SQL, take only jobs for which this condition on :attr:`table` holds.
+        :param extra: arguments of a backend of a third party.
         """
-        jobs = self._claim_jobs(self.wanted("claim_next", who, expiry, names, extra), 1, timeout, unless)
+        wanted = self.wanted("claim_next", who, expiry, names, where, extra)
+        jobs = self._claim_jobs(wanted, 1, timeout, unless)
         return jobs[0] if jobs else None
 
     def claim_many(
         self,
-        /,
         who: str,
         limit: int,
         *,
@@ -786,11 +806,13 @@ class JobBoard(Board):
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        **extra: Any,
-    ) -> list[Job]:
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> list[ClaimedJob]:
         """Claim up to ``limit`` jobs at once; wait only while there is none. Otherwise as :meth:`claim_next`."""
         limit = arguments.limit(limit)
-        return self._claim_jobs(self.wanted("claim_many", who, expiry, names, extra), limit, timeout, unless)
+        wanted = self.wanted("claim_many", who, expiry, names, where, extra)
+        return self._claim_jobs(wanted, limit, timeout, unless)
 
     def wake(self) -> None:
         """Have every waiting thread of this board object look again, and ask its ``unless``."""
@@ -800,17 +822,23 @@ class JobBoard(Board):
             self.engine.rouse()
 
     def wanted(
-        self, verb: str, who: str, expiry: float | None, names: Iterable[str] | None, extra: dict[str, Any]
+        self,
+        verb: str,
+        who: str,
+        expiry: float | None,
+        names: Iterable[str] | None,
+        where: arguments.Condition | None,
+        extra: Mapping[str, Any] | None,
     ) -> WantedJobs:
         """Return the checked arguments of a claim by ``verb``, for :meth:`look`."""
-        extra = self._extras(verb, extra)
+        extras = self._extras(verb, extra, where=where)
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
-        return WantedJobs(who, span, arguments.names(names), extra)
+        return WantedJobs(who, span, arguments.names(names), extras)
 
     def _claim_jobs(
         self, wanted: WantedJobs, limit: int, timeout: float | None, unless: Callable[[], bool] | None
-    ) -> list[Job]:
+    ) -> list[ClaimedJob]:
         try:
             for turn in self.waiters.rounds(timeout):
                 if unless is not None and unless():
@@ -829,11 +857,12 @@ class JobBoard(Board):
             raise
         return []
 
-    def look(self, wanted: WantedJobs, limit: int) -> tuple[list[Job], Taken]:
+    def look(self, wanted: WantedJobs, limit: int) -> tuple[list[ClaimedJob], Taken]:
         """Claim jobs that can be claimed now. Return them, and the last answer of the engine."""
         who, span, names, extra = wanted
-        jobs: list[Job] = []
+        jobs: list[ClaimedJob] = []
         while True:
+            claimed: list[ClaimedJob] = []
             want = min(BATCH, limit - len(jobs))
             try:
                 taken, sent = self.engine.take(who, want, span, names, **extra)
@@ -847,19 +876,18 @@ class JobBoard(Board):
                 for record in taken.trashed:
                     self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
                 claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
-                self._attach(claimed, who, span, sent, taken.margin, jobs)
+                self._attach(claimed, who, span, sent, taken.margin)
                 jobs += claimed
                 if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
                     return jobs, taken
             except BaseException:
-                self.give_back([job for job in jobs if not claim_of(job).ended])
-                self._give_back_unattached(taken.records, who)
+                self._forgo(dict.fromkeys([*jobs, *claimed]), taken.records, who)
                 raise
 
-    def _claimed_job(self, record: Record, who: str) -> Job | None:
+    def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
         """Return a claimed job; None: its posting can't be decoded, and goes to the trash."""
         try:
-            return Job(self, record, self._content(record), CLAIMED)
+            return ClaimedJob(self, record, self._content(record), CLAIMED)
         except codec.Undecodable as error:
             end = End(Verb.TRASH, error=str(error))
             poison = Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)
@@ -882,27 +910,21 @@ class JobBoard(Board):
         span: int | None,
         sent: float,
         margin: int | None,
-        earlier: Sequence[Job] = (),
     ) -> None:
         """Attach claims to jobs, and keep them.
 
         :param sent: the time at which the request was sent; the lease counts from it.
-        :param earlier: jobs that the same call has claimed before. If this fails, its caller gets none of them.
         """
         deadline = None if margin is None else sent + margin / 1e6
         claims = [Claim(job, job.record.token, who, span is None, deadline) for job in jobs]
         for job, claim in zip(jobs, claims, strict=True):
             job.claim = claim
-        try:
-            if span is None:
-                self.engine.check_open()
-                self.claims.hold(*claims)
-            for job in jobs:
-                self.tracing.claimed(job, sent)
-            self._notify(notifier.CLAIMED, *jobs)
-        except BaseException:
-            self.give_back([*earlier, *jobs])
-            raise
+        if span is None:
+            self.engine.check_open()
+            self.claims.hold(*claims)
+        for job in jobs:
+            self.tracing.claimed(job, sent)
+        self._notify(notifier.CLAIMED, *jobs)
 
     def give_back(self, jobs: Sequence[Job]) -> None:
         """End the claims of jobs under which nobody here will work; that attempt does not count."""
@@ -915,17 +937,34 @@ class JobBoard(Board):
                 for job in mine:
                     self.claims.let_lapse(claim_of(job))
 
-    def _give_back_unattached(self, records: Sequence[Record], who: str) -> None:
-        """End claims that an interrupt has kept from any job; that attempt does not count."""
+    def _forgo(self, jobs: Iterable[Job], records: Sequence[Record], who: str) -> None:
+        """Give back the claims of a call that fails, each once; that attempt does not count.
+
+        :param records: the last claimed records. An interrupt may have kept some of them from any job.
+        """
+        attached = [job for job in jobs if job.claim is not None]
+        self.give_back([job for job in attached if not claim_of(job).ended])
+        tokens = {(job.uuid, claim_of(job).token) for job in attached}
+        rest = [each for each in records if (each.uuid, each.token) not in tokens]
+        if not rest:
+            return
         try:
-            self.engine.finish([Finish(each.uuid, Holder(who, each.token), GIVEN_BACK) for each in records])
+            self.engine.finish([Finish(each.uuid, Holder(who, each.token), GIVEN_BACK) for each in rest])
         except JobBoardError as error:
-            LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(records), error)
+            LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(rest), error)
 
     # Working
 
     def working(
-        self, /, who: str, *, names: Iterable[str] | None = None, timeout: float | None = None, **extra: Any
+        self,
+        who: str,
+        *,
+        names: Iterable[str] | None = None,
+        timeout: float | None = None,
+        expiry: float | None = None,
+        unless: Callable[[], bool] | None = None,
+        where: arguments.Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Working:
         """``with board.working(who) as job:`` claims a job and ends its claim by the outcome of the body. It waits for
         a job for ever, unless ``timeout`` says for how long; :meth:`claim_next` does not wait unless that says so.
@@ -939,20 +978,22 @@ class JobBoard(Board):
         argument, before those that the caller gives. It returns what the function returns, None after Retry and Reject.
 
         A claim of a job without an attempt left puts the job into the trash, and the body does not run: every claim
-        counts as an attempt, those of dead workers included. A job has the ``max_attempts`` of its posting, else 25.
+        counts as an attempt, those of dead workers included. A job has the ``max_attempts`` of its posting, else the
+        default of :class:`~jobboard.outcomes.RetryPolicy`.
 
         A child that the body forks ends where it would leave the body, as by ``os._exit``: the code behind the block is
         the parent's. Its status is 0, or Python's own for an exception.
 
         :param names: take only jobs of these names.
         :param timeout: seconds to wait for a job; None, the default, waits for ever, 0 does not wait.
-        :param extra: further arguments of :meth:`claim_next`: ``expiry=`` and ``unless=``, and ``where=`` on SQL.
+        :param expiry, unless, where, extra: as in :meth:`claim_next`.
         :raises NotFound: no job in time, or before ``unless`` was true.
         :raises ClaimLost: the body ended well, but the claim was lost meanwhile.
         :raises ConnectionFailure: the body ended well, but the job could not be consumed. Unless it was consumed all
             the same, it comes back when its lease has lapsed, as nobody works on it any more.
         """
-        wish = {"names": names, "timeout": timeout, **extra}
+        claiming = {"expiry": expiry, "unless": unless, "where": where, "extra": extra}
+        wish = {"names": names, "timeout": timeout, **claiming}
         return Working(lambda: work.block(self, who, wish))
 
     # Ending claims
@@ -968,23 +1009,33 @@ class JobBoard(Board):
 
     def abandon(
         self,
-        /,
         job: Job,
         who: str,
         *,
         delay: float | datetime.timedelta | None = None,
         error: str | None = None,
-        **extra: Any,
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
 
         :param delay: seconds before which nobody can claim the job.
         :param error: the reason; its last 16 KiB are kept as ``job.error``.
+        :param connection, extra: as in :meth:`post`.
         :raises ClaimLost, JobFailure, NotFound: as :meth:`extend`.
         """
-        self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, **self._extras("abandon", extra))
+        extras = self._extras("abandon", extra, connection=connection)
+        self._end(arguments.job(job), job.claim, who, Verb.ABANDON, delay, error, extras=extras)
 
-    def consume(self, /, job: Job, who: str, *, result: Any = None, **extra: Any) -> None:
+    def consume(
+        self,
+        job: Job,
+        who: str,
+        *,
+        result: Any = None,
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """Take a claimed job off the board, as its work is done. Errors as :meth:`extend`.
 
         :param result: the result of the work, for :meth:`Job.result <jobboard.job.Job.result>` and :meth:`outcomes`:
@@ -992,21 +1043,45 @@ class JobBoard(Board):
         :raises ValueError, TypeError: the result can't be stored, or the board's option ``keep_done`` is 0, so that it
             keeps none; the job was not consumed.
         """
-        self._end(arguments.job(job), job.claim, who, CONSUME, result=result, **self._extras("consume", extra))
+        extras = self._extras("consume", extra, connection=connection)
+        self._end(arguments.job(job), job.claim, who, CONSUME, result=result, extras=extras)
 
-    def trash(self, /, job: Job, who: str, *, reason: str | None = None, **extra: Any) -> None:
+    def trash(
+        self,
+        job: Job,
+        who: str,
+        *,
+        reason: str | None = None,
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
-        self._end(arguments.job(job), job.claim, who, Verb.TRASH, None, reason, **self._extras("trash", extra))
+        extras = self._extras("trash", extra, connection=connection)
+        self._end(arguments.job(job), job.claim, who, Verb.TRASH, None, reason, extras=extras)
 
-    def consume_many(self, /, jobs: Iterable[Job], who: str, **extra: Any) -> None:
+    def consume_many(
+        self,
+        jobs: Iterable[Job],
+        who: str,
+        *,
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """Consume all of these jobs, in as few requests as can be.
 
         :raises JobFailures: with one error for each job that could not be consumed; the others were consumed.
         """
         ends = [_ClaimEnd(arguments.job(job), job.claim, outcomes.CONSUMED) for job in jobs]
-        self._end_many(ends, who, self._extras("consume_many", extra))
+        self._end_many(ends, who, self._extras("consume_many", extra, connection=connection))
 
-    def finish_many(self, /, acts: Iterable[Act], who: str, **extra: Any) -> None:
+    def finish_many(
+        self,
+        acts: Iterable[Act],
+        who: str,
+        *,
+        connection: arguments.Connection | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         """End many claims, each by its own verb; errors as :meth:`consume_many`."""
         ends = []
         for act in acts:
@@ -1021,7 +1096,7 @@ class JobBoard(Board):
             result = self.results.encoded(arguments.job(act.job), act.result)
             end = End(verb, delay=delay, error=error, refund=act.refund, retry=act.retry, result=result)
             ends.append(_ClaimEnd(act.job, act.job.claim, end))
-        self._end_many(ends, who, self._extras("finish_many", extra))
+        self._end_many(ends, who, self._extras("finish_many", extra, connection=connection))
 
     def end_claims(self, ends: Iterable[tuple[Job, End]], who: str) -> list[JobBoardError | None]:
         """End many claims by checked records, as conductors do. Return an error or None for each."""
@@ -1055,11 +1130,11 @@ class JobBoard(Board):
         error: str | None = None,
         *,
         result: Any = None,
-        **extra: Any,
+        extras: dict[str, Any] | None = None,
     ) -> None:
         span, text = arguments.micros("delay", delay), codec.clip_error(error)
         end = End(verb, delay=span, error=text, result=self.results.encoded(job, result))
-        self._end_many([_ClaimEnd(job, claim, end)], who, extra, is_single=True)
+        self._end_many([_ClaimEnd(job, claim, end)], who, extras or {}, is_single=True)
 
     def _end_many(self, ends: list[_ClaimEnd], who: str, extra: dict[str, Any], is_single: bool = False) -> None:
         failures = [failure for failure in self._end_all(ends, who, extra) if failure is not None]
@@ -1225,9 +1300,11 @@ class JobBoard(Board):
             raise self._refusal(status, job)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
-        """Return the names of other boards in the same store, at most ``limit``: to tell an empty board from a mistyped
-        name. For people, not for programs: a store need not find all boards. On SQL a board exists while a job lies on
-        it or in its trash. In a Redis Cluster, only this board's node is searched.
+        """Return the names of other boards in the same store, at most ``limit``.
+
+        People tell an empty board from a mistyped name by them. Programs should not rely on them: a store need not find
+        all boards. On SQL a board exists while a job lies on it or in its trash. In a Redis Cluster, only this board's
+        node is searched.
         """
         arguments.limit(limit)
         found = self.engine.boards(limit + 1)
@@ -1236,9 +1313,10 @@ class JobBoard(Board):
     # Limits and pauses
 
     def pause(self, names: Iterable[str] | None = None) -> None:
-        """Give no more claims of jobs of these names, or without names of any job, in any process, until
-        :meth:`resume`. Claims that already exist go on: they are kept, extended and ended as before. Jobs are posted as
-        before, too, and stay UNCLAIMED; to claim one is an UnclaimableJob.
+        """Pause jobs of these names; without names, all jobs. No process can claim a paused job until :meth:`resume`.
+
+        Existing claims go on: they are kept, extended and ended as before. Paused jobs can be posted, and stay
+        UNCLAIMED. ``claim(job)`` raises UnclaimableJob.
 
         ``pause()`` is a switch of its own, beside the names: ``resume(names)`` does not undo it.
 
@@ -1249,15 +1327,14 @@ class JobBoard(Board):
         LOG.info("board %r: paused %s", self._name, _listed(wanted))
 
     def resume(self, names: Iterable[str] | None = None) -> None:
-        """Give claims of jobs of these names again, or without names of all jobs. Waiting workers look again."""
+        """Allow claims of jobs of these names again; without names, of all jobs. Waiting workers look again."""
         wanted = arguments.names(names)
         self.engine.resume(wanted)
         LOG.info("board %r: no longer paused: %s", self._name, _listed(wanted))
         self.waiters.wake()
 
     def paused(self) -> Paused:
-        """Return the present pauses: ``everything``, and the ``names`` beside that. ``name in board.paused()`` tells
-        of one name."""
+        """Return the pauses: ``everything``, and the ``names`` beside it. ``name in board.paused()`` asks for one."""
         return self.engine.rules().paused
 
     def set_limit(
@@ -1265,17 +1342,17 @@ class JobBoard(Board):
         name: str,
         *,
         concurrency: int | None = None,
-        per: str = "name",
+        per: Per = "name",
         rate: tuple[int, float | datetime.timedelta] | None = None,
     ) -> Limit:
         """Bound the claims of jobs of this name, in all processes together, once this returns.
 
-        A job for which there is no room stays UNCLAIMED, and is passed over; claimable jobs keep their order. To claim
-        it by itself is an UnclaimableJob. Claims that already exist go on. On SQL they count; elsewhere claims from
-        before the first limit of their scope may stay uncounted. A claim gives its slot back when it ends, and when it
-        lapses: a late extension finds the claim lost if another claim has the slot.
+        A job without room stays UNCLAIMED, and claims pass over it; claimable jobs keep their order. ``claim(job)``
+        raises UnclaimableJob. Existing claims go on. On SQL they count; elsewhere claims from before the first limit
+        of their scope may stay uncounted. A claim gives its slot back when it ends, and when it lapses: a late
+        extension raises ClaimLost if another claim has the slot.
 
-        To set a limit of the same name and ``per`` again replaces it.
+        Another limit of the same name and ``per`` replaces this one.
 
         :param concurrency: the number of claims at any instant, from 1 to 10,000.
         :param per: "name": all jobs of the name together; "group": the jobs of each ``group`` by themselves, and
@@ -1296,7 +1373,7 @@ class JobBoard(Board):
         """Return the limits of this board, by name."""
         return list(self.engine.rules().limits)
 
-    def remove_limit(self, name: str, per: str | None = None) -> None:
+    def remove_limit(self, name: str, per: Per | None = None) -> None:
         """Remove the limit of jobs of this name; without ``per``, both limits. Waiting workers look again.
 
         :raises NotFound: there is none.
@@ -1414,8 +1491,7 @@ class JobBoard(Board):
         self.waiters.alarm()
 
     def post_due(self) -> float | None:
-        """Post the due jobs of all schedules, as conductors do. Return the seconds until something is due again; None
-        if nothing is known of."""
+        """Post the due jobs of all schedules, as conductors do. Return the seconds until the next due time, or None."""
         posted: DuePosts = {}
         try:
             left = self.engine.post_due(posted)
@@ -1471,7 +1547,7 @@ class JobBoard(Board):
     # Entities
 
     def register_entity(self, entity: Any) -> None:
-        """Show an entity (a conductor, say) to all readers of the board, for as long as this board is connected.
+        """Show an entity, a conductor for instance, to all readers of the board while this board is connected.
 
         :param entity: anything with a ``kind``, a ``name`` and (of JSON's shape) ``metadata``, which is read anew with
             each heartbeat, every third of ``claim_ttl``: at most 64 KiB of JSON.
@@ -1487,7 +1563,7 @@ class JobBoard(Board):
             self._entities[kind, name] = entity
 
     def deregister_entity(self, entity: Any) -> None:
-        """Show an entity no longer that was registered through this board object. Do nothing if it was not."""
+        """Stop showing an entity that was registered through this board object. Do nothing if it was not."""
         self.engine.check_open()
         # A heartbeat that is under way must not bring it back.
         with self._roster:
@@ -1513,7 +1589,7 @@ class JobBoard(Board):
                 yield (kind, name), self._metadata_of(entity)
             except Exception:
                 # The other entities are still shown.
-                LOG.exception("the %s %r tells of itself what can't be shown", kind, name)
+                LOG.exception("the %s %r is not shown: its metadata can't be stored", kind, name)
 
     def _metadata_of(self, entity: Any) -> str:
         metadata = getattr(entity, "metadata", None)
@@ -1560,11 +1636,8 @@ class JobBoard(Board):
 
     # Arguments and errors
 
-    def _extras(self, verb: str, extra: dict[str, Any]) -> dict[str, Any]:
-        if not extra:
-            return extra
-        known = self.engine.extras.get(verb, frozenset())
-        return arguments.extras(self._conf.scheme, verb, extra, known, getattr(type(self), verb))
+    def _extras(self, verb: str, extra: Mapping[str, Any] | None, **named: Any) -> dict[str, Any]:
+        return arguments.extras(self.scheme, verb, extra, self.engine.extras.get(verb, frozenset()), **named)
 
     def _refusal(self, status: Status, job: Job, claim: Claim | None = None) -> JobBoardError:
         [error] = self._refusals([(status, job, claim)])

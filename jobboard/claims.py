@@ -87,7 +87,9 @@ class Claims:
             # A holder that hears of a loss may drop the job. If the claim were renewed, the job would never come back.
             with self._losing:
                 with self._lock:
-                    asked = [claim for claim in self._held if claim.is_lapsed() and claim not in self._extending]
+                    asked = [
+                        claim for claim in self._held if claim.is_marked_or_lapsed() and claim not in self._extending
+                    ]
                     lost = self._let_go(asked)
                     for claim in lost:
                         claim.kept = False
@@ -135,7 +137,7 @@ class Claims:
         renewed.
         """
         with self._lock:
-            return [claim for claim in claims if claim in self._held and not claim.is_found_lost()]
+            return [claim for claim in claims if claim in self._held and not claim.is_marked_lost()]
 
     def confirm(self, asked: Sequence[Claim], sent: float, answer: Renewed) -> None:
         """Apply the answer to a renewal of ``asked``, sent at ``sent`` on :func:`~jobboard.job.boottime`. Skip claims
@@ -162,7 +164,7 @@ class Claims:
                     lost.append(claim)
                 elif (left := unkept[name]) is not None:
                     claim.confirm(until(left), kept=False)
-                    if claim.is_lapsed():
+                    if claim.is_marked_or_lapsed():
                         lost.append(claim)
         for claim in lost:
             self._tell_lost(claim)
@@ -256,7 +258,10 @@ class Claims:
         return begun
 
     def over(self, begun: Iterable[Claim], ended: Iterable[Claim] = ()) -> None:
-        """Mark claims ended, and hold the others of ``begun`` as before."""
+        """Finish what :meth:`ending` began: mark the claims in ``ended`` as ended, and renew the others again.
+
+        :param begun: the result of :meth:`ending`. Claims that were not held before are not held now.
+        """
         with self._lock:
             for claim in ended:
                 self._held.pop(claim, None)

@@ -30,7 +30,7 @@ _URI = re.compile(r"([^/?#]*)([^?]*)\??(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: ``parse`` takes what the user wrote (a str from a URI) and raises ValueError or TypeError."""
+    """A setting. ``parse`` takes the user's value (a str from a URI) and raises ValueError or TypeError."""
 
     parse: Callable[[Any], Any]
     default: Any = None

@@ -24,7 +24,7 @@ os.register_at_fork(after_in_child=_count)
 
 
 def keep(*inherited: object) -> None:
-    """In a forked child: have connections of the parent's never collected.
+    """Keep the parent's connections from being collected in a forked child.
 
     Most drivers' connections say goodbye to the server or shut their socket down when they are collected. The socket is
     the parent's too, and that would end its conversation.

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from jobboard import forks
 from jobboard.codec import Content, Wire
@@ -43,6 +43,10 @@ def boottime() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+OnKey = Literal["keep", "replace"]
+"""The effect of a post on an unclaimed job that has its key."""
+
+
 class Posting(NamedTuple):
     """A job to be posted: the arguments of :meth:`JobBoard.post <jobboard.board.JobBoard.post>`."""
 
@@ -57,11 +61,11 @@ class Posting(NamedTuple):
     context: Mapping[str, str] | None = None
     group: str | None = None
     key_for: float | datetime.timedelta | None = None
-    on_key: Literal["keep", "replace"] = "keep"
+    on_key: OnKey = "keep"
 
 
 class Act(NamedTuple):
-    """One end of a claim, for :meth:`JobBoard.finish_many <jobboard.board.JobBoard.finish_many>`.
+    """An end of a claim, for :meth:`JobBoard.finish_many <jobboard.board.JobBoard.finish_many>`.
 
     ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash. An
     abandon with ``refund`` gives the attempt back, too: it does not count. One with ``retry`` does so as well, and
@@ -80,7 +84,7 @@ class Act(NamedTuple):
 
 INTERNAL = frozenset(
     {
-        *("confirm", "give_up", "is_found_lost", "is_lapsed", "mark_ended", "refuse"),
+        *("confirm", "give_up", "is_marked_lost", "is_marked_or_lapsed", "mark_ended", "refuse"),
         *("content", "looks", "not_done", "record"),
     }
 )
@@ -192,6 +196,19 @@ class Claim:
     claim that was overtaken.
     """
 
+    # Whether a claim is lost has four readings. Only ``lost`` changes the standing: a read of True marks the claim.
+    #
+    # =======================  ======  ========  =====  =========================================================
+    # name                     marked  given up  clock  used by
+    # =======================  ======  ========  =====  =========================================================
+    # lost                     yes     yes       yes    the holder of the claim
+    # seen_lost                yes     yes       no     the holder, to learn what the holder or the board has seen
+    # is_marked_or_lapsed()    yes     no        yes    Claims and the conductor, which report and end lost claims
+    # is_marked_lost()         yes     no        no     Claims, to renew the others alone, and expires_in()
+    # =======================  ======  ========  =====  =========================================================
+    #
+    # _is_lost() is ``lost`` without the mark. A claim that has ended is lost only in the standing ENDED_LOST.
+
     __slots__ = ("_generation", "_job", "_lock", "_standing", "deadline", "kept", "token", "who")
 
     def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
@@ -206,7 +223,8 @@ class Claim:
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{', lost' if self.is_lapsed() else ''}>"
+        lost = ", lost" if self.is_marked_or_lapsed() else ""
+        return f"<Claim {self._job.uuid} by {self.who!r}, token {self.token}{lost}>"
 
     @property
     def uuid(self) -> str:
@@ -218,33 +236,39 @@ class Claim:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else may have the job by now: the board was told so, or the lease's end has passed on this
-        machine's own clock. A claim that was read as lost stays lost, and the board no longer keeps it, until an
-        :meth:`extend` succeeds. Also true for good once the conductor that runs the work has given the job up: it took
-        too long, or the conductor has to end."""
-        if not self._reads_lost():
+        """True if another worker may have the job by now: the server has said so, or the lease has ended by this
+        machine's clock.
+
+        A claim that was read as lost stays lost, and the board no longer keeps it, until an :meth:`extend` succeeds. It
+        stays lost for good once the conductor has given the job up, as its work takes too long, or the conductor ends.
+        """
+        if not self._is_lost():
             return False
         if self.inherited:
             return True
         with self._lock:
             # The holder may have extended it a moment ago.
-            lost = self._reads_lost()
+            lost = self._is_lost()
             if lost:
                 self._step(Trigger.LOST)
             return lost
 
-    def _reads_lost(self) -> bool:
-        return self._standing in _READS_LOST or self.is_lapsed()
+    def _is_lost(self) -> bool:
+        """Return the value of :attr:`lost` without marking the claim."""
+        return self._standing in _READS_LOST or self.is_marked_or_lapsed()
 
-    def is_lapsed(self) -> bool:
-        """Return whether the server, the clock or the holder says that the claim is lost. Unlike :attr:`lost`, this
-        changes nothing. A claim that was given up has not lapsed."""
-        if self.is_found_lost():
+    def is_marked_or_lapsed(self) -> bool:
+        """Return True if the claim was refused, was read as lost, or is past its deadline.
+
+        This method does not mark the claim as lost. It ignores that the conductor has given a claim up."""
+        if self.is_marked_lost():
             return True
         return not self.ended and self.deadline is not None and boottime() >= self.deadline
 
-    def is_found_lost(self) -> bool:
-        """Return whether the heartbeat leaves the claim out, as its holder may have dropped the job."""
+    def is_marked_lost(self) -> bool:
+        """Return True if the claim was marked as lost. The heartbeat does not renew such a claim.
+
+        The holder may have dropped the job. An inherited claim counts as marked."""
         return self._standing == Standing.LOST or self.inherited
 
     @property
@@ -255,18 +279,18 @@ class Claim:
 
     @property
     def ended(self) -> bool:
-        """Whether it was ended through this object."""
+        """True once the claim was ended through this object."""
         return self._standing in _ENDED
 
     @property
     def inherited(self) -> bool:
-        """Whether the claim is that of a process from which this one was forked."""
+        """True in a child that was forked from the process that has made the claim."""
         return self._generation != forks.generation
 
     def expires_in(self) -> float | None:
         """Return the seconds surely left of a fixed lease, by this machine's clock; None while the board keeps the
         claim; 0 once :attr:`lost` was read as true."""
-        if self.is_found_lost():
+        if self.is_marked_lost():
             return 0.0
         if self.kept or self.deadline is None:
             return None
@@ -588,6 +612,17 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.record.name!r} {self.record.uuid} {JobPriority.convert(self.priority)} {self.seen_state}>"
+
+
+if TYPE_CHECKING:
+
+    class ClaimedJob(Job):
+        """A job with its claim. For type checkers only: at run time it is a :class:`Job`."""
+
+        claim: Claim
+
+else:
+    ClaimedJob = Job
 
 
 def load_book(persistence: Any, uuid: str) -> Any:

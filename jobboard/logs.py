@@ -12,7 +12,7 @@ from jobboard.states import TRASHED, Record
 
 Fields = dict[str, str | int | None]
 
-NAMES = ("job", "job_name", "who", "token")
+FIELD_NAMES = ("job", "job_name", "who", "token")
 """The names of :func:`fields`."""
 
 

@@ -1,4 +1,18 @@
-"""Waiters: rounds of looks for something to do, and the sleeps between them."""
+"""Waiters: rounds of looks for something to do, and the sleeps between them.
+
+A verb that waits looks once in each turn of :meth:`Waiters.rounds`, and sleeps between two turns::
+
+    Waiters.doze -> Engine.wait -> Store.wait -> Hears.nap -> Waiters.nap
+
+- ``doze`` sets the longest sleep.
+- ``wait`` of the store decides how the thread learns of the acts of other processes. A store whose server calls waiters
+  sleeps there itself.
+- ``nap`` ends with :meth:`Waiters.wake`, which the store calls by ``Hears.news``. The engine is the ``Hears`` of its
+  store.
+
+Two other sleeps take no part in this. ``sleep_unless_closed`` of the engine is a pause, between two tries for instance,
+which no wake cuts short. The posters of schedules call :meth:`Waiters.sleep_until_due`, which ends with an alarm.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +29,7 @@ from jobboard.primitives import POLL_CAP
 
 
 class Turn(NamedTuple):
-    """One look for something to do; ``end`` on the monotonic clock, None for never."""
+    """A look for something to do. ``end`` is on the monotonic clock; None for never."""
 
     number: int
     end: float | None

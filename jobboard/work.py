@@ -14,7 +14,7 @@ from jobboard import arguments, logs, outcomes
 from jobboard.claims import Claims
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.forks import ForkGuard
-from jobboard.job import Claim, Job
+from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.primitives import End
 from jobboard.tracing import Tracing
 
@@ -31,20 +31,20 @@ class Workplace(Protocol):
     tracing: Tracing
 
     @property
-    def claim_next(self) -> Callable[..., Job | None]: ...
+    def claim_next(self) -> Callable[..., ClaimedJob | None]: ...
     def end_claim(self, claim: Claim, end: End) -> None: ...
 
 
-class Working(contextlib.AbstractContextManager[Job, bool]):
+class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
     """The work on a job, as a block or as a function; see :meth:`~jobboard.board.JobBoard.working`."""
 
-    def __init__(self, begin: Callable[[], contextlib.AbstractContextManager[Job]]) -> None:
+    def __init__(self, begin: Callable[[], contextlib.AbstractContextManager[ClaimedJob]]) -> None:
         self._begin = begin
-        self._block: contextlib.AbstractContextManager[Job] | None = None
+        self._block: contextlib.AbstractContextManager[ClaimedJob] | None = None
         # Taken before the wait for a job, as another thread may enter meanwhile.
         self._taken = threading.Lock()
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> ClaimedJob:
         if not self._taken.acquire(blocking=False):
             raise RuntimeError("this block is being worked in already; ask the board for another one")
         block = self._begin()
@@ -64,7 +64,7 @@ class Working(contextlib.AbstractContextManager[Job, bool]):
         self._taken.release()
         return bool(block.__exit__(*error))
 
-    def __call__(self, function: Callable[Concatenate[Job, P], T]) -> Callable[P, T | None]:
+    def __call__(self, function: Callable[Concatenate[ClaimedJob, P], T]) -> Callable[P, T | None]:
         outcomes.check_handler(function)
 
         @functools.wraps(function)
@@ -79,12 +79,12 @@ class Working(contextlib.AbstractContextManager[Job, bool]):
 
 
 @contextlib.contextmanager
-def block(board: Workplace, who: str, wish: dict[str, Any]) -> Iterator[Job]:
+def block(board: Workplace, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJob]:
     """Claim a job, and end its claim by the outcome of this block.
 
     :param wish: the arguments of :meth:`~jobboard.board.JobBoard.claim_next`; ``names`` and ``timeout`` are there.
     """
-    job: Job | None = None
+    job: ClaimedJob | None = None
     try:
         try:
             for each in wishes(wish):

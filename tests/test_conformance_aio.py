@@ -1,4 +1,5 @@
-"""The conformance suite once more, through the boards for asyncio."""
+"""The conformance suite once more, through the boards for asyncio: on memory and SQLite, as coroutines reach a backend
+by the sync board alone."""
 
 import contextlib
 import itertools
@@ -12,14 +13,15 @@ from stevedore import DriverManager
 from jobboard.backends import NAMESPACE
 from jobboard.conf import target
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
+from tests.board.test_job_waits import TestJobWait  # noqa: F401
+from tests.board.test_work import TestBooks, TestWorking, TestWorkingFunctions  # noqa: F401
 from tests.support.through_asyncio import ThroughAsyncio
 
-ALL = ("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 FULL = bool(os.environ.get("JOBBOARD_TEST_FULL"))
-pytestmark = pytest.mark.backends(*(ALL if FULL else ("memory", "redis")))
+pytestmark = pytest.mark.backends("memory", "sqlite")
 
 BELOW = (
-    "TestArriving",
+    "TestArrivals",
     "TestBetweenLookAndCommit",
     "TestClocks",
     "TestContention",
@@ -33,15 +35,15 @@ BELOW = (
     "TestOldHandles",
     "TestOldListings",
     "TestOtherProcesses",
-    "TestOthersAreAlwaysQuicker",
-    "TestParting",
+    "TestQuickerOthers",
+    "TestDepartures",
     "TestRememberedClaims",
     "TestRepeatedPosts",
     "TestRevival",
     "TestTheServerIsAsked",
-    "TestWhatOthersHold",
+    "TestLocksOfOthers",
 )
-"""What is decided below the verbs, which a coroutine comes to on the same way: only in the full run."""
+"""Tests of decisions below the verbs, which coroutines reach in the same way: only in the full run."""
 for _name in () if FULL else BELOW:
     del globals()[_name]
 

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from stevedore import ExtensionManager, exception
 from stevedore.driver import DriverManager
@@ -18,8 +18,17 @@ from jobboard.exceptions import MissingDriver, NotFound
 NAMESPACE = "jobboard.backends"
 
 
-def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> JobBoard:
-    """The board called ``name`` on the backend that ``conf`` names; connect it before use.
+class BoardArguments(TypedDict, total=False):
+    """The arguments of a board that its configuration cannot hold; see :class:`~jobboard.board.JobBoard`."""
+
+    client: Any
+    persistence: Any
+
+
+def fetch(
+    name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Unpack[BoardArguments]
+) -> JobBoard:
+    """Return the board called ``name`` on the backend that ``conf`` names; connect it before use.
 
     :param conf: the plain name of a backend (``'sqlite'``), a URI (``'postgresql://app@db/prod?claim_ttl=30'``), or a
         dict with either as ``board`` and further options.
@@ -40,7 +49,7 @@ def fetch(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, 
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise NotFound(f"there is no backend {scheme!r}; {hint}installed are: {', '.join(known) or 'none'}") from None
     for argument in kwargs:
-        if argument not in ("client", "persistence"):
+        if argument not in BoardArguments.__annotations__:
             raise TypeError(
                 f"fetch() has no argument {argument!r}: options of a board stand in its URI, as in "
                 f"'sqlite:///jobs.db?{argument}=…', or in a dict, as in {{'board': 'sqlite', {argument!r}: …}}"
@@ -58,7 +67,9 @@ def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> 
 
 
 @contextlib.contextmanager
-def backend(name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Any) -> Iterator[JobBoard]:
-    """``with jobboard.backend(…) as board:`` a board that is connected within the block and closed after it."""
+def backend(
+    name: str, conf: str | Mapping[str, Any], namespace: str = NAMESPACE, **kwargs: Unpack[BoardArguments]
+) -> Iterator[JobBoard]:
+    """Return a block, ``with jobboard.backend(…) as board:``, that connects the board and closes it at the end."""
     with fetch(name, conf, namespace, **kwargs) as board:
         yield board

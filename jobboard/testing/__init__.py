@@ -1,4 +1,4 @@
-"""What the tests of jobboard run on: real servers, a proxy that loses requests or replies.
+"""Tools for tests of boards: the conformance suite, a proxy that loses requests or replies, and judges of a history.
 
 Nothing in the library imports this package. Authors of other backends may use it in tests of their
 own.

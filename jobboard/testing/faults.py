@@ -46,7 +46,7 @@ class Fault(Counter):
 
     @property
     def happened(self) -> bool:
-        """Whether it has been done."""
+        """True once the fault has happened."""
         return self._happened.is_set()
 
     def wait(self, timeout: float) -> bool:
@@ -64,11 +64,11 @@ class Kept(Fault):
 
     @property
     def held(self) -> bool:
-        """Whether it is kept now."""
+        """True while the request is kept."""
         return self._link is not None
 
     def let_go(self, timeout: float = 10) -> None:
-        """The server gets it after all, and then the connection's end: returns when it has closed the connection.
+        """Send the kept request and then the connection's end. Return once the server has closed the connection.
 
         :raises TimeoutError: it has not, within ``timeout`` seconds.
         """
@@ -102,7 +102,7 @@ class FaultyProxy:
         return self._port
 
     def uri_for(self, uri: str) -> str:
-        """The same URI with this proxy's host and port."""
+        """Return the URI with this proxy's host and port."""
         parts = urlsplit(uri)
         user, at, _ = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}{at}{self.host}:{self.port}"))
@@ -164,7 +164,7 @@ class FaultyProxy:
         return self._arm(Fault("silent " + what, nth, matching))
 
     def silence_all(self) -> None:
-        """As :meth:`silence`, at once and on all connections that are open now."""
+        """Do as :meth:`silence`, at once and on all open connections."""
         with self._lock:
             for link in self._links:
                 link.silent = True
@@ -328,7 +328,7 @@ class FaultyProxy:
 
 
 class _Relay:
-    """One client's connection and its counterpart to the server."""
+    """A client's connection and its counterpart to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""What happened on a board: entries of what its users did and saw, and pure checks of the promises over all of them.
+"""The history of a board: entries of its users' acts, and pure checks of the promises over all of them.
 
 Every process writes down its own acts, each with the moments at which it began and ended on a clock that the processes
 share (:func:`jobboard.job.boottime` on one machine). :func:`judge` takes the merged entries and the board as it was
@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jobboard.states import FINISHES, LIVE, State, Verb
-from jobboard.testing.limited import Crowds, Limiting, over_the_limit
 
 Outcome = Literal["ok", "refused", "unknown"]
 """``ok``: acknowledged. ``refused``: it surely did not happen. ``unknown``: nobody was told, as the process died or its
@@ -26,7 +25,7 @@ _ENDS = FINISHES | {Verb.RELEASE}
 
 
 class HistoryEntry(NamedTuple):
-    """One act of one process on one job, which happened (if it did) at some moment from ``began`` to ``ended``.
+    """An act of one process on one job, which happened (if it did) at some moment from ``began`` to ``ended``.
 
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
@@ -55,7 +54,7 @@ class HistoryEntry(NamedTuple):
     group: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """A map of JSON's shape, for :meth:`from_dict`."""
+        """Return a map of JSON's shape, for :meth:`from_dict`."""
         return self._asdict()
 
     @classmethod
@@ -63,8 +62,165 @@ class HistoryEntry(NamedTuple):
         return cls(**{**given, "verb": Verb(given["verb"])})
 
 
+class Limiting(NamedTuple):
+    """A limit that was set at some moment from ``began`` to ``ended``: how many claims may live at once, and how many
+    may begin within how many seconds; with neither, that it was removed."""
+
+    began: float
+    ended: float
+    name: str
+    per: Literal["name", "group"] = "name"
+    concurrency: int | None = None
+    rate: tuple[int, float] | None = None
+
+    def binds(self, post: HistoryEntry | None) -> bool:
+        return post is not None and post.name == self.name and (self.per == "name" or post.group is not None)
+
+
+class RecordedClaims:
+    """The claims of a history, for how long each has lived for sure, and perhaps."""
+
+    def __init__(self, entries: Sequence[HistoryEntry]) -> None:
+        self._posts = {entry.uuid: entry for entry in entries if entry.verb == Verb.POST}
+        self._acts: dict[str, list[HistoryEntry]] = defaultdict(list)
+        self._seen: dict[str, float] = defaultdict(lambda: -math.inf)
+        for entry in entries:
+            self._acts[entry.uuid].append(entry)
+            last = entry.began if math.isinf(entry.ended) else entry.ended
+            self._seen[entry.process] = max(self._seen[entry.process], last)
+        self.told = [entry for entry in entries if entry.verb == Verb.CLAIM and entry.uuid and entry.outcome == "ok"]
+        self.nameless = [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown"]
+
+    def scope(self, limit: Limiting, uuid: str) -> str | None:
+        """Return the limit's scope of a job: its group, or "" for all of them."""
+        post = self._posts.get(uuid)
+        if post is None or not limit.binds(post):
+            return None
+        return post.group if limit.per == "group" else ""
+
+    def surely_until(self, claim: HistoryEntry) -> float:
+        """Return the end of the claim, if it lived until then."""
+        until = self._seen[claim.process] if claim.until is None else claim.until
+        for act in sorted(self._of(claim), key=lambda act: act.began):
+            if act.verb != Verb.EXTEND or act.outcome == "unknown":
+                until = min(until, act.began)
+            elif act.ended <= until:
+                until = self._seen[act.process] if act.until is None else act.until
+        return until
+
+    def perhaps_until(self, claim: HistoryEntry) -> float:
+        """Return the latest possible end of the claim."""
+        ends = (act for act in self._of(claim) if act.verb != Verb.EXTEND and act.outcome == "ok")
+        # What is made without a token may have come before a claim that it overlaps.
+        ended = (act.ended for act in ends if act.token is not None or act.began >= claim.ended)
+        return min(ended, default=math.inf)
+
+    def _of(self, claim: HistoryEntry) -> Iterator[HistoryEntry]:
+        """Return the acts on this claim, and those that perhaps were."""
+        for act in self._acts[claim.uuid]:
+            later = act.verb == Verb.CLAIM and (act.token or math.inf) > (claim.token or 0)
+            own = act.verb in _ENDS | {Verb.EXTEND} and act.token in (None, claim.token)
+            if (later or own) and act.outcome != "refused" and act.ended > claim.began:
+                yield act
+
+
+def over_the_limit(entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> list[str]:
+    """Claims that began although as many as a limit allows surely lived all the time, or had begun in its window."""
+    claims = RecordedClaims(entries)
+    faults: list[str] = []
+    for limit in limits:
+        others = [other for other in limits if (other.name, other.per) == (limit.name, limit.per)]
+        ends = min((other.began for other in others if other.began > limit.began), default=math.inf)
+        scopes: dict[str, list[HistoryEntry]] = defaultdict(list)
+        for claim in claims.told:
+            if (scope := claims.scope(limit, claim.uuid)) is not None:
+                scopes[scope].append(claim)
+        for scope, inside in scopes.items():
+            bound = [claim for claim in inside if limit.ended < claim.began and claim.ended < ends]
+            told = f"{limit.name!r}" + (f", group {scope!r}" if limit.per == "group" else "")
+            if limit.concurrency is not None:
+                since = _bound_since(limit, others)
+                counted = [claim for claim in inside if since < claim.began]
+                faults += _too_many_at_once(claims, counted, bound, limit.concurrency, told)
+            if limit.rate is not None:
+                faults += _too_many_within(bound, *limit.rate, told)
+    return faults
+
+
+def _bound_since(limit: Limiting, others: Sequence[Limiting]) -> float:
+    """Return the time since which the scope has had a concurrency limit. Claims from before may stay uncounted."""
+    since = limit.ended
+    for earlier in sorted((other for other in others if other.began < limit.began), key=lambda other: -other.began):
+        if earlier.concurrency is None:
+            break
+        since = earlier.ended
+    return since
+
+
+def _too_many_at_once(
+    claims: RecordedClaims, counted: Sequence[HistoryEntry], bound: Sequence[HistoryEntry], most: int, told: str
+) -> Iterator[str]:
+    lived = [(claim.ended, claims.surely_until(claim), claim) for claim in counted]
+    for claim in bound:
+        # Those of one call begin together.
+        call = (claim.process, claim.began, claim.ended)
+        mates = sum((each.process, each.began, each.ended) == call for each in bound)
+        others = sum(start <= claim.began and until >= claim.ended for start, until, _ in lived)
+        if others + mates > most:
+            yield f"over the limit: {claim.uuid}, by {claim.process}, beside {others + mates - 1} of {told}"
+
+
+def _too_many_within(bound: Sequence[HistoryEntry], most: int, seconds: float, told: str) -> Iterator[str]:
+    ordered = sorted(bound, key=lambda claim: claim.ended)
+    for first in range(len(ordered) - most):
+        some = ordered[first : first + most + 1]
+        span = some[-1].ended - min(claim.began for claim in some)
+        if span < seconds:
+            yield f"over the limit: {some[-1].uuid}, by {some[-1].process}, one of {most + 1} in {span:.3f} s of {told}"
+
+
+class Crowds:
+    """Jobs that perhaps had to wait for a slot."""
+
+    def __init__(self, entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> None:
+        self._limits = limits
+        self._claims = RecordedClaims(entries) if limits else None
+        # Many jobs of a scope wait during one claim, and all find it as full.
+        self._known: dict[tuple[Limiting, str, float, float], bool] = {}
+        self._inside: dict[tuple[Limiting, str], list[tuple[HistoryEntry, float]]] = {}
+
+    def perhaps_full(self, uuid: str, began: float, ended: float) -> bool:
+        """Return whether this job perhaps had to wait at some moment in between."""
+        return any(self._full(limit, uuid, began, ended) for limit in self._limits if limit.began < ended)
+
+    def _full(self, limit: Limiting, uuid: str, began: float, ended: float) -> bool:
+        claims = self._claims
+        if claims is None or (scope := claims.scope(limit, uuid)) is None:
+            return False
+        asked = (limit, scope, began, ended)
+        if asked not in self._known:
+            self._known[asked] = self._found_full(claims, *asked)
+        return self._known[asked]
+
+    def _found_full(self, claims: RecordedClaims, limit: Limiting, scope: str, began: float, ended: float) -> bool:
+        if (limit, scope) not in self._inside:
+            told = (claim for claim in claims.told if claims.scope(limit, claim.uuid) == scope)
+            self._inside[limit, scope] = [(claim, claims.perhaps_until(claim)) for claim in told]
+        inside = [(claim, until) for claim, until in self._inside[limit, scope] if claim.began < ended]
+        # Whatever a killed process has claimed without being told may be there, too.
+        more = sum(claim.began < ended for claim in claims.nameless)
+        if limit.concurrency is not None:
+            living = sum(until > began for _, until in inside)
+            if living + more >= limit.concurrency:
+                return True
+        if limit.rate is None:
+            return False
+        most, seconds = limit.rate
+        return sum(claim.ended > began - seconds for claim, _ in inside) + more >= most
+
+
 class Pausing(NamedTuple):
-    """That ``names`` (None: all) were paused, or (``resumed``) no longer, at some moment from ``began`` to ``ended``.
+    """A pause of ``names`` (None: all), or (``resumed``) its end, at some moment from ``began`` to ``ended``.
     To pause everything, and to resume it, is told without names."""
 
     began: float
@@ -95,7 +251,7 @@ def judge(
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
 ) -> list[str]:
-    """All the checks of this module. ``contended``: as in :func:`disorder`."""
+    """Run all checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
     return [
         *lost(history, board),
@@ -253,8 +409,9 @@ def disorder(
     have been touched by a claim that was never answered. What was perhaps paused, or had to wait for a limit, is passed
     over.
 
-    :param contended: judge claims that overlap others, too. What one of those took was not waiting all the time; what
-        none of them took was.
+    :param contended: judge claims that overlap others, too. A job that one of the others took was not waiting all the
+        time; a job that none of them took was. With ``limits``, an overlapping call may also have held the job for a
+        moment, until it found no room.
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)
@@ -266,7 +423,7 @@ def disorder(
     ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
     if limits:
-        # Who found no room may have held what it looked at.
+        # A call that found no room may have held the jobs that it looked at.
         claims += [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "refused"]
     claims.sort(key=_when)
     crowds = Crowds(entries, limits)
@@ -285,13 +442,23 @@ def disorder(
             if any(since < claim.began and claim.ended < until for since, until in waits[better.uuid]):
                 if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
                     continue
+                if limits and any(_may_hold(call, better, claim) for call in claims):
+                    continue
                 faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
                 break
     return faults
 
 
+def _may_hold(call: HistoryEntry, job: HistoryEntry, claim: HistoryEntry) -> bool:
+    """Return whether another call may have held a job, for want of room, while a claim passed over this job."""
+    is_another = (call.process, call.began) != (claim.process, claim.began)
+    looks = call.chosen or call.outcome == "refused"
+    overlaps = call.began < claim.ended and claim.began < call.ended
+    return is_another and looks and overlaps and (call.among is None or job.name in call.among)
+
+
 def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
-    """From when until when one job could surely be claimed, and was not. An act that is refused may hold it, too."""
+    """Find a time in which one job could surely be claimed, and was not. A refused act may hold the job, too."""
     done = [entry for entry in history if entry.outcome != "refused"]
     found: list[tuple[float, float]] = []
     for begin in done:
@@ -327,7 +494,7 @@ def claimed_while_paused(entries: Sequence[HistoryEntry], pauses: Sequence[Pausi
 
 
 def _paused(name: str, claim: HistoryEntry, pauses: Sequence[Pausing], *, perhaps: bool = False) -> bool:
-    """Whether jobs of this name were paused all through a claim, for sure; or ``perhaps`` at some moment of it."""
+    """Return whether jobs of this name were surely paused all through a claim; or ``perhaps`` at some moment of it."""
     for pause in pauses:
         if pause.resumed or not pause.covers(name) or (pause.outcome == "unknown" and not perhaps):
             continue
@@ -345,12 +512,12 @@ def _paused(name: str, claim: HistoryEntry, pauses: Sequence[Pausing], *, perhap
 
 
 def left_over(board: Board) -> list[str]:
-    """What a drained board should not hold any more."""
+    """Return faults of a drained board that still holds jobs."""
     return [f"left {left.state}: {uuid}" for uuid, left in board.items() if left.state in LIVE]
 
 
 def _happened(entries: Iterable[HistoryEntry], *verbs: Verb, perhaps: bool = False) -> list[HistoryEntry]:
-    """The entries of these verbs that took effect, ``perhaps`` with those of which nobody knows."""
+    """Return the entries of these verbs that took effect, ``perhaps`` with those of unknown outcome."""
     outcomes = ("ok", "unknown") if perhaps else ("ok",)
     return [entry for entry in entries if entry.verb in verbs and entry.uuid and entry.outcome in outcomes]
 
@@ -378,7 +545,7 @@ def _pairs_in_time(entries: Sequence[HistoryEntry]) -> list[tuple[HistoryEntry, 
 
 
 def _alone(claims: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """The claims that overlap no other one. Claims of one process with the same times are one act, a batch."""
+    """Return the claims that overlap no other. Claims of one process with the same times are one act, a batch."""
     found: list[HistoryEntry] = []
     reached = -math.inf
     spans: dict[tuple[str, float, float], list[HistoryEntry]] = defaultdict(list)

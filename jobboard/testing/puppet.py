@@ -59,7 +59,7 @@ class Puppet:
 
 
 class _Doer:
-    """What a puppet can do."""
+    """The acts of a puppet."""
 
     def __init__(self, board: JobBoard) -> None:
         self.board = board
@@ -105,7 +105,7 @@ class _Doer:
 
 
 def set_clock(ahead: float) -> None:
-    """Whoever asks this process for the time of day is told a wrong one; intervals stay what they are."""
+    """Set a wrong time of day in this process. Intervals stay as they are."""
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + ahead
     time.time_ns = lambda: right_ns() + int(ahead * 1e9)
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def work_once(name: str, conf: dict[str, Any], answers: Any) -> None:
-    """For a process that multiprocessing has spawned: claim and consume one job, and say which."""
+    """Claim and consume one job, and return its uuid: for a process that multiprocessing has spawned."""
     with jobboard.backend(name, conf) as board:
         job = board.claim_next("bert", timeout=10)
         if job is not None:

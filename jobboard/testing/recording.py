@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.job import Job, boottime
+from jobboard.job import ClaimedJob, Job, boottime
 from jobboard.priorities import rank_of
 from jobboard.states import UNCLAIMED, Verb
-from jobboard.testing.history import HistoryEntry, LeftJob, Outcome, Pausing
-from jobboard.testing.limited import Limiting
+from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Outcome, Pausing
 
 Write = Callable[[int, HistoryEntry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
@@ -77,7 +76,7 @@ class Recorder:
         self.board.remove_limit(name, per)
         self.limits.append(Limiting(began, boottime(), name, per))
 
-    def claim_many(self, who: str, limit: int, **arguments: Any) -> list[Job]:
+    def claim_many(self, who: str, limit: int, **arguments: Any) -> list[ClaimedJob]:
         began = boottime()
         # Of no job yet: what a process takes that is killed before it knows.
         asked = HistoryEntry(began, math.inf, self.process, Verb.CLAIM, "", "unknown", who=who)
@@ -100,7 +99,7 @@ class Recorder:
             self._put(claim._replace(chosen="where" not in arguments, among=among, occasion=occasion))
         return jobs
 
-    def claim_next(self, who: str, **arguments: Any) -> Job | None:
+    def claim_next(self, who: str, **arguments: Any) -> ClaimedJob | None:
         jobs = self.claim_many(who, 1, **arguments)
         return jobs[0] if jobs else None
 
@@ -177,7 +176,7 @@ def to_file(path: Path) -> Write:
 
 
 def from_files(paths: Iterable[Path]) -> list[HistoryEntry]:
-    """The entries of all these files; a line that a SIGKILL has cut off is left out."""
+    """Return the entries of all these files. A line that SIGKILL has cut off is left out."""
     entries: list[HistoryEntry] = []
     for path in paths:
         latest: dict[int, HistoryEntry] = {}
@@ -190,7 +189,7 @@ def from_files(paths: Iterable[Path]) -> list[HistoryEntry]:
 
 
 def left_on(board: JobBoard) -> Mapping[str, LeftJob]:
-    """All that is on a board and in its trash, and what consumed jobs have left. What is still there comes last."""
+    """Return all jobs on a board and in its trash, and the outcomes. Jobs that are still there come last."""
     left = (outcome.job for outcome in board.outcomes())
     return {
         job.uuid: LeftJob(job.seen_state, job.record.token)

@@ -229,11 +229,6 @@ def test_redacted(given: object, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"),
-    [(10**400, "10{99}…"), (-(10**5000), "-0x"), ("9" * 400, "'9{99}…")],
-    ids=["int", "less", "text"],
-)
-@pytest.mark.parametrize(
     ("scheme", "option", "highest"),
     [
         *(("memory", *each) for each in [("claim_ttl", 86400), ("retry_for", 3600), ("max_details", 2**30)]),
@@ -241,13 +236,13 @@ def test_redacted(given: object, shown: str) -> None:
         *[("zookeeper", "claim_ttl", ""), ("etcd", "timeout", 3600), ("postgresql", "connect_timeout", 3600)],
     ],
 )
-def test_a_number_without_measure(scheme: str, option: str, highest: object, number: object, shown: str) -> None:
-    with pytest.raises(ValueError, match=f"^option {option}={shown}.*: must be .*{highest}") as failure:
-        jobboard.fetch("board", {"board": scheme, option: number})
-    assert len(str(failure.value)) < 200
+def test_a_number_without_measure(scheme: str, option: str, highest: object) -> None:
+    for number, shown in ((10**400, "10{99}…"), (-(10**5000), "-0x"), ("9" * 400, "'9{99}…")):
+        with pytest.raises(ValueError, match=f"^option {option}={shown}.*: must be .*{highest}") as failure:
+            jobboard.fetch("board", {"board": scheme, option: number})
+        assert len(str(failure.value)) < 200
 
 
-@pytest.mark.parametrize("number", [10**400, 10**5000, 1e308], ids=["int", "more", "float"])
 @pytest.mark.parametrize(
     ("argument", "call"),
     [
@@ -276,14 +271,15 @@ def test_a_number_without_measure(scheme: str, option: str, highest: object, num
         ("", lambda board, number: board.post("a", priority=int(number))),
     ],
 )
-def test_a_span_without_measure(argument: str, call: Callable[[Any, float], object], number: float) -> None:
+def test_a_span_without_measure(argument: str, call: Callable[[Any, float], object]) -> None:
     with jobboard.backend("spans", "memory") as board:
         job = board.post("a")
         board.claim(job, "anna")
-        with pytest.raises(ValueError, match=f"^{argument}") as failure:
-            call(board, number)
-        assert len(str(failure.value)) < 300
-        assert "digits" not in str(failure.value)
+        for number in (10**400, 10**5000, 1e308):
+            with pytest.raises(ValueError, match=f"^{argument}") as failure:
+                call(board, number)
+            assert len(str(failure.value)) < 300
+            assert "digits" not in str(failure.value)
         board.consume(job, "anna")
 
 

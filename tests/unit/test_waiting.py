@@ -36,6 +36,6 @@ class TestNaps:
         next(waiters.rounds(None))
         threading.Timer(0.02, waiters.end).start()
         start = time.monotonic()
-        assert waiters.nap(10)
-        waiters.sleep_until_due(10, waiters.alarms)
-        assert time.monotonic() - start < 5
+        assert waiters.nap(100)
+        waiters.sleep_until_due(100, waiters.alarms)
+        assert time.monotonic() - start < 60

@@ -30,138 +30,111 @@ nothing that others do not send, too: once it has passed, it need not be run wit
 import pytest
 
 _MODULES = (
-    "arriving",
-    "between",
-    "claiming",
-    "contention",
-    "damaging",
+    "boards",
+    "claims",
+    "damage",
     "entities",
     "errors",
     "events",
-    "examining",
-    "failures",
-    "holding",
-    "idling",
+    "interleavings",
     "keys",
-    "late",
     "leases",
-    "life",
-    "lifecycle",
     "limits",
-    "looking",
     "model",
-    "ordering",
+    "moves",
+    "order",
     "outcomes",
-    "pausing",
-    "posting",
+    "pauses",
+    "posts",
     "processes",
     "races",
-    "reposting",
+    "reads",
+    "repetitions",
     "rules",
-    "scheduling",
-    "setting",
-    "sizes",
-    "slots",
+    "schedules",
     "support",
+    "transitions",
     "trash",
-    "waiting",
-    "windows",
+    "waits",
     "wire",
-    "working",
 )
 # Before they are imported: otherwise a failing assertion would not say what the values were.
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
-from jobboard.testing.conformance.arriving import TestArriving, TestParting  # noqa: E402
-from jobboard.testing.conformance.between import TestBetweenLookAndCommit, TestOthersAreAlwaysQuicker  # noqa: E402
-from jobboard.testing.conformance.claiming import TestArguments, TestClaiming, TestHandles, TestManyAtOnce  # noqa: E402
-from jobboard.testing.conformance.contention import TestContention  # noqa: E402
-from jobboard.testing.conformance.damaging import TestDamagedGate  # noqa: E402
+from jobboard.testing.conformance.boards import TestIdentity, TestLife, TestUnreachable  # noqa: E402
+from jobboard.testing.conformance.claims import TestClaiming, TestHandles, TestManyAtOnce, TestSizes  # noqa: E402
+from jobboard.testing.conformance.damage import TestDamagedGate, TestExamining, TestExaminingDamage, TestPoison  # noqa: E402
 from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
 from jobboard.testing.conformance.errors import TestErrors, TestFailures, TestLapseErrors  # noqa: E402
 from jobboard.testing.conformance.events import TestEvents  # noqa: E402
-from jobboard.testing.conformance.examining import TestExamining, TestExaminingDamage  # noqa: E402
-from jobboard.testing.conformance.failures import (  # noqa: E402
-    TestLateRequests,
-    TestLostReplies,
-    TestPoison,
-    TestUnreachable,
+from jobboard.testing.conformance.interleavings import TestBetweenLookAndCommit, TestQuickerOthers  # noqa: E402
+from jobboard.testing.conformance.keys import (  # noqa: E402
+    TestKeys,
+    TestReplacing,
+    TestSimilarNames,
+    TestWindows,
+    TestWindowsBetweenRequests,
 )
-from jobboard.testing.conformance.holding import TestHolding  # noqa: E402
-from jobboard.testing.conformance.idling import TestIdleScopes  # noqa: E402
-from jobboard.testing.conformance.keys import TestApart, TestKeys  # noqa: E402
-from jobboard.testing.conformance.late import TestLateOnTheWire  # noqa: E402
-from jobboard.testing.conformance.leases import TestAttempts, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
-from jobboard.testing.conformance.life import TestIdentity, TestLife  # noqa: E402
-from jobboard.testing.conformance.lifecycle import TestLifecycle  # noqa: E402
+from jobboard.testing.conformance.leases import TestAttempts, TestHeartbeats, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
 from jobboard.testing.conformance.limits import (  # noqa: E402
     TestConcurrencyLimits,
+    TestIdleScopes,
     TestLimitedLapses,
     TestLimitRaces,
+    TestLimitSetting,
     TestRateLimits,
     TestRatesBetweenRequests,
-)
-from jobboard.testing.conformance.looking import (  # noqa: E402
-    TestCounting,
-    TestGet,
-    TestIterjobs,
-    TestSiblings,
-    TestTheServerIsAsked,
+    TestRepeatedSettings,
+    TestSlotsBetweenRequests,
+    TestSlotWaiters,
 )
 from jobboard.testing.conformance.model import TestModel  # noqa: E402
-from jobboard.testing.conformance.ordering import TestOldPlace, TestOrder  # noqa: E402
-from jobboard.testing.conformance.outcomes import TestKeeping, TestOutcomes, TestResults, keeper  # noqa: E402
-from jobboard.testing.conformance.pausing import (  # noqa: E402
+from jobboard.testing.conformance.moves import TestArrivals, TestDepartures  # noqa: E402
+from jobboard.testing.conformance.order import TestOrder, TestPlaces  # noqa: E402
+from jobboard.testing.conformance.outcomes import TestKeptOutcomes, TestOutcomes, TestResults, keeper  # noqa: E402
+from jobboard.testing.conformance.pauses import (  # noqa: E402
     TestPause,
     TestPauseBetweenRequests,
     TestPausedWaiters,
     TestPauseUnderWay,
 )
-from jobboard.testing.conformance.posting import TestDelays, TestPosting, TestPostingMany  # noqa: E402
+from jobboard.testing.conformance.posts import TestDelays, TestPosting, TestPostingMany  # noqa: E402
 from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
-from jobboard.testing.conformance.races import TestRaces  # noqa: E402
-from jobboard.testing.conformance.reposting import TestRepeatedPosts  # noqa: E402
+from jobboard.testing.conformance.races import TestContention, TestRaces  # noqa: E402
+from jobboard.testing.conformance.reads import (  # noqa: E402
+    TestCounting,
+    TestGet,
+    TestIterjobs,
+    TestLookingOnly,
+    TestSiblings,
+    TestTheServerIsAsked,
+)
+from jobboard.testing.conformance.repetitions import (  # noqa: E402
+    TestLateOnTheWire,
+    TestLateRequests,
+    TestLostReplies,
+    TestRepeatedPosts,
+)
 from jobboard.testing.conformance.rules import (  # noqa: E402
     TestClocks,
+    TestLocksOfOthers,
     TestOldHandles,
     TestOldListings,
     TestRememberedClaims,
     TestRevival,
-    TestWhatOthersHold,
     astray,
 )
-from jobboard.testing.conformance.scheduling import TestSchedules, TestSchedulesInTrouble  # noqa: E402
-from jobboard.testing.conformance.setting import (  # noqa: E402
-    TestLimitSetting,
-    TestOneBoardOfSeveralThreads,
-    TestRepeatedSettings,
-)
-from jobboard.testing.conformance.sizes import TestSizes  # noqa: E402
-from jobboard.testing.conformance.slots import TestSlotsBetweenRequests, TestSlotWaiters  # noqa: E402
+from jobboard.testing.conformance.schedules import TestSchedules, TestSchedulesInTrouble  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
-from jobboard.testing.conformance.trash import (  # noqa: E402
-    TestCancel,
-    TestPurge,
-    TestRelease,
-    TestRestore,
-    TestTrash,
-)
-from jobboard.testing.conformance.waiting import TestJobWait, TestWaiting, TestWakeUp  # noqa: E402
-from jobboard.testing.conformance.windows import (  # noqa: E402
-    TestReplacing,
-    TestWindows,
-    TestWindowsBetweenRequests,
-)
+from jobboard.testing.conformance.transitions import TestLifecycle  # noqa: E402
+from jobboard.testing.conformance.trash import TestCancel, TestPurge, TestRelease, TestRestore, TestTrash  # noqa: E402
+from jobboard.testing.conformance.waits import TestWaiting, TestWakeUp  # noqa: E402
 from jobboard.testing.conformance.wire import wire  # noqa: E402
-from jobboard.testing.conformance.working import TestBooks, TestWorking, TestWorkingFunctions  # noqa: E402
 
 __all__ = [
-    "TestApart",
-    "TestArguments",
-    "TestArriving",
+    "TestArrivals",
     "TestAttempts",
     "TestBetweenLookAndCommit",
-    "TestBooks",
     "TestCancel",
     "TestClaiming",
     "TestClocks",
@@ -170,6 +143,7 @@ __all__ = [
     "TestCounting",
     "TestDamagedGate",
     "TestDelays",
+    "TestDepartures",
     "TestEntities",
     "TestErrors",
     "TestEvents",
@@ -179,13 +153,12 @@ __all__ = [
     "TestFork",
     "TestGet",
     "TestHandles",
-    "TestHolding",
+    "TestHeartbeats",
     "TestIdentity",
     "TestIdleScopes",
     "TestIterjobs",
-    "TestJobWait",
-    "TestKeeping",
     "TestKeptAndFixed",
+    "TestKeptOutcomes",
     "TestKeys",
     "TestLapse",
     "TestLapseErrors",
@@ -196,26 +169,26 @@ __all__ = [
     "TestLimitRaces",
     "TestLimitSetting",
     "TestLimitedLapses",
+    "TestLocksOfOthers",
+    "TestLookingOnly",
     "TestLostReplies",
     "TestManyAtOnce",
     "TestModel",
     "TestOldHandles",
     "TestOldListings",
-    "TestOldPlace",
-    "TestOneBoardOfSeveralThreads",
     "TestOrder",
     "TestOtherProcesses",
-    "TestOthersAreAlwaysQuicker",
     "TestOutcomes",
-    "TestParting",
     "TestPause",
     "TestPauseBetweenRequests",
     "TestPauseUnderWay",
     "TestPausedWaiters",
+    "TestPlaces",
     "TestPoison",
     "TestPosting",
     "TestPostingMany",
     "TestPurge",
+    "TestQuickerOthers",
     "TestRaces",
     "TestRateLimits",
     "TestRatesBetweenRequests",
@@ -230,6 +203,7 @@ __all__ = [
     "TestSchedules",
     "TestSchedulesInTrouble",
     "TestSiblings",
+    "TestSimilarNames",
     "TestSizes",
     "TestSlotWaiters",
     "TestSlotsBetweenRequests",
@@ -239,11 +213,8 @@ __all__ = [
     "TestUnreachable",
     "TestWaiting",
     "TestWakeUp",
-    "TestWhatOthersHold",
     "TestWindows",
     "TestWindowsBetweenRequests",
-    "TestWorking",
-    "TestWorkingFunctions",
     "astray",
     "board",
     "keeper",

@@ -1,4 +1,4 @@
-"""What a job remembers of its failures: the last ten, each with its time, whose attempt it was, and a text."""
+"""Failures of a job: the last ten, each with its time, worker, attempt and text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.job import Act, Job
 from jobboard.states import CLAIMED, EXHAUSTED, FAILURE_BYTES, LAPSED, TRASHED, UNCLAIMED, moment
-from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, take, trash_one
+from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, server_time, take, trash_one
 
 ASIDE = datetime.timedelta(minutes=1)
 """By how much this machine's clock may differ from the server's."""
@@ -37,7 +37,7 @@ class TestErrors:
         ],
         ids=["empty", "plain", "nul", "surrogate", "odd", "long", "nuls", "wide", "cut within a character"],
     )
-    def test_kept(self, board: JobBoard, given: str, kept: str) -> None:
+    def test_error_is_stored_as_far_as_it_fits(self, board: JobBoard, given: str, kept: str) -> None:
         job = board.post("resize")
         abandoned = take(board)
         board.abandon(abandoned, "anna", error=given)
@@ -48,7 +48,7 @@ class TestErrors:
         board.cancel(cancelled, reason=given)
         assert (board.get(cancelled.uuid).error or "") == kept
 
-    def test_without_a_new_one_the_last_stays(self, board: JobBoard) -> None:
+    def test_last_error_stays_without_a_new_one(self, board: JobBoard) -> None:
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
         assert take(board).error == "first"
@@ -60,7 +60,7 @@ class TestErrors:
 
 class TestFailures:
     def test_each_is_told_with_its_attempt(self, board: JobBoard) -> None:
-        before = board.engine.raw.now()
+        before = server_time(board)
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
         board.claim(board.get(job.uuid), "bert")
@@ -81,7 +81,7 @@ class TestFailures:
         assert told(again) == [*told_now, (None, 0, "after all")]
         assert again.error == "after all"
 
-    def test_who_ends_a_claim_knows_them_at_once(self, board: JobBoard, other: JobBoard) -> None:
+    def test_holder_knows_failures_at_once(self, board: JobBoard, other: JobBoard) -> None:
         board.post("resize")
         abandoned = take(board)
         board.abandon(abandoned, "anna", error="first")
@@ -115,13 +115,13 @@ class TestFailures:
         assert [told(board.get(job.uuid)) for job in found] == expected
         assert board.get(lapsed.uuid).errors == found[0].errors
 
-    def test_the_last_ten(self, board: JobBoard) -> None:
+    def test_ten_failures_are_kept(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=20)
         for number in range(12):
             board.abandon(take(board), "anna", error=f"{number}")
         assert told(board.get(job.uuid)) == [("anna", number + 1, f"{number}") for number in range(2, 12)]
 
-    def test_so_much_text(self, board: JobBoard) -> None:
+    def test_oldest_failures_go_at_the_size_limit(self, board: JobBoard) -> None:
         job = board.post("resize")
         whole, half = "\N{CRAB}" * (FAILURE_BYTES // 4), "\N{CRAB}" * (FAILURE_BYTES // 8)
         for text, kept in (
@@ -136,7 +136,7 @@ class TestFailures:
             board.abandon(take(board), "anna", error=text)
             assert [failure.text for failure in board.get(job.uuid).errors] == kept
 
-    def test_in_the_trash_and_on_pages(self, board: JobBoard) -> None:
+    def test_failures_are_shown_in_the_trash_and_on_pages(self, board: JobBoard) -> None:
         trash_one(board)
         board.post("resize")
         board.abandon(take(board), "anna", error="broken")
@@ -148,12 +148,12 @@ class TestLapseErrors:
     """A lapse is a failure of the attempt. Reads show the failure before and after a sweep writes the lapse down."""
 
     def test_a_lapse_is_one_of_the_errors(self, board: JobBoard, other: JobBoard) -> None:
-        before = board.engine.raw.now()
+        before = server_time(board)
         job = board.post("resize")
         let_lapse(board, job)
         seen = other.get(job.uuid)
         assert (seen.seen_state, told(seen), seen.error) == (UNCLAIMED, [("anna", 1, LAPSED)], LAPSED)
-        assert moment(before) < seen.errors[0].when <= moment(board.engine.raw.now())
+        assert moment(before) < seen.errors[0].when <= moment(server_time(board))
         [listed] = other.iterjobs()
         taken = take(board, "bert")
         assert (taken, taken.attempts) == (job, 2)
@@ -254,7 +254,7 @@ class TestLapseErrors:
         outcome = other.outcome(consumed)
         assert ([failure[1:] for failure in outcome.errors], outcome.workers) == ([("anna", 1, LAPSED)], ("anna",))
 
-    def test_one_worker_for_an_attempt_that_lapsed_and_ended(self, make_board: MakeBoard) -> None:
+    def test_attempt_that_lapsed_and_ended_has_one_worker(self, make_board: MakeBoard) -> None:
         board = make_board(keep_done=LONG)
         job = board.post("resize")
         let_lapse(board, job)

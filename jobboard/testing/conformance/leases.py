@@ -1,8 +1,9 @@
-"""Leases: how long a claim lasts, who may still act when it has lapsed, and what its token guards."""
+"""Leases, tokens, attempts and heartbeats: the end of a claim that nobody renews, and the reports to its holder."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
-from jobboard.job import Job, Posting, boottime
+from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, UnclaimableJob
+from jobboard.job import Claim, Job, Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
@@ -20,6 +21,8 @@ from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
     SHORT,
+    STEADY,
+    EventLog,
     MakeBoard,
     let_lapse,
     record_of,
@@ -30,6 +33,7 @@ from jobboard.testing.conformance.support import (
 )
 
 VERBS = ("consume", "trash", "abandon", "extend")
+
 AFTERWARDS = {"consume": COMPLETE, "trash": TRASHED, "abandon": UNCLAIMED, "extend": CLAIMED}
 
 
@@ -52,13 +56,6 @@ class TestLapse:
         assert again == job
         assert again.attempts == 2
 
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_who_has_lapsed_may_still_finish(self, board: JobBoard, verb: str) -> None:
-        job = board.post("resize")
-        let_lapse(board, job)
-        getattr(board, verb)(job, "anna")
-        assert job.state == AFTERWARDS[verb]
-
     def test_extend_revives(self, board: JobBoard) -> None:
         job = board.post("resize")
         let_lapse(board, job)
@@ -76,8 +73,7 @@ class TestLapse:
         assert board.claim_next("bert") is None
         board.consume(job, "anna")
 
-    @pytest.mark.parametrize("who", ["anna", "bert"])
-    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize(("verb", "who"), [*((verb, "anna") for verb in VERBS), ("consume", "bert")])
     def test_once_taken_by_another_the_claim_is_lost(
         self, board: JobBoard, other: JobBoard, verb: str, who: str
     ) -> None:
@@ -96,14 +92,6 @@ class TestLapse:
         assert job.state == COMPLETE
         with pytest.raises(ClaimLost):  # absent, and never finished by this handle
             getattr(board, verb)(job, "anna")
-
-    def test_by_name_a_lapsed_claim_has_no_owner(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        let_lapse(board, job)
-        for verb in VERBS:
-            with pytest.raises(NotFound):
-                getattr(board, verb)(board.get(job.uuid), "anna")
-        assert job.state == UNCLAIMED
 
     def test_the_holder_may_claim_again(self, board: JobBoard) -> None:
         job = board.post("resize")
@@ -151,24 +139,19 @@ class TestTokens:
         tokens.append(taken.claim.token)
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
 
-    @pytest.mark.parametrize("fate", ["release", "trash", "restore", "purge", "reclaim", "restore and reclaim"])
+    @pytest.mark.parametrize("fate", ["purged", "claimed again"])
     @pytest.mark.parametrize("verb", VERBS)
     def test_a_stale_holder_changes_nothing(self, board: JobBoard, other: JobBoard, verb: str, fate: str) -> None:
+        """The acts of another handle count. TestLifecycle has those of the holder's own."""
         job = board.post("resize")
         board.claim(job, "anna")
         theirs = other.get(job.uuid)
-        if fate in ("release", "reclaim"):
-            other.release(theirs)
-            if fate == "reclaim":
-                other.claim(theirs, "anna")
+        other.trash(theirs, "anna")
+        if fate == "purged":
+            other.purge(theirs)
         else:
-            other.trash(theirs, "anna")
-            if "restore" in fate:
-                other.restore(theirs)
-                if fate != "restore":
-                    other.claim(theirs, "anna")
-            elif fate == "purge":
-                other.purge(theirs)
+            other.restore(theirs)
+            other.claim(theirs, "anna")
         before = record_of(board, job)
         with pytest.raises(ClaimLost):
             getattr(board, verb)(job, "anna")
@@ -177,11 +160,11 @@ class TestTokens:
         assert job.claim.lost
 
     @pytest.mark.parametrize("acts", range(4))
-    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("verb", ["consume", "extend"])
     def test_a_stale_holder_after_any_number_of_acts(
         self, make_board: MakeBoard, board: JobBoard, other: JobBoard, verb: str, acts: int
     ) -> None:
-        """A store that counts how often a job was written begins anew when the job comes back from the trash."""
+        """A store may count the writes of a job, and begin anew when the job is restored."""
         third = make_board()
         job = board.post("resize")
         board.claim(job, "anna")
@@ -205,7 +188,7 @@ class TestTokens:
     def test_tokens_rise_for_one_who_has_read_ahead(
         self, board: JobBoard, other: JobBoard, end: str, expiry: float | None
     ) -> None:
-        """What was read before the job went to the trash and came back does not tell its token."""
+        """A handle that was read before the job was trashed and restored does not tell its token."""
         tokens = []
         first, job = board.post_many([Posting("resize")] * 2)
         assert take(board) == first
@@ -229,7 +212,7 @@ class TestTokens:
 class TestKeptAndFixed:
     any_driver = True
 
-    def test_what_is_left_of_a_lease(self, board: JobBoard, other: JobBoard) -> None:
+    def test_expires_in_tells_the_rest_of_a_lease(self, board: JobBoard, other: JobBoard) -> None:
         kept, fixed, free = board.post("kept"), board.post("fixed"), board.post("free")
         board.claim(kept, "anna")
         claim = board.claim(fixed, "anna", expiry=LONG)
@@ -269,7 +252,7 @@ class TestKeptAndFixed:
         assert job.claim.deadline is not None
         assert job.claim.deadline < answered[0] + LONG
 
-    def test_one_turns_into_the_other(self, board: JobBoard, other: JobBoard) -> None:
+    def test_extend_fixes_and_keeps_a_claim(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         claim = board.claim(job, "anna")
         board.extend(job, "anna", LONG)
@@ -284,9 +267,9 @@ class TestKeptAndFixed:
         assert other.get(job.uuid).expires_in() == pytest.approx(LONG / 2, abs=60)
         assert not claim.lost
 
-    def test_kept_beyond_claim_ttl(self, make_board: MakeBoard) -> None:
-        """A kept claim outlives many leases; a fixed one that was kept once does not."""
-        board, other = make_board(claim_ttl=HELD), make_board()
+    def test_kept_claim_outlives_claim_ttl(self, make_board: MakeBoard) -> None:
+        """A kept claim outlives its lease. A claim that was kept and is fixed now does not."""
+        board, other = make_board(claim_ttl=STEADY), make_board()
         ttl = board.characteristics.claim_ttl
         board.post_many([Posting("kept"), Posting("turned"), Posting("taken"), Posting("fixed")])
         kept, turned = take(board, names=["kept"]), take(board, names=["turned"], expiry=SHORT)
@@ -323,7 +306,7 @@ class TestKeptAndFixed:
             board.consume(kept, "anna")
         other.consume(taken, "anna")
 
-    def test_close_leaves_alone_what_is_not_its_own(self, board: JobBoard, other: JobBoard) -> None:
+    def test_close_spares_claims_of_others(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna")
         other.release(other.get(job.uuid))
@@ -349,7 +332,7 @@ class TestKeptAndFixed:
 
     @pytest.mark.parametrize("first", ["extend", "finish"])
     @pytest.mark.parametrize("verb", ["consume", "trash", "abandon"])
-    def test_what_is_ended_while_it_is_extended_is_not_kept(self, board: JobBoard, verb: str, first: str) -> None:
+    def test_claim_that_ends_while_it_is_extended_is_not_kept(self, board: JobBoard, verb: str, first: str) -> None:
         board.post("resize")
         claim = take(board).claim
         assert claim is not None
@@ -408,24 +391,6 @@ class TestAttempts:
         assert job.state == TRASHED
         assert job.attempts == 3
 
-    @pytest.mark.parametrize("arguments", [{}, {"delay": LONG}, {"error": "broken"}])
-    def test_abandon_of_the_last(self, board: JobBoard, arguments: dict[str, Any]) -> None:
-        job = board.post("resize", max_attempts=1)
-        board.abandon(take(board), "anna", **arguments)
-        assert (job.state, job.error) == (TRASHED, arguments.get("error"))
-        assert uuids(board.trashed()) == [job.uuid]
-        assert board.job_count == 0
-
-    def test_release_of_the_last(self, board: JobBoard) -> None:
-        job = board.post("resize", max_attempts=1)
-        taken = take(board)
-        board.release(job)
-        assert job.state == TRASHED
-        assert job.error
-        assert "attempts" in job.error
-        with pytest.raises(ClaimLost):
-            board.consume(taken, "anna")
-
     def test_lapse_of_the_last(self, board: JobBoard, other: JobBoard) -> None:
         """Trashed at the instant of the lapse, whoever looks first and in whatever way."""
         looks: list[Any] = [
@@ -449,14 +414,6 @@ class TestAttempts:
             assert "attempts" in trashed.error
             board.purge(job)
 
-    def test_extend_by_name_of_the_last(self, board: JobBoard) -> None:
-        job = board.post("resize", max_attempts=1)
-        board.claim(job, "anna", expiry=LONG)
-        board.extend(job, "anna", 2 * LONG)
-        assert job.state == CLAIMED
-        board.consume(job, "anna")
-        assert job.state == COMPLETE
-
     def test_restore_brings_all_attempts_back(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
         board.abandon(take(board), "anna", error="broken")
@@ -466,3 +423,220 @@ class TestAttempts:
         taken: Job = take(board)
         assert taken.attempts == 1
         board.consume(taken, "anna")
+
+
+def held(board: JobBoard) -> list[Claim]:
+    return board.claims.held()
+
+
+def beat(board: JobBoard) -> None:
+    """Do one beat of the heartbeat."""
+    board.claims.beat()
+
+
+def kept(board: JobBoard) -> tuple[Job, Claim]:
+    """Claim a job that the board keeps."""
+    board.post("resize")
+    job = take(board)
+    assert job.claim is not None
+    assert job.claim.kept
+    return job, job.claim
+
+
+class TestHeartbeats:
+    any_driver = True
+
+    def test_a_holder_learns_of_its_loss(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=HELD), make_board()
+        events = EventLog(board, "LOST")
+        job = board.post("resize")
+        claim = board.claim(job, "anna")
+        other.release(other.get(job.uuid))
+        events.expect(job, "LOST")
+        assert claim.lost
+
+    @pytest.mark.parametrize("by", ["its board", "another"])
+    def test_a_fixed_lease_by_the_owners_name(self, board: JobBoard, other: JobBoard, by: str) -> None:
+        job, claim = kept(board)
+        acting = board if by == "its board" else other
+        acting.extend(acting.get(job.uuid), "anna", LONG)
+        beat(board)
+        theirs, mine = job.expires_in(), claim.expires_in()
+        assert theirs is not None
+        assert mine is not None
+        assert LONG - 60 < mine <= theirs
+        assert (claim.kept, claim.lost, held(board)) == (False, False, [])
+        claim.extend()
+        assert (claim.kept, claim.expires_in(), held(board)) == (True, None, [claim])
+        beat(board)
+        assert (claim.lost, job.expires_in()) == (False, None)
+        board.consume(job, "anna")
+
+    @pytest.mark.parametrize("met", ["before its end", "after its end"])
+    def test_the_lease_by_the_owners_name_ends(self, board: JobBoard, other: JobBoard, met: str) -> None:
+        """The holder's beats do not prolong the lease, and the holder knows of its end no later than others."""
+        job, claim = kept(board)
+        other.extend(other.get(job.uuid), "anna", 6 * SHORT if met == "before its end" else SHORT)
+        if met == "after its end":
+            until_free(other, job)
+        beat(board)
+        until_free(other, job)
+        assert claim.lost
+        assert (claim.kept, claim.expires_in(), held(board)) == (False, 0, [])
+        beat(board)
+        assert take(other, "bert") == job
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+
+    def test_the_beat_comes_by_itself(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=HELD), make_board()
+        job, claim = kept(board)
+        other.extend(other.get(job.uuid), "anna", SHORT)
+        eventually(lambda: claim.lost, LIMIT)
+        assert other.find_owner(job) is None
+
+    def test_given_back_by_the_owners_name(self, board: JobBoard, other: JobBoard) -> None:
+        events = EventLog(board, "LOST")
+        job, claim = kept(board)
+        other.abandon(other.get(job.uuid), "anna")
+        beat(board)
+        assert claim.lost
+        assert held(board) == []
+        events.expect(job, "LOST")
+        with pytest.raises(NotFound):
+            board.consume(job, "anna")
+        assert take(other, "bert") == job
+
+    def test_the_same_job_through_another_board(self, board: JobBoard, other: JobBoard) -> None:
+        """The other board fixes or keeps the claim, and the board that has made the claim drops it."""
+        job, claim = kept(board)
+        other.extend(job, "anna", LONG)
+        beat(board)
+        assert (claim.kept, held(board), held(other)) == (False, [], [])
+        claim.extend()
+        other.extend(job, "anna")
+        beat(board)
+        assert (claim.kept, claim.expires_in(), held(board), held(other)) == (True, None, [], [claim])
+        beat(other)
+        board.close()
+        assert not claim.lost
+        assert other.find_owner(other.get(job.uuid)) == "anna"
+        other.consume(job, "anna")
+
+    @pytest.mark.parametrize("expiry", [None, 2 * LONG])
+    def test_extension_during_a_beat_stands(self, board: JobBoard, other: JobBoard, expiry: float | None) -> None:
+        """The answer of the beat describes the claim from before the extension."""
+        job, claim = kept(board)
+        other.extend(other.get(job.uuid), "anna", LONG)
+
+        def late(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
+            claim.extend(expiry)
+            return answer
+
+        with replaced(board, "renew", late):
+            beat(board)
+        left = claim.expires_in()
+        if expiry is None:
+            assert (claim.kept, left, held(board)) == (True, None, [claim])
+        else:
+            assert left is not None
+            assert (claim.kept, left > LONG, held(board)) == (False, True, [])
+        assert not claim.lost
+
+    @pytest.mark.parametrize("read", ["before", "after"])
+    def test_read_as_lost_while_it_is_renewed(self, make_board: MakeBoard, read: str) -> None:
+        """The holder may have dropped the job. The renewal under way is the last, whether the server has carried it out
+        yet or not."""
+        board, other = make_board(claim_ttl=HELD), make_board()
+        job, claim = kept(board)
+        if claim.deadline is None:
+            return  # as in memory, where the process itself is the lease
+        renewed: list[tuple[str, int]] = []
+
+        def late(original: Callable[..., Any], handle: str, asked: list[tuple[str, int]], ttl: int) -> Any:
+            renewed.extend(asked)
+            if read == "before":
+                eventually(lambda: claim.lost, LIMIT)
+            answer = original(handle, asked, ttl)
+            eventually(lambda: claim.lost, LIMIT)
+            return answer
+
+        with replaced(board, "renew", late):
+            eventually(lambda: renewed, LIMIT)
+            eventually(lambda: not claim.kept, LIMIT)
+            assert take(other, "bert", timeout=LIMIT) == job
+        assert renewed == [(job.uuid, claim.token)]
+        assert (claim.lost, claim.seen_lost, claim.expires_in(), held(board)) == (True, True, 0, [])
+        with pytest.raises(ClaimLost):
+            board.consume(job, "anna")
+
+    def test_read_as_lost_and_extended(self, make_board: MakeBoard) -> None:
+        board, other = make_board(claim_ttl=HELD), make_board()
+        events = EventLog(board, "LOST")
+        job, claim = kept(board)
+        if claim.deadline is None:
+            return
+
+        def fail(original: Callable[..., Any], *args: Any) -> Any:
+            raise ConnectionFailure("down")
+
+        with replaced(board, "renew", fail):
+            eventually(lambda: claim.lost, LIMIT)
+            events.expect(job, "LOST")
+        beat(board)
+        assert (claim.lost, claim.kept, held(board)) == (True, False, [])
+        claim.extend()
+        beat(board)
+        assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])
+        assert other.find_owner(other.get(job.uuid)) == "anna"
+
+    def test_a_claim_of_a_later_batch_that_is_read_as_lost(
+        self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A beat under way renews no claim that was read as lost meanwhile."""
+        monkeypatch.setattr("jobboard.claims.RENEW_BATCH", 1)
+        board = make_board(claim_ttl=HELD)
+        first, second = kept(board)[1], kept(board)[1]
+        if second.deadline is None:
+            return
+        renewed: list[str] = []
+
+        def late(original: Callable[..., Any], handle: str, asked: list[tuple[str, int]], ttl: int) -> Any:
+            renewed.extend(uuid for uuid, _ in asked)
+            eventually(lambda: second.lost, LIMIT)
+            return original(handle, asked, ttl)
+
+        with replaced(board, "renew", late):
+            eventually(lambda: not second.kept, LIMIT)
+        # The next beat may have begun, too.
+        assert set(renewed) == {first.uuid}
+
+    def test_extended_while_the_heartbeat_finds_it_lost(self, make_board: MakeBoard) -> None:
+        """The extension has succeeded, so the heartbeat no longer gives the job away."""
+        board, other = make_board(claim_ttl=STEADY), make_board()
+        _, claim = kept(board)
+        if claim.deadline is None:
+            return  # as in memory, where the process itself is the lease
+        extended, forsaken = threading.Event(), threading.Event()
+
+        def fail(original: Callable[..., Any], *args: Any) -> None:
+            raise ConnectionFailure("no server answers")
+
+        def forsake(original: Callable[..., Any], *args: Any) -> None:
+            extended.wait(LIMIT)
+            original(*args)
+            forsaken.set()
+
+        def extend(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
+            extended.set()
+            forsaken.wait(SHORT)
+            return answer
+
+        with replaced(board, "forsake", forsake), replaced(board, "renew", fail):
+            eventually(lambda: claim.lost, LIMIT)
+            with replaced(board, "extend", extend):
+                claim.extend()
+            assert other.claim_next("bert", timeout=SHORT) is None
+        assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])

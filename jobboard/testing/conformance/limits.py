@@ -1,46 +1,54 @@
-"""Limits: how many jobs of a name or a group are claimed at once, and how many within a time."""
+"""Limits of concurrency and rate: their setting, their slots, waiters for a slot, and the records of idle scopes."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
 import pytest
 
+from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.engine.limits import SCOPE, Listed
-from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
+from jobboard.engine.store import Mark
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.between import at_each_request
-from jobboard.testing.conformance.processes import outcome
+from jobboard.testing.conformance.interleavings import at_each_request
+from jobboard.testing.conformance.processes import outcome, reaches
 from jobboard.testing.conformance.races import JOBS, WORKERS, Journal, mistreat
+from jobboard.testing.conformance.repetitions import MOST, clear
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
+    PATIENCE,
     SHORT,
+    Background,
     MakeBoard,
+    Waiter,
+    engine_of,
     let_lapse,
     lost_reply,
+    server_time,
+    store_of,
     take,
     until_free,
     uuids,
 )
 from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge, left_over
+from jobboard.testing.puppet import Puppet
 from jobboard.testing.recording import left_on
 
 WINDOW = 1.0
 """Of a rate, in seconds."""
-
-
-def store_of(board: JobBoard) -> Any:
-    """What the board's engine stands on, for tests that stop or count what it is asked."""
-    return board.engine.store
 
 
 def post(board: JobBoard, number: int, name: str = "mail", group: str | None = None) -> list[str]:
@@ -48,7 +56,7 @@ def post(board: JobBoard, number: int, name: str = "mail", group: str | None = N
 
 
 class TestConcurrencyLimits:
-    def test_of_a_name(self, board: JobBoard, other: JobBoard) -> None:
+    def test_limit_of_a_name_counts_all_its_jobs(self, board: JobBoard, other: JobBoard) -> None:
         first, second, third = post(board, 3)
         [resized] = post(board, 1, "resize")
         board.set_limit("mail", concurrency=2)
@@ -61,7 +69,7 @@ class TestConcurrencyLimits:
         assert take(board).uuid == third
         assert other.claim_next("anna") is None
 
-    def test_of_each_group(self, board: JobBoard, other: JobBoard) -> None:
+    def test_limit_per_group_counts_each_group(self, board: JobBoard, other: JobBoard) -> None:
         one, two = post(board, 2, group="one"), post(board, 2, group="two")
         free = post(board, 3)
         board.set_limit("mail", concurrency=1, per="group")
@@ -70,7 +78,7 @@ class TestConcurrencyLimits:
         board.consume(other.get(two[0]), "anna")
         assert take(other, "bob").uuid == two[1]
 
-    def test_of_both(self, board: JobBoard) -> None:
+    def test_claim_needs_room_in_name_and_group(self, board: JobBoard) -> None:
         one, two = post(board, 3, group="one"), post(board, 3, group="two")
         board.set_limit("mail", concurrency=3)
         board.set_limit("mail", concurrency=2, per="group")
@@ -81,8 +89,8 @@ class TestConcurrencyLimits:
         # Whatever is first and has room in both.
         assert uuids(board.claim_many("anna", 10)) == [one[2]]
 
-    def test_one_by_one_in_order(self, board: JobBoard, other: JobBoard) -> None:
-        """What is full is passed over, and nothing else."""
+    def test_limited_jobs_run_in_order(self, board: JobBoard, other: JobBoard) -> None:
+        """Jobs of a full scope are passed over, and no other jobs."""
         board.set_limit("mail", concurrency=1, per="group")
         posted = board.post_many([Posting("mail", group=group) for group in "aabbcc"])
         got = [take(each).uuid for each in (board, other, board)]
@@ -97,7 +105,7 @@ class TestConcurrencyLimits:
         crowd, last = post(board, 4, group="a"), post(board, 1, group="b")
         assert uuids(other.claim_many("anna", 4)) == [*crowd[:3], *last]
 
-    def test_behind_many_of_one_full_group(self, board: JobBoard) -> None:
+    def test_full_group_delays_no_other_group(self, board: JobBoard) -> None:
         """More than a look takes in."""
         board.set_limit("mail", concurrency=1, per="group")
         board.set_limit("resize", concurrency=1)
@@ -113,7 +121,7 @@ class TestConcurrencyLimits:
         board.consume(first[2], "anna")
         assert take(board, names=["mail", "resize"]).uuid == small[1]
 
-    def test_behind_one_full_group_beside_a_paused_name(self, board: JobBoard) -> None:
+    def test_full_group_beside_a_paused_name_delays_no_other(self, board: JobBoard) -> None:
         board.set_limit("job", concurrency=1, per="group")
         board.pause(["paused"])
         board.post_many([{"name": "job", "group": "full"}] * 120 + [{"name": "paused"}])
@@ -145,7 +153,7 @@ class TestConcurrencyLimits:
             other.claim(first, "bob")
 
     @pytest.mark.parametrize("verb", ["consume", "abandon", "delay", "trash", "release", "cancel a lapsed one"])
-    def test_whatever_ends_a_claim_gives_its_slot_back(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+    def test_each_end_of_a_claim_frees_its_slot(self, board: JobBoard, other: JobBoard, verb: str) -> None:
         board.set_limit("mail", concurrency=1)
         job = board.post("mail")
         second = board.post("mail")
@@ -175,7 +183,7 @@ class TestConcurrencyLimits:
         assert board.claim_next("anna") is None
 
     def test_a_take_whose_reply_was_lost(self, board: JobBoard, other: JobBoard) -> None:
-        """Its repetition tells the same jobs in the same order, and they count once."""
+        """The repetition returns the same jobs in the same order, and they count once."""
         board.set_limit("mail", concurrency=2)
         low, high, late = (board.post("mail", priority=priority) for priority in ("LOW", "HIGH", "LOW"))
         with lost_reply(board, "take"):
@@ -185,7 +193,7 @@ class TestConcurrencyLimits:
         board.consume(held[0], "anna")
         assert take(other).uuid == late.uuid
 
-    def test_many_at_once_get_no_more(self, board: JobBoard, make_board: MakeBoard) -> None:
+    def test_concurrent_claims_keep_the_limit(self, board: JobBoard, make_board: MakeBoard) -> None:
         board.set_limit("mail", concurrency=3)
         post(board, 20)
         boards = [make_board() for _ in range(4)]
@@ -222,8 +230,8 @@ class TestLimitedLapses:
         assert take(other) == second
         assert other.claim_next("bob") is None
 
-    def test_one_that_lapses_between_a_look_and_its_claim(self, board: JobBoard, other: JobBoard) -> None:
-        """It comes back to its place, before what was seen."""
+    def test_claim_that_lapses_before_the_commit_frees_its_slot(self, board: JobBoard, other: JobBoard) -> None:
+        """The job comes back to its place, before the jobs that were seen."""
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail")
         assert other.claim_next("bert", names=["resize"]) is None
@@ -241,7 +249,7 @@ class TestLimitedLapses:
         assert second.state == UNCLAIMED
 
     def test_a_lapsed_claim_that_two_limits_count(self, board: JobBoard, wire: Wire) -> None:
-        """Its holder ends it while another takes its slots."""
+        """The holder ends the lapsed claim while another worker takes its slots."""
         if not wire:
             return
         board.set_limit("mail", concurrency=1)
@@ -263,7 +271,7 @@ class TestLimitedLapses:
             assert (first.state, board.find_owner(second)) == (COMPLETE, "bob")
 
     def test_a_slot_that_is_given_back_and_taken_by_the_same_job(self, board: JobBoard, wire: Wire) -> None:
-        """Whoever gives it back looks at the job, and at what is counted: the new claim stays in it."""
+        """The end of the old claim leaves the new claim of the same job in the count."""
         if not wire:
             return
         board.set_limit("mail", concurrency=1)
@@ -290,7 +298,7 @@ class TestLimitedLapses:
         job = other.claim_next("bob", timeout=LIMIT)
         assert job == second
 
-    def test_to_extend_a_lapsed_one_whose_slot_is_taken(self, board: JobBoard, other: JobBoard) -> None:
+    def test_lapsed_claim_whose_slot_is_taken_is_not_extended(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail", priority="HIGH")
         let_lapse(board, first)
@@ -301,7 +309,7 @@ class TestLimitedLapses:
         # Whether it may end goes by its token alone.
         board.consume(first, "anna")
 
-    def test_to_extend_a_lapsed_one_whose_slot_is_free(self, board: JobBoard, other: JobBoard) -> None:
+    def test_lapsed_claim_whose_slot_is_free_is_extended(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail")
         let_lapse(board, first)
@@ -311,7 +319,7 @@ class TestLimitedLapses:
         board.consume(first, "anna")
         assert take(other) == second
 
-    def test_what_is_revived_after_its_slot_was_looked_for_counts_again(self, board: JobBoard, other: JobBoard) -> None:
+    def test_revived_claim_counts_again(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=2)
         first, second, third = (board.post("mail") for _ in range(3))
         board.claim(first, "anna", expiry=SHORT)
@@ -324,7 +332,7 @@ class TestLimitedLapses:
         assert other.claim_next("bob") is None
 
     @pytest.mark.parametrize("per", ["name", "group"])
-    def test_who_only_looks_writes_nothing_down(
+    def test_read_writes_no_lapse_down(
         self, board: JobBoard, make_board: MakeBoard, per: Literal["name", "group"]
     ) -> None:
         looking = make_board(read_only=True)
@@ -352,7 +360,7 @@ class TestLimitedLapses:
 
 
 class TestRateLimits:
-    def test_of_a_name(self, board: JobBoard, other: JobBoard) -> None:
+    def test_rate_of_a_name_counts_all_its_claims(self, board: JobBoard, other: JobBoard) -> None:
         posted = post(board, 4)
         board.set_limit("mail", rate=(2, LONG))
         assert other.limits() == [Limit("mail", "name", None, (2, LONG))]
@@ -371,7 +379,7 @@ class TestRateLimits:
         began = [job.last_modified for job in (board.get(uuid) for uuid in posted)]
         assert all((later - earlier).total_seconds() >= 0.3 for earlier, later in itertools.pairwise(began))
 
-    def test_what_is_given_back_counts_and_what_is_extended_does_not(self, board: JobBoard) -> None:
+    def test_refunded_claim_counts_and_extension_does_not(self, board: JobBoard) -> None:
         board.post("mail")
         board.set_limit("mail", rate=(2, LONG))
         job = take(board)
@@ -381,14 +389,14 @@ class TestRateLimits:
         board.post("mail")
         assert board.claim_next("anna") is None
 
-    def test_of_each_group(self, board: JobBoard) -> None:
+    def test_rate_per_group_counts_each_group(self, board: JobBoard) -> None:
         one, two, free = post(board, 2, group="one"), post(board, 2, group="two"), post(board, 2)
         board.set_limit("mail", rate=(1, LONG), per="group")
         assert uuids(board.claim_many("anna", 10)) == [one[0], two[0], *free]
         assert board.claim_next("anna") is None
 
-    def test_behind_many_groups_that_have_used_it_up(self, board: JobBoard, other: JobBoard) -> None:
-        """A take looks a few times, and not once for each of them."""
+    def test_groups_at_their_rate_delay_no_other_group(self, board: JobBoard, other: JobBoard) -> None:
+        """A take looks a constant number of times, not once for each group."""
         groups = [f"{number}" for number in range(150)]
         board.set_limit("mail", rate=(1, LONG), per="group")
         for _ in range(2):
@@ -446,7 +454,7 @@ class TestRatesBetweenRequests:
                 # Well before or behind the moments at which a backend asks once more for the answer that it lacks.
                 until = boottime() + 0.45 * WINDOW
                 eventually(lambda: boottime() > until, LIMIT)
-                let_go.append((board.engine.raw.now(), board.find_owner(job)))
+                let_go.append((server_time(board), board.find_owner(job)))
 
             far.proxy.after(hold, nth=nth)
             far(claim, far.board, job)
@@ -469,7 +477,7 @@ class TestRatesBetweenRequests:
 class TestLimitRaces:
     any_driver = True
 
-    def test_whatever_happens_no_limit_is_exceeded(self, make_board: MakeBoard) -> None:
+    def test_random_acts_exceed_no_limit(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(WORKERS)]
         book = Journal()
         chief = book.recorder(make_board(), "chief")
@@ -497,3 +505,428 @@ class TestLimitRaces:
         board = left_on(boards[0])
         assert judge(book.entries, board, limits=chief.limits) == []
         assert left_over(board) == []
+
+
+class TestLimitSetting:
+    def test_a_limit_below_what_is_claimed(self, board: JobBoard, other: JobBoard) -> None:
+        post(board, 6)
+        board.set_limit("mail", concurrency=4)
+        held = other.claim_many("anna", 4)
+        board.set_limit("mail", concurrency=2)
+        for job in held[:2]:
+            other.extend(job, "anna")
+            other.consume(job, "anna")
+            assert board.claim_next("anna") is None
+        other.consume(held[2], "anna")
+        assert board.claim_next("anna") is not None
+        assert board.claim_next("anna") is None
+
+    def test_removal_of_an_absent_limit_raises(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        with pytest.raises(NotFound, match="no limit of 'mail' per group"):
+            board.remove_limit("mail", per="group")
+        board.remove_limit("mail", per="name")
+        with pytest.raises(NotFound, match="limits\\(\\) lists them"):
+            board.remove_limit("mail")
+
+    def test_limit_and_pause_are_independent(self, board: JobBoard) -> None:
+        post(board, 3)
+        board.set_limit("mail", concurrency=2)
+        board.pause(["mail"])
+        assert board.limits() == [Limit("mail", "name", 2)]
+        assert board.claim_next("anna") is None
+        board.resume()
+        assert len(board.claim_many("anna", 10)) == 2
+
+    def test_limits_of_a_closed_board_fail(self, make_board: MakeBoard) -> None:
+        board = make_board()
+        board.close()
+        with pytest.raises(JobFailure):
+            board.set_limit("mail", concurrency=1)
+
+
+class TestRepeatedSettings:
+    """A repetition sets nothing that its first try has set."""
+
+    any_driver = True
+
+    def test_repeated_setting_restores_no_removed_limit(self, board: JobBoard, other: JobBoard) -> None:
+        with lost_reply(board, "set_limit", lambda: other.remove_limit("mail")):
+            board.set_limit("mail", concurrency=3)
+        assert other.limits() == []
+
+    def test_repeated_pause_undoes_no_resume(self, board: JobBoard, other: JobBoard) -> None:
+        with lost_reply(board, "pause", other.resume):
+            board.pause(["mail"])
+        assert not other.paused()
+        board.pause()
+        with lost_reply(board, "resume", lambda: other.pause(["mail"])):
+            board.resume()
+        assert other.paused().names == ("mail",)
+
+    def test_concurrent_settings_all_stand(self, board: JobBoard, make_board: MakeBoard) -> None:
+        names = [f"mail {number}" for number in range(5)]
+
+        def set_both(one: JobBoard, name: str) -> None:
+            one.pause([name])
+            one.set_limit("mail", concurrency=2)
+
+        begun = [Background(partial(set_both, make_board(), name)) for name in names]
+        for each in begun:
+            each.wait()
+        assert board.paused().names == tuple(names)
+        assert board.limits() == [Limit("mail", "name", 2)]
+
+
+ASLEEP = 0.5
+"""Seconds after which a waiter has sent the requests that it sends before it sleeps. If it has not, nothing fails."""
+
+
+class TestSlotWaiters:
+    def test_free_slot_wakes_a_waiter(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        board.claim(first, "anna")
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
+        assert waiter.running
+        board.consume(first, "anna")
+        assert waiter.wait() == second
+
+    def test_free_slot_of_a_lowered_limit_wakes_a_waiter(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=4)
+        post(board, 4)
+        held = board.claim_many("anna", 2)
+        other.set_limit("mail", concurrency=2)
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
+        board.consume(held[0], "anna")
+        assert waiter.wait() is not None
+
+    @pytest.mark.parametrize(
+        ("verb", "by"),
+        [("consume", "its board"), ("consume", "another"), ("abandon", "its board"), ("release", "another")],
+    )
+    def test_end_of_a_claim_from_before_the_limit_wakes_a_waiter(
+        self, board: JobBoard, make_board: MakeBoard, verb: str, by: str
+    ) -> None:
+        """The caller that ends the claim may know no limit, and may not have made the claim."""
+        jobs = [board.post("mail", max_attempts=1) for _ in range(3)]
+        for job in jobs[:2]:
+            board.claim(job, "anna")
+        other = make_board()
+        other.set_limit("mail", concurrency=2)
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
+        ending = board if by == "its board" else make_board()
+        ended = jobs[0] if by == "its board" else ending.get(jobs[0].uuid)
+        if verb == "release":
+            ending.release(ended)
+        elif verb == "consume_many":
+            ending.consume_many([ended, jobs[1] if by == "its board" else ending.get(jobs[1].uuid)], "anna")
+        elif verb == "abandon":
+            ending.abandon(ended, "anna", delay=LONG)
+        else:
+            getattr(ending, verb)(ended, "anna")
+        assert waiter.wait() == jobs[2]
+
+    def test_end_whose_reply_is_lost_wakes_a_waiter(self, board: JobBoard, make_board: MakeBoard) -> None:
+        first, second = board.post("mail"), board.post("mail")
+        board.claim(first, "anna")
+        other = make_board()
+        other.set_limit("mail", concurrency=1)
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
+        with lost_reply(board, "finish"):
+            board.consume(first, "anna")
+        assert waiter.wait() == second
+
+    @pytest.mark.parametrize("verb", ["set higher", "remove"])
+    def test_changed_limit_wakes_a_waiter(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        board.claim(first, "anna")
+        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
+        if verb == "remove":
+            board.remove_limit("mail")
+        else:
+            board.set_limit("mail", concurrency=2)
+        assert waiter.wait() == second
+
+    def test_waiters_get_all_free_slots(self, board: JobBoard, make_board: MakeBoard) -> None:
+        board.set_limit("mail", concurrency=3)
+        post(board, 6)
+        held = board.claim_many("anna", 3)
+        waiters = []
+        for _ in range(3):
+            other = make_board()
+            waiters.append(Waiter(other, lambda other=other: other.claim_next("bob", timeout=PATIENCE)))  # type: ignore[misc]
+        board.consume_many(held, "anna")
+        assert all(waiter.wait() is not None for waiter in waiters)
+
+    def test_the_slots_of_a_killed_worker_come_free(self, board: JobBoard, puppet: Puppet) -> None:
+        if not reaches(board, puppet):
+            return
+        board.set_limit("mail", concurrency=2)
+        first, second, _ = post(board, 3)
+        assert [puppet("claim_next", "anna")[0] for _ in range(2)] == [first, second]
+        assert board.claim_next("bert") is None
+        puppet.signal(signal.SIGKILL)
+        # By itself the waiter looks again once a lease of its own has passed, which most boards have for longer.
+        assert take(board, "bert", timeout=LIMIT).uuid == first
+        assert take(board, "bert", timeout=LIMIT).uuid == second
+        assert board.claim_next("bert") is None
+
+    def test_a_waiter_for_a_slot_knows_when_the_next_job_is_due(self, board: JobBoard, make_board: MakeBoard) -> None:
+        waiting = make_board(claim_ttl=LONG)
+        board.set_limit("mail", concurrency=1)
+        post(board, 2)
+        take(board)
+        board.post("resize", delay=60)
+        found = engine_of(waiting).peek(None, codec.VERSION)
+        assert not found.any
+        assert found.next_event is not None
+        assert found.next_event <= 60_000_000
+
+    def test_wait_and_iterjobs_leave_out_what_has_no_room(self, board: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        first, second = board.post("mail"), board.post("mail")
+        assert uuids(board.iterjobs(only_unclaimed=True)) == [first.uuid, second.uuid]
+        board.claim(first, "anna")
+        assert list(board.iterjobs(only_unclaimed=True)) == []
+        assert uuids(board.iterjobs(states=[UNCLAIMED])) == [second.uuid]
+        with pytest.raises(NotFound):
+            board.wait(timeout=0.1)
+        board.consume(first, "anna")
+        assert uuids(board.wait(timeout=LIMIT)) == [second.uuid]
+
+
+class TestSlotsBetweenRequests:
+    """Acts of others on a slot between two requests of a claim, or of a waiter."""
+
+    any_driver = True
+
+    def test_last_slot_goes_to_one_of_two_claims(self, board: JobBoard, wire: Wire) -> None:
+        if not wire:
+            return
+        board.set_limit("mail", concurrency=1)
+        for (first, _), mine, theirs in at_each_request(
+            board,
+            wire,
+            lambda far: board.post_many([Posting("mail")] * 2),
+            lambda far, jobs: far.claim_next("anna"),
+            lambda board, jobs: board.claim_next("bert"),
+        ):
+            assert [mine, theirs] in ([first, None], [None, first])
+            assert board.stats().claimed == 1
+
+    @pytest.mark.parametrize("stopped", ["the claim", "the revival"])
+    def test_a_revival_while_its_slot_is_claimed(self, board: JobBoard, wire: Wire, stopped: str) -> None:
+        if not wire:
+            return
+        board.set_limit("mail", concurrency=1)
+
+        def lapsed(far: JobBoard) -> tuple[Job, Job]:
+            first, second = board.post_many([Posting("mail")] * 2)
+            let_lapse(board, first)
+            return first, second
+
+        def claim(board: JobBoard, jobs: tuple[Job, Job]) -> bool:
+            return board.claim_next("bert", expiry=LONG) is not None
+
+        def revive(board: JobBoard, jobs: tuple[Job, Job]) -> bool:
+            return outcome(lambda: board.extend(jobs[0], "anna", LONG)) == "ok"
+
+        do, others = (claim, revive) if stopped == "the claim" else (revive, claim)
+        for _, mine, theirs in at_each_request(board, wire, lapsed, do, others):
+            assert mine is not theirs
+            assert board.stats().claimed == 1
+
+    def test_a_holder_that_loses_its_slot(self, board: JobBoard, wire: Wire) -> None:
+        """The slot is free or the new claim's: the earlier holder cannot extend."""
+        if not wire:
+            return
+        board.set_limit("mail", concurrency=1)
+
+        def held(far: JobBoard) -> Job:
+            first, _ = board.post_many([Posting("mail")] * 2)
+            board.claim(first, "anna", LONG)
+            return first
+
+        for first, mine, theirs in at_each_request(
+            board,
+            wire,
+            held,
+            lambda far, first: far.claim_next("bert", expiry=LONG),
+            lambda board, first: outcome(lambda: board.release(board.get(first.uuid))),
+        ):
+            extended = outcome(partial(board.extend, first, "anna", LONG))
+            assert (theirs, extended) == ("ok", "ClaimLost")
+            assert board.stats().claimed == (mine is not None)
+
+    def test_a_slot_that_comes_free_while_a_waiter_looks(self, board: JobBoard, wire: Wire) -> None:
+        """Between any two requests of the waiter, or once it sleeps: it does not sleep through that."""
+        if not wire:
+            return
+        board.set_limit("mail", concurrency=1)
+        far = wire.far()
+
+        def race(nth: int) -> bool:
+            """Return whether the waiter has sent so many requests before it slept."""
+            first, second = board.post_many([Posting("mail")] * 2)
+            board.claim(first, "anna")
+
+            def free() -> None:
+                outcome(lambda: board.consume(first, "anna"))
+
+            stop = far.proxy.before(lambda: wire.meanwhile(nth, free), nth=nth)
+            waiter = far.begin(lambda: (far.board.claim_next("bert", timeout=PATIENCE), boottime()))
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: stop.happened or waiter.done(), ASLEEP)
+            began, happened = boottime(), stop.happened
+            if not happened:
+                far.proxy.restore()
+                free()
+            job, ended = waiter.result(2 * PATIENCE)
+            assert job == second
+            assert ended - began < LIMIT, "at the end of its time a waiter looks in any case"
+            clear(board)
+            return happened
+
+        assert race(1)
+        for nth in range(2, MOST):
+            if not race(nth):
+                return
+
+
+AN_HOUR = 3600.0
+
+
+def stored(board: JobBoard, *keys: str) -> list[bool]:
+    """Return whether each of these scopes has a side record."""
+    return [side.value is not None for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
+
+
+def has_lists(board: JobBoard) -> bool:
+    """Return whether side records list the claims of a scope. A store may count them by itself."""
+    return not store_of(board).locks_scopes
+
+
+def lists(board: JobBoard, *keys: str) -> list[Listed]:
+    return [Listed.read(side) for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
+
+
+def let_age(board: JobBoard, key: str, seconds: float) -> None:
+    """Make all claims of this scope begin so many seconds earlier."""
+    store = store_of(board)
+    [side] = store.read([], [(SCOPE, key)]).sides
+    listed = Listed.read(side)
+    assert listed.starts
+    starts = tuple(start - int(seconds * 1e6) for start in listed.starts)
+    store.commit([], [Mark(side, listed._replace(starts=starts).packed())])
+
+
+def tidy(board: JobBoard) -> None:
+    # The first call of a connection leaves scopes alone.
+    engine_of(board).tidy()
+    eventually(lambda: not engine_of(board).tidy(), LIMIT)
+
+
+class TestIdleScopes:
+    def test_records_of_idle_scopes_are_deleted(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=2, per="group")
+        board.set_limit("mail", concurrency=100)
+        groups = [f"{number}" for number in range(30)]
+        jobs = board.post_many([Posting("mail", group=group) for group in groups])
+        held = board.claim_many("anna", 100)
+        assert held == jobs
+        scopes = ["mail", *(f"mail\n{group}" for group in groups)]
+        assert stored(board, *scopes) == [has_lists(board)] * len(scopes)
+        board.consume_many(held[1:], "anna")
+        tidy(other)
+        assert stored(board, *scopes) == [has_lists(board)] * 2 + [False] * 29
+        again = post(board, 3, group="29")
+        assert uuids(board.claim_many("anna", 3)) == again[:2], "it counts anew"
+        post(board, 2, group="0")
+        assert take(board).group == "0"
+        assert board.claim_next("anna") is None
+
+    @pytest.mark.parametrize("rate", [None, (1, SHORT), (1, 2 * AN_HOUR)])
+    def test_starts_stay_for_an_hour_and_while_a_rate_counts_them(
+        self, board: JobBoard, other: JobBoard, rate: tuple[int, float] | None
+    ) -> None:
+        # A clock that is set meanwhile, as those of machines are, is set by less than a minute.
+        ago = {"mail": AN_HOUR - LONG, "print": AN_HOUR + 60, "resize": 2 * AN_HOUR + 60}
+        for name, seconds in ago.items():
+            board.set_limit(name, rate=(1, 3 * AN_HOUR))
+            post(board, 1, name)
+            board.consume(take(board), "anna")
+            let_age(board, name, seconds)
+            if rate is None:
+                board.remove_limit(name)
+            else:
+                board.set_limit(name, rate=rate)
+        tidy(other)
+        assert stored(board, *ago) == [True, rate == (1, 2 * AN_HOUR), False]
+
+    @pytest.mark.parametrize("meanwhile", ["no limit", "a concurrency", "a shorter rate"])
+    def test_a_rate_counts_what_one_before_it_has_counted(
+        self, board: JobBoard, other: JobBoard, meanwhile: str
+    ) -> None:
+        board.set_limit("mail", rate=(1, SHORT if meanwhile == "a shorter rate" else LONG))
+        post(board, 4)
+        board.consume(take(board), "anna")
+        over = server_time(board) + int(SHORT * 1e6)
+        if meanwhile == "a concurrency":
+            board.set_limit("mail", concurrency=2)
+            tidy(other)
+            board.consume_many([take(board), take(board)], "anna")
+        elif meanwhile == "no limit":
+            board.remove_limit("mail")
+        eventually(lambda: server_time(board) > over, LIMIT)
+        tidy(other)
+        board.set_limit("mail", rate=(1, LONG))
+        assert board.claim_next("anna") is None
+
+    def test_starts_of_long_ago_go_with_a_claim_that_no_rate_counts(self, board: JobBoard, other: JobBoard) -> None:
+        names = ["mail", "print"]
+        for name in names:
+            board.set_limit(name, rate=(1, LONG))
+            post(board, 2, name)
+            board.consume(take(board, names=[name]), "anna")
+            board.set_limit(name, concurrency=1)
+        let_age(board, "mail", AN_HOUR)
+        assert len(board.claim_many("anna", 2)) == 2
+        if has_lists(board):
+            assert [(len(claims), len(starts)) for claims, starts in lists(board, *names)] == [(1, 0), (1, 1)]
+        else:
+            # The claims write no side record there.
+            tidy(other)
+            assert stored(board, *names) == [False, True]
+
+    def test_a_lapsed_claim_is_revived_or_its_slot_is_anothers(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1)
+        job = board.post("mail")
+        let_lapse(board, job)
+        tidy(other)
+        board.extend(job, "anna", LONG)
+        post(board, 1)
+        assert other.claim_next("bert") is None
+
+    def test_a_claim_that_begins_meanwhile_is_counted(self, board: JobBoard, wire: Wire) -> None:
+        """Others act before each request of a tidying in turn."""
+        if not wire:
+            return
+
+        def prepare(board: JobBoard) -> list[Job]:
+            board.set_limit("mail", concurrency=2)
+            jobs = board.post_many([Posting("mail") for _ in range(4)])
+            board.consume(take(board), "anna")
+            return jobs
+
+        def sweep(board: JobBoard, _: list[Job]) -> None:
+            tidy(board)
+
+        def claim(board: JobBoard, _: list[Job]) -> str:
+            return take(board, "bert").uuid
+
+        for jobs, _, theirs in at_each_request(board, wire, prepare, sweep, claim):
+            assert theirs == jobs[1].uuid
+            assert stored(board, "mail") == [has_lists(board)]
+            assert uuids(board.claim_many("carl", 2)) == [jobs[2].uuid]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +25,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError, JobFailures
 from jobboard.job import Act, Job
+from jobboard.primitives import Per
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
@@ -163,15 +164,15 @@ class BoardMachine(RuleBasedStateMachine):
     def take(self, who: str, expiry: float | None, names: Any, limit: int, lose: bool) -> Any:
         chosen: list[int] = []
 
-        def claim(board: JobBoard, side: int) -> list[Job]:
+        def claim(board: JobBoard, side: int) -> Sequence[Job]:
             if side == 0 or self.exact:
                 jobs = board.claim_many(who, limit, expiry=expiry, names=names)
                 chosen[:] = chosen or [number_of(job) for job in jobs]
                 return jobs
-            jobs = [job for job in board.iterjobs(True, names=names) if number_of(job) in chosen]
-            for job in jobs:
+            found = [job for job in board.iterjobs(True, names=names) if number_of(job) in chosen]
+            for job in found:
                 board.claim(job, who, expiry)
-            return sorted(jobs, key=lambda job: chosen.index(number_of(job)))
+            return sorted(found, key=lambda job: chosen.index(number_of(job)))
 
         real, model = self.both(claim, "take" if lose else None)
         assert [number_of(job) for job in real] == [number_of(job) for job in model]
@@ -249,7 +250,7 @@ class BoardMachine(RuleBasedStateMachine):
         self.both(lambda board, _: getattr(board, verb)(names))
 
     @rule(name=NAMES, per=PER, bounds=BOUNDS)
-    def set_limit(self, name: str, per: str, bounds: tuple[int | None, int | None]) -> None:
+    def set_limit(self, name: str, per: Per, bounds: tuple[int | None, int | None]) -> None:
         # Claims from before a limit count on SQL, and elsewhere they may not.
         if any(job.name == name for job in self.model.iterjobs(states=[CLAIMED])):
             return
@@ -258,7 +259,7 @@ class BoardMachine(RuleBasedStateMachine):
         self.both(lambda board, _: board.set_limit(name, per=per, concurrency=concurrency, rate=rate))
 
     @rule(name=NAMES, per=st.one_of(st.none(), PER))
-    def remove_limit(self, name: str, per: str | None) -> None:
+    def remove_limit(self, name: str, per: Per | None) -> None:
         self.both(lambda board, _: board.remove_limit(name, per))
 
     @rule()
@@ -299,7 +300,7 @@ class BoardMachine(RuleBasedStateMachine):
             assert look(self.real) == look(self.model)
 
     def refused_here(self, pair: Pair, who: str) -> bool:
-        """Whether the act is refused before the server is asked."""
+        """Return whether the act is refused before the server is asked."""
         return pair.real.claim is not None and pair.real.claim.who != who
 
     @staticmethod
@@ -316,7 +317,7 @@ def number_of(job: Job) -> int:
 
 
 def shown(job: Job) -> tuple[Any, ...]:
-    """What can be seen of a job, but for what only the server knows."""
+    """Return what users see of a job, without values that only the server knows."""
     return (
         *(number_of(job), job.name, job.group, job.priority, job.key, job.seen_state),
         *(job.attempts, job.retries, job.max_attempts, job.due is None),

@@ -22,12 +22,12 @@ from jobboard.job import Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, LAPSED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
-    HELD,
     HOLDS,
     LIMIT,
     LONG,
     PATIENCE,
     SHORT,
+    STEADY,
     Background,
     EventLog,
     MakeBoard,
@@ -47,7 +47,7 @@ def puppet(board: JobBoard, board_conf: dict[str, Any]) -> Iterator[Puppet]:
 
 
 def reaches(board: JobBoard, puppet: Puppet) -> bool:
-    """Whether other processes see this board's jobs; only a board that is not durable may be a process's own."""
+    """Return whether other processes see this board's jobs. Only a board that is not durable may be a process's own."""
     job = board.post("to be seen")
     seen = puppet("state", job.uuid) == UNCLAIMED
     board.cancel(job)
@@ -61,13 +61,11 @@ class TestOtherProcesses:
     def test_a_killed_holder(self, board: JobBoard, puppet: Puppet) -> None:
         if not reaches(board, puppet):
             return
-        ttl = max(TTL, board.characteristics.claim_ttl if board.characteristics.claim_ttl < 10 else TTL)
         job = board.post("resize")
         uuid, token = puppet("claim_next", "anna")
         assert uuid == job.uuid
-        assert board.find_owner(job) == "anna"
         puppet.signal(signal.SIGKILL)
-        taken = take(board, "anna", timeout=ttl + 1)
+        taken = take(board, "anna", timeout=TTL + LIMIT)
         assert taken == job
         assert taken.claim is not None
         assert taken.claim.token > token
@@ -75,15 +73,14 @@ class TestOtherProcesses:
         assert [failure[1:] for failure in taken.errors] == [("anna", 1, LAPSED)]
 
     def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
-        """Its claim is lost by its own clock; what it still does is refused, although the next holder has its name."""
+        """The claim is lost by its own clock. Later acts are refused, though the next holder has the same name."""
         if not reaches(board, puppet):
             return
         job = board.post("resize")
         uuid, token = puppet("claim_next", "anna")
         assert uuid == job.uuid
-        assert puppet("lost") is False
         puppet.signal(signal.SIGSTOP)
-        taken = take(board, "anna", timeout=TTL + 1)
+        taken = take(board, "anna", timeout=TTL + LIMIT)
         assert taken.claim is not None
         assert taken.claim.token > token
         # Asked while it sleeps, so that this is the first thing that it looks at.
@@ -99,7 +96,7 @@ class TestOtherProcesses:
         assert job.state == COMPLETE
 
     def test_a_stopped_holder_that_drops_its_job(self, board: JobBoard, puppet: Puppet) -> None:
-        """The holder has read its claim as lost: others get the job, though the process lives and renews the rest."""
+        """The holder has read that its claim is lost. Others get the job, though the process renews other claims."""
         if not reaches(board, puppet):
             return
         job = board.post("resize")
@@ -165,7 +162,7 @@ class TestOtherProcesses:
         answers = context.Queue()
         child = context.Process(target=work_once, args=(board.name, board_conf, answers))
         child.start()
-        assert answers.get(timeout=30) == job.uuid
+        assert answers.get(timeout=60) == job.uuid
         child.join(LIMIT)
         assert child.exitcode == 0
         assert job.state == COMPLETE
@@ -190,7 +187,7 @@ def in_child(act: Callable[[], Any]) -> Callable[[], Any]:
 
     def answer() -> Any:
         try:
-            ready, _, _ = select.select([reader], [], [], 30)
+            ready, _, _ = select.select([reader], [], [], 60)
             assert ready, "the child hangs"
             how, what = json.loads(os.read(reader, 65536))
         finally:
@@ -250,7 +247,7 @@ class TestFork:
         board.consume(mine, "anna")
 
     def test_both_go_on_at_the_same_time(self, board: JobBoard) -> None:
-        """On a connection that both had, the answers of one would reach the other."""
+        """A shared connection would bring the answers for one process to the other."""
 
         def work(who: str) -> int:
             for number in range(25):
@@ -264,8 +261,8 @@ class TestFork:
         assert work("anna") == 24
         assert answer() == 24
 
-    def test_while_other_threads_work(self, board: JobBoard) -> None:
-        """What they hold at that moment, a lock in a driver's library say, is none of the child's."""
+    def test_fork_while_other_threads_work(self, board: JobBoard) -> None:
+        """Locks that other threads hold at the fork do not bind the child."""
         if board.characteristics.notes.startswith("sqlite"):
             pytest.skip("SQLite: a fork while another thread is inside of it is the service's to avoid")
         ended = threading.Event()
@@ -290,8 +287,8 @@ class TestFork:
             thread.wait()
 
     def test_both_keep_their_claims(self, make_board: MakeBoard) -> None:
-        """The heartbeat of the parent goes on, and the child has one of its own."""
-        board = make_board(claim_ttl=HELD)
+        """The parent's heartbeat goes on, and the child starts its own."""
+        board = make_board(claim_ttl=STEADY)
         board.post("held by parent")
         held = take(board)
         until = boottime() + HOLDS * board.characteristics.claim_ttl
@@ -374,7 +371,7 @@ class TestFork:
             warnings.simplefilter("ignore", DeprecationWarning)
             process = context.Process(target=child)
             process.start()
-        assert answers.get(timeout=30) == "second"
+        assert answers.get(timeout=60) == "second"
         process.join(LIMIT)
         assert process.exitcode == 0
         board.consume(mine, "anna")
@@ -392,7 +389,7 @@ class TestFork:
         assert not board.connected
 
     def test_stale_by_the_childs_own_who(self, board: JobBoard) -> None:
-        """By name, the child may finish what its parent has claimed: that was asked for in so many words."""
+        """A child may finish its parent's claim by the owner's name: the caller asked for that."""
         job = board.post("resize")
         board.claim(job, "anna", LONG)
 

@@ -1,22 +1,30 @@
-"""Many at once, with all that can happen to a claim; :mod:`jobboard.testing.history` judges what was recorded."""
+"""Races of several processes: each job is consumed once and in its order, as the recorded history shows."""
 
 from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Job, Posting, boottime
 from jobboard.priorities import JobPriority
-from jobboard.testing.conformance.support import SHORT, MakeBoard
-from jobboard.testing.history import HistoryEntry, judge, left_over
-from jobboard.testing.recording import Recorder, left_on
+from jobboard.states import Verb
+from jobboard.testing.conformance.processes import in_child
+from jobboard.testing.conformance.support import LIMIT, SHORT, Background, MakeBoard
+from jobboard.testing.history import HistoryEntry, disorder, judge, left_over
+from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 
 JOBS = 60
+
 WORKERS = 4
 
 
@@ -62,7 +70,7 @@ def mistreat(recorder: Recorder, job: Job, dice: random.Random) -> None:
 class TestRaces:
     any_driver = True
 
-    def test_whatever_happens_nothing_is_lost_or_done_twice(self, make_board: MakeBoard) -> None:
+    def test_random_acts_lose_no_job_and_consume_none_twice(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(WORKERS)]
         book = Journal()
         poster = book.recorder(boards[0], "poster")
@@ -85,8 +93,8 @@ class TestRaces:
         assert judge(book.entries, board) == []
         assert left_over(board) == []
 
-    def test_one_after_the_other(self, board: JobBoard) -> None:
-        """Where nothing overlaps the order is exact, and the history can tell."""
+    def test_order_is_exact_without_overlap(self, board: JobBoard) -> None:
+        """The order is exact where no claims overlap, and the history shows that."""
         if not board.characteristics.exact_order:
             return
         book = Journal()
@@ -122,3 +130,136 @@ class TestRaces:
         with ThreadPoolExecutor(WORKERS) as pool:
             assert sum(pool.map(work, range(WORKERS))) == JOBS
         assert judge(book.entries, left_on(boards[0])) == []
+
+
+CLAIMANTS = 3
+
+BEFORE, MEANWHILE = 60, 60
+
+PRIORITIES = ("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH")
+
+NAMES = ("mail", "print", "resize")
+
+
+class Claimant(NamedTuple):
+    """A worker: how many jobs it takes at once, of which names, and the share that it gives back."""
+
+    together: int
+    names: tuple[str, ...] | None = None
+    gives_back: int | None = None
+
+    def work(self, board: JobBoard, process: str, folder: Path) -> list[str]:
+        """Claim and consume until nothing more comes; what went wrong."""
+        recorder, dice = Recorder(board, process, to_file(folder / process)), random.Random(process)
+        over, deadline = folder / "over", boottime() + LIMIT
+        while boottime() < deadline:
+            last = over.exists()
+            jobs = recorder.claim_many(process, self.together, names=self.names)
+            back = [job for job in jobs if self.gives_back and not dice.randrange(self.gives_back)]
+            for job in back:
+                recorder.abandon(job)
+            recorder.consume_many([job for job in jobs if job not in back], process)
+            if last and not jobs:
+                break
+        return [repr(error) for error in recorder.failures]
+
+
+def alike(together: int) -> list[Claimant]:
+    return [Claimant(together)] * CLAIMANTS
+
+
+MIXED = [Claimant(1), Claimant(2, NAMES[:2]), Claimant(3, gives_back=2)]
+
+
+def posting(dice: random.Random, priority: str | None = None) -> Posting:
+    return Posting(dice.choice(NAMES), group=dice.choice("xyz"), priority=priority or dice.choice(PRIORITIES))
+
+
+def post(board: JobBoard, folder: Path) -> None:
+    """While others claim: most of it in any order, and the last of it with rising priorities."""
+    recorder, dice = Recorder(board, "poster", to_file(folder / "poster")), random.Random(1)
+    for number in range(MEANWHILE):
+        rising = PRIORITIES[(number - MEANWHILE // 2) * len(PRIORITIES) // (MEANWHILE // 2)]
+        recorder.post_many([posting(dice, None if number < MEANWHILE // 2 else rising)])
+    (folder / "over").touch()
+
+
+def shared(board: JobBoard) -> bool:
+    """Return whether a forked child's board is the parent's, and not a copy."""
+    uuid = in_child(lambda: board.post("to be seen").uuid)()
+    try:
+        job = board.get(uuid)
+    except NotFound:
+        assert not board.characteristics.durable
+        return False
+    board.cancel(job)
+    board.purge(job)
+    return True
+
+
+class TestContention:
+    any_driver = True
+
+    @pytest.mark.parametrize(
+        ("workers", "limited"),
+        [(alike(1), False), (alike(4), False), (MIXED, False), (MIXED, True)],
+        ids=["one", "four", "mixed", "limited"],
+    )
+    def test_nobody_is_served_before_a_better_one(
+        self,
+        board: JobBoard,
+        make_board: MakeBoard,
+        board_conf: dict[str, Any],
+        tmp_path: Path,
+        workers: list[Claimant],
+        limited: bool,
+    ) -> None:
+        """Limited: by limits with room for all, which take other ways."""
+        if not board.characteristics.exact_order:
+            return
+        folder = tmp_path / "history"
+        folder.mkdir()
+
+        def child(worker: Claimant, process: str) -> Callable[[], Any]:
+            def run() -> list[str]:
+                mine = jobboard.fetch(board.name, board_conf)
+                mine.connect()
+                return worker.work(mine, process, folder)
+
+            return in_child(run)
+
+        def thread(worker: Claimant, process: str) -> Callable[[], Any]:
+            mine = make_board()
+            return Background(lambda: worker.work(mine, process, folder)).wait
+
+        start = child if shared(board) else thread
+        first = Recorder(board, "first", to_file(folder / "first"))
+        dice = random.Random(workers[0].together)
+        for name in NAMES if limited else ():
+            first.set_limit(name, per="group", concurrency=BEFORE + MEANWHILE)
+        first.post_many([posting(dice) for _ in range(BEFORE)])
+        answers = [start(worker, f"worker {number}") for number, worker in enumerate(workers)]
+        post(board, folder)
+        assert [answer() for answer in answers] == [[]] * CLAIMANTS
+        entries = from_files(file for file in folder.iterdir() if file.name != "over")
+        assert judge(entries, left_on(board), contended=True, limits=first.limits) == []
+        assert left_over(left_on(board)) == []
+        self.catches(entries)
+
+    @staticmethod
+    def catches(entries: list[HistoryEntry]) -> None:
+        """The judge finds two jobs that have changed places in the history of this run."""
+        told = [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "ok"]
+        often = Counter(entry.uuid for entry in told)
+        free = (entry for entry in told if entry.among is None and often[entry.uuid] == 1)
+        claims = sorted(free, key=lambda entry: entry.began)
+        rank = {entry.uuid: entry.rank for entry in entries if entry.verb == Verb.POST}
+        early, late = next(
+            (early, late)
+            for early in claims
+            for late in reversed(claims)
+            if rank[early.uuid] < rank[late.uuid] and early.ended < late.began
+        )
+        turned = {early.uuid: late.uuid, late.uuid: early.uuid}
+        changed = [entry._replace(uuid=turned.get(entry.uuid, entry.uuid)) for entry in claims]
+        assert disorder([entry for entry in entries if entry.verb == Verb.POST] + changed, contended=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, JobFailure, JobTrashed, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, JobTrashed, NotFound, UnclaimableJob
 from jobboard.job import Act, Job, Posting
-from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
     LIMIT,
@@ -20,6 +20,7 @@ from jobboard.testing.conformance.support import (
     let_lapse,
     record_of,
     replaced,
+    server_time,
     take,
     trash_one,
     uuids,
@@ -27,7 +28,7 @@ from jobboard.testing.conformance.support import (
 
 
 class TestTrash:
-    def test_by_the_holder(self, board: JobBoard, other: JobBoard) -> None:
+    def test_holder_trashes_its_job(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", details={"a": 1})
         board.claim(job, "anna")
         board.trash(job, "anna", reason="no use")
@@ -41,7 +42,7 @@ class TestTrash:
         with pytest.raises(NotFound):
             seen.expires_in()
 
-    def test_without_a_reason(self, board: JobBoard) -> None:
+    def test_trash_without_a_reason(self, board: JobBoard) -> None:
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
         board.trash(take(board), "anna")
@@ -56,7 +57,7 @@ class TestTrash:
             board.cancel(jobs[number])
             # Some clocks go in steps of a millisecond, in which several could be trashed.
             trashed_on = board.get(jobs[number].uuid).record.modified_on
-            eventually(lambda trashed_on=trashed_on: board.engine.raw.now() > trashed_on, LIMIT)  # type: ignore[misc]
+            eventually(lambda trashed_on=trashed_on: server_time(board) > trashed_on, LIMIT)  # type: ignore[misc]
         assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
 
     def test_more_than_one_page(self, board: JobBoard) -> None:
@@ -75,7 +76,7 @@ class TestTrash:
 
 class TestCancel:
     @pytest.mark.parametrize("arguments", [{}, {"delay": LONG}])
-    def test_what_nobody_has_claimed(self, board: JobBoard, arguments: dict[str, Any]) -> None:
+    def test_unclaimed_job_is_cancelled(self, board: JobBoard, arguments: dict[str, Any]) -> None:
         job = board.post("resize", **arguments)
         board.cancel(job, reason="changed my mind")
         assert job.seen_state == TRASHED
@@ -84,7 +85,7 @@ class TestCancel:
         assert job.state == UNCLAIMED  # due at once
         assert take(board) == job
 
-    def test_a_claimed_job(self, board: JobBoard, other: JobBoard) -> None:
+    def test_claimed_job_is_not_cancelled(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna")
         before = record_of(board, job)
@@ -95,7 +96,7 @@ class TestCancel:
         assert record_of(board, job) == before
         board.consume(job, "anna")
 
-    def test_a_lapsed_claim(self, board: JobBoard) -> None:
+    def test_job_of_a_lapsed_claim_is_cancelled(self, board: JobBoard) -> None:
         job = board.post("resize")
         let_lapse(board, job)
         board.cancel(job)
@@ -103,13 +104,6 @@ class TestCancel:
             with pytest.raises(ClaimLost):
                 getattr(board, verb)(job, "anna")
         assert job.state == TRASHED
-
-    def test_what_is_not_there(self, board: JobBoard) -> None:
-        consumed, trashed = board.post("resize"), trash_one(board)
-        board.consume(take(board), "anna")
-        for job in (consumed, trashed):
-            with pytest.raises(NotFound):
-                board.cancel(job)
 
 
 class TestRelease:
@@ -124,12 +118,6 @@ class TestRelease:
             board.consume(job, "anna")
         assert take(other) == job
 
-    def test_a_fixed_claim(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", expiry=LONG)
-        board.release(board.get(job.uuid))
-        assert job.state == UNCLAIMED
-
     def test_says_why(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=2)
         for fate in (UNCLAIMED, TRASHED):
@@ -140,7 +128,7 @@ class TestRelease:
             assert [*owners, theirs.owner] == ["anna", None]
             assert (claimed.state, claimed.error) == (fate, f"it hangs, {fate}")
 
-    def test_one_claim_and_no_newer_one(self, board: JobBoard, other: JobBoard) -> None:
+    def test_release_by_token_spares_a_newer_claim(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         first = board.claim(job, "anna").token
         theirs = other.get(job.uuid)
@@ -159,20 +147,6 @@ class TestRelease:
         with pytest.raises(TypeError, match="token"):
             other.release(theirs, token="1")  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("state", ["unclaimed", "scheduled", "lapsed", "trashed", "absent"])
-    def test_what_is_not_claimed(self, board: JobBoard, state: str) -> None:
-        job = board.post("resize", delay=LONG if state == "scheduled" else None)
-        if state == "lapsed":
-            let_lapse(board, job)
-        elif state == "trashed":
-            board.cancel(job)
-        elif state == "absent":
-            board.consume(take(board), "anna")
-        before = record_of(board, job)
-        with pytest.raises(NotFound):
-            board.release(job)
-        assert record_of(board, job) == before
-
 
 class TestRestore:
     def test_restore(self, board: JobBoard, other: JobBoard) -> None:
@@ -186,24 +160,6 @@ class TestRestore:
             board.consume(job, "anna")
         board.consume(take(board), "anna")
         assert job.state == COMPLETE
-
-    @pytest.mark.parametrize("verb", ["restore", "purge"])
-    @pytest.mark.parametrize("state", [UNCLAIMED, SCHEDULED, CLAIMED])
-    def test_a_live_job(self, board: JobBoard, verb: str, state: str) -> None:
-        job = board.post("resize", delay=LONG if state == SCHEDULED else None)
-        if state == CLAIMED:
-            board.claim(job, "anna")
-        before = record_of(board, job)
-        with pytest.raises(JobFailure, match="not in the trash"):
-            getattr(board, verb)(job)
-        assert record_of(board, job) == before
-
-    @pytest.mark.parametrize("verb", ["restore", "purge"])
-    def test_a_consumed_job(self, board: JobBoard, verb: str) -> None:
-        job = board.post("resize")
-        board.consume(take(board), "anna")
-        with pytest.raises(NotFound):
-            getattr(board, verb)(job)
 
 
 class TestPurge:
@@ -230,10 +186,10 @@ class TestPurge:
         live = board.post("resize")
         assert board.purge_trash(datetime.timedelta(days=1)) == 0
         assert board.stats().trashed == 2
-        mark = board.engine.raw.now()
-        eventually(lambda: board.engine.raw.now() > mark + 20_000, LIMIT)
+        mark = server_time(board)
+        eventually(lambda: server_time(board) > mark + 20_000, LIMIT)
         young = trash_one(board)
-        age = (board.engine.raw.now() - mark) / 1e6
+        age = (server_time(board) - mark) / 1e6
         assert board.purge_trash(age) == 2
         assert uuids(board.trashed()) == [young.uuid]
         assert old.state == TRASHED
@@ -275,10 +231,3 @@ class TestPurge:
         with replaced(board, "trash_page", restored):
             assert board.purge_trash(0) == 0
         assert take(other) == job
-
-    @pytest.mark.parametrize("age", [-1, float("nan"), "1", True])
-    def test_bad_ages(self, board: JobBoard, age: Any) -> None:
-        trash_one(board)
-        with pytest.raises((TypeError, ValueError), match="older_than"):
-            board.purge_trash(age)
-        assert board.stats().trashed == 1

@@ -80,7 +80,7 @@ class Wire:
         return far
 
     def patience(self, nth: int) -> float:
-        """How long to wait for what others do while the ``nth`` request of a call is stopped. From its second one on,
+        """Return the seconds to wait for others while the ``nth`` request of a call is stopped. From its second one on,
         the call may hold locks where there are transactions."""
         return BLOCKED if self._locks and nth > 1 else LIMIT
 
@@ -95,7 +95,7 @@ class Wire:
 
 
 def _address(conf: dict[str, Any]) -> tuple[str, int] | None:
-    """The first server of a board; None where it is reached without a connection."""
+    """Return the address of the board's first server; None where it has no connection."""
     where = urlsplit(conf["board"]).netloc.rpartition("@")[2].partition(",")[0]
     host, _, port = where.rpartition(":")
     return (host, int(port)) if host else None

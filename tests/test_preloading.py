@@ -59,4 +59,4 @@ def test_workers_forked_after_connect(
         assert board.get(kept.uuid).record.token == token
     assert "Traceback" not in log.read_text()
     # Nobody gave the claim back, and with its process gone nobody keeps it either.
-    eventually(lambda: board.find_owner(kept) is None, 10)
+    eventually(lambda: board.find_owner(kept) is None)

@@ -13,7 +13,7 @@ from jobboard.job import Posting
 from jobboard.priorities import JobPriority
 from jobboard.states import SCHEDULED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, replaced, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, replaced, server_time, take, uuids
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -22,64 +22,6 @@ class Book:
     def __init__(self, name: Any = "log", uuid: Any = "u1") -> None:
         self.name, self.uuid = name, uuid
 
-
-BAD_POSTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"name": 1}, TypeError, "name must be a str, not int"),
-    ({"name": None}, TypeError, "name"),
-    ({"name": b"resize"}, TypeError, "bytes"),
-    ({"name": ""}, ValueError, "name must not be empty"),
-    ({"name": "a\nb"}, ValueError, "control"),
-    ({"name": "a\x00b"}, ValueError, "control"),
-    ({"name": "\ud800"}, ValueError, "surrogate"),
-    ({"name": "x" * 256}, ValueError, "256"),
-    ({"key": 1}, TypeError, "key"),
-    ({"key": ""}, ValueError, "key"),
-    ({"key": "\x00"}, ValueError, "key"),
-    ({"key": "x" * 256}, ValueError, "key"),
-    ({"priority": "URGENT"}, ValueError, "VERY_HIGH"),
-    ({"priority": 101}, ValueError, "101 is not a priority: give an integer from -100 to 100"),
-    ({"priority": -101}, ValueError, "-101 is not a priority"),
-    ({"priority": "50"}, ValueError, "'50' is not a priority"),
-    ({"priority": True}, TypeError, "True is not a priority"),
-    ({"priority": 50.0}, TypeError, "50.0 is not a priority"),
-    ({"group": 1}, TypeError, "group must be a str"),
-    ({"group": ""}, ValueError, "group must not be empty"),
-    ({"group": "a\x00b"}, ValueError, "group"),
-    ({"group": "x" * 256}, ValueError, "group"),
-    ({"delay": -1}, ValueError, "delay"),
-    ({"delay": float("nan")}, ValueError, "delay"),
-    ({"delay": float("inf")}, ValueError, "delay"),
-    ({"delay": 1e300}, ValueError, "delay"),
-    ({"delay": "1"}, TypeError, "delay"),
-    ({"delay": True}, TypeError, "delay"),
-    ({"delay": datetime.timedelta(seconds=-1)}, ValueError, "delay"),
-    ({"due": datetime.datetime(2030, 1, 1)}, ValueError, "aware"),  # noqa: DTZ001
-    ({"due": "2030-01-01"}, TypeError, "due"),
-    ({"due": datetime.datetime.max.replace(tzinfo=datetime.UTC), "delay": 1}, ValueError, "both"),
-    ({"due": datetime.datetime.max.replace(tzinfo=datetime.UTC)}, ValueError, "before 2255"),
-    ({"delay": 3_155_760_001}, ValueError, "at most 3155760000"),
-    ({"max_attempts": 0}, ValueError, "max_attempts"),
-    ({"max_attempts": -1}, ValueError, "max_attempts"),
-    ({"max_attempts": 2**31}, ValueError, "max_attempts"),
-    ({"max_attempts": True}, TypeError, "max_attempts"),
-    ({"max_attempts": 1.0}, TypeError, "max_attempts"),
-    ({"details": ["a"]}, TypeError, "details must be a dict"),
-    ({"details": "a"}, TypeError, "details must be a dict"),
-    ({"details": {"a": {"b": [0, {1, 2}]}}}, TypeError, r"details\['a'\]\['b'\]\[1\].*set"),
-    ({"details": {"a": b"x"}}, TypeError, r"details\['a'\].*bytes"),
-    ({"details": {"a": {2: "x"}}}, TypeError, r"details\['a'\].*2"),
-    ({"details": {"a": [float("nan")]}}, ValueError, r"details\['a'\]\[0\]"),
-    ({"details": {"a": -float("inf")}}, ValueError, r"details\['a'\]"),
-    ({"details": {"a": 2**63}}, ValueError, r"details\['a'\].*64 bits"),
-    ({"details": {"a": -(2**63) - 1}}, ValueError, r"details\['a'\].*64 bits"),
-    ({"details": {"a": "\udfff"}}, ValueError, r"details\['a'\].*surrogate"),
-    ({"details": {"\udfff": 1}}, ValueError, "surrogate"),
-    ({"details": {"a": "x" * 64 * 1024}}, ValueError, "max_details"),
-    ({"book": object()}, TypeError, "book"),
-    ({"book": Book(uuid=7)}, TypeError, "book"),
-    ({"context": {"a": 1}}, TypeError, "context"),
-    ({"flavour": 1}, TypeError, "flavour"),
-]
 
 DETAILS: list[dict[str, Any]] = [
     {},
@@ -94,9 +36,9 @@ DETAILS: list[dict[str, Any]] = [
 
 class TestPosting:
     def test_a_job_shows_what_was_posted(self, board: JobBoard) -> None:
-        before = board.engine.raw.now()
+        before = server_time(board)
         posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3, context={"user": "é"})
-        after = board.engine.raw.now()
+        after = server_time(board)
         for job in (posted, board.get(posted.uuid)):
             assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
             assert (job.priority, type(job.priority)) == (JobPriority.HIGH, int)
@@ -110,15 +52,15 @@ class TestPosting:
         assert posted.uuid == board.get(posted.uuid).uuid
         assert posted.state == UNCLAIMED
 
-    def test_what_is_left_out(self, board: JobBoard) -> None:
+    def test_defaults_of_a_post(self, board: JobBoard) -> None:
         job = board.get(board.post("resize").uuid)
         assert (job.details, job.key, job.max_attempts, job.due, job.context) == ({}, None, None, None, {})
         assert (job.priority, job.group) == (0, None)
 
-    @pytest.mark.parametrize("given", ["low", -50, JobPriority.LOW, -49, 100, -100])
-    def test_a_priority_is_a_name_or_an_integer(self, board: JobBoard, given: int | str) -> None:
-        posted = board.post("resize", priority=given)
-        assert posted.priority == board.get(posted.uuid).priority == (-50 if given == "low" else given)
+    def test_a_priority_is_a_name_or_an_integer(self, board: JobBoard) -> None:
+        for given in ("low", -50, JobPriority.LOW, -49, 100, -100):
+            posted = board.post("resize", priority=given)
+            assert posted.priority == board.get(posted.uuid).priority == (-50 if given == "low" else given)
 
     def test_a_group(self, board: JobBoard) -> None:
         group = "customer é \U0001f980 " + "x" * 240
@@ -132,7 +74,7 @@ class TestPosting:
         batch = board.post_many([{"name": "crop", "group": "a"}, Posting("crop"), Posting("crop", group="b")])
         assert [job.group for job in batch] == ["a", None, "b"]
 
-    def test_when_it_became_ready_is_known_to_who_claims_it(self, board: JobBoard) -> None:
+    def test_claimed_job_knows_ready_on(self, board: JobBoard) -> None:
         delay = datetime.timedelta(seconds=SHORT)
         delayed = board.post("resize", delay=delay)
         due = delayed.created_on + delay
@@ -150,16 +92,6 @@ class TestPosting:
             assert job.details == details
             assert repr(take(board).details) == repr(details)  # also tells 1 from 1.0 and 0.0 from -0.0
 
-    def test_tuples_become_lists(self, board: JobBoard) -> None:
-        job = board.post("resize", details={"a": (1, (2,))})
-        assert job.details == board.get(job.uuid).details == {"a": [1, [2]]}
-
-    def test_later_changes_of_the_posters_dict_change_nothing(self, board: JobBoard) -> None:
-        details = {"a": [1]}
-        job = board.post("resize", details=details)
-        details["a"].append(2)
-        assert job.details == {"a": [1]}
-
     def test_the_largest_details(self, board: JobBoard, make_board: MakeBoard) -> None:
         largest = {"a": "é" * ((64 * 1024 - len('{"a":""}')) // 2)}
         assert board.get(board.post("resize", details=largest).uuid).details == largest
@@ -172,20 +104,6 @@ class TestPosting:
         assert take(board, longest, names=[longest]) == job
         assert board.find_owner(job) == longest
         assert board.get(job.uuid).key == longest
-
-    def test_bad_input_is_refused(self, board: JobBoard) -> None:
-        for bad, kind, match in BAD_POSTINGS:
-            arguments = {"name": "resize", **bad}
-            with pytest.raises(kind, match=match):
-                board.post(**arguments)
-            with pytest.raises(kind, match=match):
-                board.post_many([{"name": "fine"}, arguments])
-            assert board.job_count == 0, bad
-        assert list(board.trashed()) == []
-
-    def test_an_unknown_argument_names_itself_and_the_backend(self, board: JobBoard) -> None:
-        with pytest.raises(TypeError, match=f"{board.scheme}.*'flavour'"):
-            board.post("resize", flavour="sweet")
 
     def test_book(self, board: JobBoard) -> None:
         book = Book()
@@ -248,7 +166,7 @@ class TestPostingMany:
         assert board.job_count == 3
 
     def test_alike_but_for_their_details(self, board: JobBoard) -> None:
-        """What all have in common may go to the server once."""
+        """Values that all postings share may go to the server once."""
         odd: dict[str, Any] = {"name": "größe \U0001f600 \\ % ' ", "group": "%s :x ", "priority": -7, "max_attempts": 3}
         jobs = board.post_many([{**odd, "details": {"text": text}} for text in ("\x1e\x1f\x00", "é '\\\"")])
         for job, text in zip(
@@ -263,43 +181,7 @@ class TestPostingMany:
         assert [job.state for job in other] == [SCHEDULED, SCHEDULED]
         assert uuids(board.iterjobs()) == uuids([*jobs, *other])
 
-    def test_none(self, board: JobBoard) -> None:
-        assert board.post_many([]) == []
-        assert board.job_count == 0
-
-    def test_which_one_is_bad(self, board: JobBoard) -> None:
-        cases: list[tuple[Any, type[Exception], str]] = [
-            ("resize", TypeError, "must be a Posting or a mapping"),
-            (None, TypeError, "must be a Posting or a mapping"),
-            ({}, TypeError, "must have a name"),
-            ({"nome": "resize"}, TypeError, "no argument 'nome'; did you mean 'name'?"),
-            ({"name": "resize", "priorty": 7}, TypeError, "no argument 'priorty'; did you mean 'priority'?"),
-            ({"name": "resize", "zzz": 7}, TypeError, "no argument 'zzz'; it has name, book, details,"),
-            ({"name": "resize", 7: 7}, TypeError, "no argument 7; it has"),
-            ({"name": ""}, ValueError, "a job's name must not be empty"),
-            (Posting("resize", priority="URGENT"), ValueError, "URGENT"),
-            (Posting("resize", details={"at": object()}), TypeError, "object"),
-        ]
-        for bad, kind, why in cases:
-            with pytest.raises(kind) as failure:
-                board.post_many([Posting("fine"), {"name": "fine"}, bad, Posting("")])
-            assert str(failure.value).startswith("posting 2, counted from 0: ")
-            assert why in str(failure.value)
-        assert board.job_count == 0
-
-    def test_an_argument_that_is_mistyped(self, board: JobBoard) -> None:
-        """Each verb that takes a backend's own arguments names the nearest one."""
-        with pytest.raises(
-            TypeError, match=r"post\(\) of a .* board has no argument 'priorty'; did you mean 'priority'\?"
-        ):
-            board.post("resize", priorty=7)
-        with pytest.raises(TypeError, match=r"claim_next\(\) .* no argument 'expirey'; did you mean 'expiry'\?"):
-            board.claim_next("anna", expirey=7)
-        with pytest.raises(TypeError, match=r"no argument 'zzz'$"):
-            board.post_many([], zzz=7)
-        assert board.job_count == 0
-
-    def test_many_in_their_order(self, board: JobBoard) -> None:
+    def test_batch_keeps_its_order(self, board: JobBoard) -> None:
         jobs = board.post_many([Posting(f"job {number}") for number in range(1001)])
         assert [job.name for job in jobs] == [f"job {number}" for number in range(1001)]
         assert sorted(jobs) == jobs

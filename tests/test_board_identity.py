@@ -21,13 +21,13 @@ def elsewhere(board: JobBoard, backend: str, conf_of: Callable[[str], dict[str, 
         yield elsewhere
 
 
-@pytest.mark.parametrize("verb", ["consume", "trash", "abandon", "extend"])
-def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard, verb: str) -> None:
+def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None:
     board.post("resize")
     job = take(board)
-    with pytest.raises(NotFound, match="but on") as failure:
-        getattr(elsewhere, verb)(job, "anna")
-    assert not isinstance(failure.value, ClaimLost)
+    for verb in ("consume", "trash", "abandon", "extend"):
+        with pytest.raises(NotFound, match="but on") as failure:
+            getattr(elsewhere, verb)(job, "anna")
+        assert not isinstance(failure.value, ClaimLost), verb
     assert job.claim is not None
     assert not job.claim.lost
     board.consume(job, "anna")

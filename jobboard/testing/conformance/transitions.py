@@ -17,13 +17,13 @@ from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job
 from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, record_of
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, engine_of, record_of, server_time
 
 MINUTE = 60_000_000
 
 
 class Start(NamedTuple):
-    """How a job comes into a state: ``go(board, job)`` after its post; ``job`` then holds its latest claim, if any."""
+    """A way into a state: ``go(board, job)`` after the post. ``job`` then has its latest claim, if any."""
 
     go: Callable[[JobBoard, Job], object]
     posting: dict[str, Any] = {}  # noqa: RUF012 - never changed
@@ -84,6 +84,7 @@ VERBS: dict[str, tuple[Verb, dict[str, Any]]] = {
 }
 
 HOLDERS_VERBS = {Verb.EXTEND, Verb.ABANDON, Verb.CONSUME, Verb.TRASH}
+
 CALLERS = ("the handle", "anna by name", "bert by name")
 
 REFUSALS: dict[Status, type[Exception]] = {
@@ -118,7 +119,7 @@ class Case(NamedTuple):
         return "bert" if self.caller.startswith("bert") else "anna"
 
     def expected(self, record: Record | None, now: int) -> tuple[type[Exception] | None, Record | None]:
-        """What :mod:`jobboard.states` makes of it; a record without the parts that only the server knows."""
+        """Return the error and the record that :mod:`jobboard.states` expects."""
         verb, arguments = VERBS[self.verb]
         mine = self.job.claim
         holder = Holder(self.who, mine.token if mine is not None else None)
@@ -145,7 +146,7 @@ class Case(NamedTuple):
 
 
 def differences(found: Record | None, expected: Record | None, before: Record | None, refused: bool) -> list[str]:
-    """What differs, apart from what only the server knows: the exact instants and the next token."""
+    """Return the differences, apart from instants and tokens, which only the server knows."""
     if found is None or expected is None:
         return [] if found is expected is None else [f"{found} is stored, not {expected}"]
     differing = [
@@ -176,7 +177,7 @@ class TestLifecycle:
         cases = self.prepare(board, start)
         wrong = []
         for case in cases:
-            before, now = record_of(board, case.job), board.engine.raw.now()
+            before, now = record_of(board, case.job), server_time(board)
             error, record = case.expected(before, now)
             got = case.act(board)
             if got is not error:
@@ -189,7 +190,7 @@ class TestLifecycle:
         assert wrong == []
 
     def prepare(self, board: JobBoard, start: str, verbs: Iterable[str] = VERBS) -> list[Case]:
-        """A job for each verb and caller, all in the state to start from."""
+        """Return a job for each verb and caller, all in the state to start from."""
         how = STARTS[start]
         cases = []
         for verb in verbs:
@@ -203,7 +204,7 @@ class TestLifecycle:
                 cases.append(Case(verb, caller, job))
         if how.lapses:
             gone = (UNCLAIMED, TRASHED)
-            eventually(lambda: all(board.engine.raw.read([case.job.uuid])[0].state in gone for case in cases), LIMIT)
+            eventually(lambda: all(engine_of(board).read([case.job.uuid])[0].state in gone for case in cases), LIMIT)
         return cases
 
     def test_the_states_to_start_from(self, board: JobBoard) -> None:
@@ -220,5 +221,5 @@ class TestLifecycle:
 
 
 def settled(board: JobBoard, record: Record | None) -> Record | None:
-    """A server may leave a lapse for the next sweep to write down."""
-    return record and states.settle(record, board.engine.raw.now())
+    """Return the record with its lapse applied, which a server may leave to the next sweep."""
+    return record and states.settle(record, server_time(board))

@@ -13,7 +13,7 @@ from jobboard.job import Posting
 from jobboard.primitives import Paused
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.between import at_each_request
+from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.races import Journal
 from jobboard.testing.conformance.support import (
     LIMIT,
@@ -32,11 +32,12 @@ from jobboard.testing.history import judge
 from jobboard.testing.recording import left_on
 
 WORKERS = 3
+
 TURNS = 6
 
 
 class TestPause:
-    def test_of_a_name(self, board: JobBoard, other: JobBoard) -> None:
+    def test_paused_name_is_not_claimed(self, board: JobBoard, other: JobBoard) -> None:
         first, second, third = (board.post(name) for name in ("mail", "resize", "mail"))
         board.pause(["mail"])
         for each in (board, other):
@@ -50,7 +51,7 @@ class TestPause:
         assert not board.paused()
         assert uuids(board.claim_many("anna", 5)) == [first.uuid, third.uuid]
 
-    def test_of_everything(self, board: JobBoard, other: JobBoard) -> None:
+    def test_pause_of_everything_stops_claims(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("mail")
         board.pause()
         assert other.paused() == Paused(True, ())
@@ -73,8 +74,8 @@ class TestPause:
         assert board.paused() == Paused()
         assert take(board) == job
 
-    def test_whatever_another_handle_knows_of_the_board(self, board: JobBoard, other: JobBoard) -> None:
-        """Which has claimed one job after the other, and may know what comes next without asking."""
+    def test_another_handle_obeys_a_pause_at_once(self, board: JobBoard, other: JobBoard) -> None:
+        """The other handle has claimed jobs in a row, and may know the next one without asking."""
         jobs = board.post_many([Posting(name) for name in ("mail", "resize") * 20])
         for job in jobs[:6]:
             assert take(other) == job
@@ -85,7 +86,7 @@ class TestPause:
         board.resume()
         assert take(other) == jobs[6]
 
-    def test_it_can_be_told_any_number_of_times(self, board: JobBoard) -> None:
+    def test_pause_can_be_repeated(self, board: JobBoard) -> None:
         for _ in range(2):
             board.resume(["mail"])
             board.resume()
@@ -95,7 +96,7 @@ class TestPause:
         board.resume(["resize", "nothing"])
         assert board.paused().names == ("mail",)
 
-    def test_what_is_claimed_goes_on(self, board: JobBoard, other: JobBoard) -> None:
+    def test_existing_claim_goes_on_during_a_pause(self, board: JobBoard, other: JobBoard) -> None:
         jobs = board.post_many([Posting("mail")] * 4)
         kept, fixed, lapsed, given_back = [take(other, expiry=each) for each in (None, LONG, SHORT, None)]
         until_free(board, lapsed)
@@ -123,7 +124,7 @@ class TestPause:
         board.resume()
         board.claim(mail, "anna")
 
-    def test_what_comes_back_stays_paused(self, board: JobBoard) -> None:
+    def test_returned_job_stays_paused(self, board: JobBoard) -> None:
         lapsed, due = board.post("mail"), board.post("mail", delay=SHORT)
         let_lapse(board, lapsed)
         until_free(board, due)
@@ -134,7 +135,7 @@ class TestPause:
         board.resume(["mail"])
         assert uuids(board.claim_many("anna", 5)) == [lapsed.uuid, due.uuid]
 
-    def test_it_is_passed_over_by_who_looks(self, board: JobBoard, other: JobBoard) -> None:
+    def test_reads_pass_over_paused_jobs(self, board: JobBoard, other: JobBoard) -> None:
         jobs = board.post_many([Posting("mail"), Posting("resize"), Posting("mail", delay=LONG)])
         board.pause(["mail"])
         assert list(other.iterjobs()) == jobs
@@ -196,7 +197,7 @@ class TestPauseUnderWay:
 
 class TestPauseBetweenRequests:
     def test_a_claim_that_was_decided_before(self, board: JobBoard, wire: Wire) -> None:
-        """It compares what it was decided by; in one transaction it may have begun before."""
+        """The claim compares the gate that it was decided by. A transaction may have begun before."""
         if not wire:
             return
         for job, claimed, _ in at_each_request(
@@ -232,7 +233,7 @@ class TestPausedWaiters:
         board.resume()
         assert waiter.wait() == mail
 
-    def test_by_name(self, board: JobBoard, make_board: MakeBoard) -> None:
+    def test_waiter_for_another_name_is_served(self, board: JobBoard, make_board: MakeBoard) -> None:
         waiting = make_board()
         board.pause()
         job = board.post("mail")

@@ -57,7 +57,7 @@ class TestOrder:
         assert sorted(posted) == posted
         assert_order(board, drain(board), uuids(posted))
 
-    def test_names(self, board: JobBoard) -> None:
+    def test_order_holds_among_names(self, board: JobBoard) -> None:
         names = ["a", "b", "c"]
         jobs = [board.post(names[n % 3], priority=PRIORITIES[n % 2 + 1]) for n in range(12)]
         wanted = [job for job in sorted(jobs) if job.name != "b"]
@@ -72,8 +72,8 @@ class TestOrder:
         assert_order(board, uuids(board.iterjobs()), uuids(jobs))
 
 
-class TestOldPlace:
-    """Whatever happens to a job, its place stays."""
+class TestPlaces:
+    """A job keeps its place until its end."""
 
     def check(self, board: JobBoard, jobs: list[Job]) -> None:
         assert_order(board, uuids(board.iterjobs(only_unclaimed=True)), uuids(jobs))
@@ -117,7 +117,7 @@ class TestOldPlace:
         board.restore(jobs[0])
         self.check(board, jobs)
 
-    def test_many_overdue_at_once(self, board: JobBoard) -> None:
+    def test_overdue_jobs_keep_their_order(self, board: JobBoard) -> None:
         """More than one sweep brings back; nothing is forgotten, and an empty answer is not given too early."""
         board.post_many([Posting("resize", delay=SHORT)] * 150 + [Posting("crop")] * 5)
         held = board.claim_many("anna", 5, expiry=SHORT, names=["crop"])

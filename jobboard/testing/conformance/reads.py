@@ -13,7 +13,17 @@ from jobboard.job import Entity, Posting
 from jobboard.primitives import BoardStats
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, replaced, take, trash_one, uuids
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    SHORT,
+    MakeBoard,
+    replaced,
+    server_time,
+    take,
+    trash_one,
+    uuids,
+)
 
 
 class TestIterjobs:
@@ -46,20 +56,15 @@ class TestIterjobs:
         assert uuids(board.iterjobs(names=["held", "later"], states=[CLAIMED])) == [held.uuid]
         assert uuids(board.iterjobs(True, names=["held"])) == []
 
-    def test_behind_a_job(self, board: JobBoard) -> None:
+    def test_iterjobs_begins_after_a_job(self, board: JobBoard) -> None:
         jobs = sorted(board.post_many([Posting("resize", priority="LOW" if n % 2 else "HIGH") for n in range(6)]))
         assert uuids(board.iterjobs(after=jobs[3])) == uuids(jobs[4:])
         board.cancel(jobs[3])
         assert uuids(board.iterjobs(after=board.get(jobs[3].uuid), states=[UNCLAIMED])) == uuids(jobs[4:])
         assert uuids(board.iterjobs(after=jobs[5])) == []
 
-    @pytest.mark.parametrize("states", [[COMPLETE], [TRASHED], ["nonsense"], [None]])
-    def test_states_that_are_not_on_a_board(self, board: JobBoard, states: Any) -> None:
-        with pytest.raises(ValueError, match=r"trash|not a valid"):
-            board.iterjobs(states=states)
-
     def test_pages(self, board: JobBoard) -> None:
-        """A page at a time, whatever it is narrowed to; and nothing twice when jobs come and go meanwhile."""
+        """Pages have no job twice, with any filter, also when jobs come and go meanwhile."""
         board.post_many([Posting(f"name {n % 2}", priority="LOW" if n % 3 else "HIGH") for n in range(1100)])
         claimed = board.claim_many("anna", 20)
         calls: list[int] = []
@@ -78,7 +83,7 @@ class TestIterjobs:
         assert uuids(board.iterjobs(states=[CLAIMED])) == [uuid for uuid in everything if uuid in ours]
         assert len(list(board.iterjobs(names=["name 1"]))) == 550
 
-    def test_what_changes_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
+    def test_iterjobs_while_jobs_come_and_go(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 600)
         jobs = board.iterjobs()
         seen = [next(jobs) for _ in range(500)]
@@ -91,7 +96,9 @@ class TestIterjobs:
         assert late in seen
 
     @pytest.mark.parametrize("ensure_fresh", [False, True])
-    def test_what_another_board_did(self, board: JobBoard, other: JobBoard, ensure_fresh: bool) -> None:
+    def test_ensure_fresh_sees_acts_of_another_handle(
+        self, board: JobBoard, other: JobBoard, ensure_fresh: bool
+    ) -> None:
         list(board.iterjobs())
         job = other.post("resize")
         if ensure_fresh:
@@ -99,13 +106,6 @@ class TestIterjobs:
         eventually(lambda: uuids(board.iterjobs()) == [job.uuid], LIMIT)
         other.consume(take(other), "anna")
         assert uuids(board.iterjobs(ensure_fresh=True)) == []
-
-    def test_no_details_in_what_is_shown(self, board: JobBoard) -> None:
-        job = board.post("resize", details={"password": "geheim"})
-        for text in (str(job), repr(job), f"{board.get(job.uuid)}", repr(board.claim(job, "anna"))):
-            assert "geheim" not in text
-        assert "resize" in str(job)
-        assert job.uuid in str(job)
 
 
 class TestGet:
@@ -118,18 +118,18 @@ class TestGet:
         assert (seen.name, seen.details, seen.key, seen.sequence) == ("resize", {"a": 1}, "k", job.sequence)
         assert seen.board is other
 
-    def test_of_every_state(self, board: JobBoard) -> None:
+    def test_get_finds_jobs_of_every_state(self, board: JobBoard) -> None:
         free, later, held, trashed = board.post("a"), board.post("b", delay=LONG), board.post("c"), trash_one(board)
         board.claim(held, "anna")
         states = [board.get(job.uuid).seen_state for job in (free, later, held, trashed)]
         assert states == [UNCLAIMED, SCHEDULED, CLAIMED, TRASHED]
 
     @pytest.mark.parametrize("uuid", ["\ud800", "a\x00b", "", "x" * 300], ids=ascii)
-    def test_what_can_not_be_there(self, board: JobBoard, uuid: str) -> None:
+    def test_impossible_uuid_is_not_found(self, board: JobBoard, uuid: str) -> None:
         with pytest.raises(NotFound):
             board.get(uuid)
 
-    def test_what_is_not_there(self, board: JobBoard, make_board: MakeBoard) -> None:
+    def test_absent_job_is_not_found(self, board: JobBoard, make_board: MakeBoard) -> None:
         job = board.post("resize")
         with pytest.raises(NotFound):
             make_board("another").get(job.uuid)
@@ -187,10 +187,10 @@ class TestTheServerIsAsked:
             assert job.state
             moments.append(job.last_modified)
 
-        eventually(lambda: board.engine.raw.now() > record_time(job), LIMIT)
+        eventually(lambda: server_time(board) > record_time(job), LIMIT)
         taken = take(board)
         look()
-        eventually(lambda: board.engine.raw.now() > record_time(job), LIMIT)
+        eventually(lambda: server_time(board) > record_time(job), LIMIT)
         board.abandon(taken, "anna")
         look()
         assert moments == sorted(set(moments))
@@ -213,8 +213,8 @@ class TestCounting:
             assert each.stats() == BoardStats(unclaimed=2, scheduled=3, claimed=2, trashed=1)
             assert each.stats().on_board == 7
 
-    def test_where_nobody_claims(self, board: JobBoard, other: JobBoard) -> None:
-        """Nobody sweeps here: what is seen is a function of what is stored and of the server's time."""
+    def test_reads_show_lapses_that_nobody_has_swept(self, board: JobBoard, other: JobBoard) -> None:
+        """Nobody sweeps here: a read depends on the records and the server's time alone."""
         board.post("held")
         board.post("due", delay=SHORT)
         board.post("last", max_attempts=1)
@@ -245,7 +245,7 @@ class TestCounting:
 
 
 class TestLookingOnly:
-    def test_whatever_would_change_something_is_refused(self, board: JobBoard, make_board: MakeBoard) -> None:
+    def test_read_only_board_refuses_changes(self, board: JobBoard, make_board: MakeBoard) -> None:
         free, held = board.post("free", key="k"), board.post("held")
         trashed = trash_one(board)
         board.claim(held, "anna", LONG)
@@ -279,7 +279,7 @@ class TestLookingOnly:
 
 class TestSiblings:
     def test_other_boards_of_the_store(self, board: JobBoard, make_board: MakeBoard) -> None:
-        """Whatever is in their names; this board is none of its own."""
+        """Names may have any characters. This board is not among its siblings."""
         odd = "a b/%7B{c}:*[é].meta"
         for name in ("board two", odd):
             board.post("here")
@@ -290,7 +290,7 @@ class TestSiblings:
         assert board.name in make_board("board two").siblings(1000)
         assert board.name in make_board("nobody has posted here").siblings(1000)
 
-    def test_no_more_than_asked_for(self, board: JobBoard, make_board: MakeBoard) -> None:
+    def test_siblings_are_limited(self, board: JobBoard, make_board: MakeBoard) -> None:
         names = {f"board {number}" for number in range(5)}
         for name in names:
             make_board(name).post("there")

@@ -84,8 +84,9 @@ class Tidying(MemoryStore):
 def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytest.MonkeyPatch) -> None:
     board = JobBoard("tidying", {"board": "memory", "claim_ttl": 0.3}, engine=Tidying)
     board.connect()
-    board.register_entity(Entity("conductor", "one"))
     assert board.engine.store.tidied == 1
+    # This starts the heartbeat.
+    board.register_entity(Entity("conductor", "one"))
     # There was more, so that the next heartbeats go on, until there is not.
     eventually(lambda: board.engine.store.tidied == 4)
     monkeypatch.setattr(boards, "TIDY_EVERY", 0.0)

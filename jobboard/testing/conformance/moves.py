@@ -1,4 +1,4 @@
-"""Jobs that arrive from another board: held until their mover gives them free, and never stored twice."""
+"""Jobs that another board hands over: held until their mover frees them, and stored once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import HELD_UNTIL, Arrival, Draft, End, Finish, Posted
 from jobboard.states import CLAIMED, COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, first_call, lost_reply, record_of, take, uuids
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    calls_of,
+    engine_of,
+    first_call,
+    lost_reply,
+    record_of,
+    server_time,
+    take,
+    uuids,
+    wire_of,
+)
 
 MOVER = "mover"
+
 LONG_AGO = 1_500_000_000_123_000
+
 RETRIES = 7
+
 ERRORS = (Failure(LONG_AGO + 1, "bert", 1, "it broke"), Failure(LONG_AGO + 2, None, 2, "it failed"))
 
 
@@ -33,7 +47,7 @@ def arrival(
         priority=37,
         key=key,
         version=codec.VERSION,
-        posting=codec.encode(codec.Content({"n": number}, None), board.engine.wire),
+        posting=codec.encode(codec.Content({"n": number}, None), wire_of(board)),
         max_attempts=3,
         delay=None,
         due=None,
@@ -43,11 +57,11 @@ def arrival(
 
 
 def insert(board: JobBoard, *drafts: Draft) -> list[tuple[bool, Record | None]]:
-    return [(status == OK, record) for status, _, record in board.engine.insert(drafts)]
+    return [(status == OK, record) for status, _, record in calls_of(board).insert(drafts)]
 
 
 def finish(board: JobBoard, *acts: Finish) -> list[Status]:
-    statuses: list[Status] = board.engine.finish(acts)
+    statuses: list[Status] = calls_of(board).finish(acts)
     return statuses
 
 
@@ -66,8 +80,8 @@ def part(record: Record, verb: Verb) -> Finish:
     return Finish(record.uuid, Holder(record.who or "", record.token), End(verb, error="gone"))
 
 
-class TestArriving:
-    def test_nobody_takes_it_before_it_is_given_free(self, board: JobBoard) -> None:
+class TestArrivals:
+    def test_arrival_is_held_until_its_mover_frees_it(self, board: JobBoard) -> None:
         record = arrived(board, arrival(board))
         assert record == record_of(board, board.get(record.uuid))
         assert (record.state, record.who, record.lock_until, record.keeper) == (CLAIMED, MOVER, HELD_UNTIL, None)
@@ -81,7 +95,7 @@ class TestArriving:
         assert (job.retries, job.priority, job.group) == (RETRIES, 63, "ours")
         assert job.record.created_on == LONG_AGO
 
-    def test_it_takes_no_slot_while_it_is_held(self, board: JobBoard) -> None:
+    def test_held_arrival_takes_no_slot(self, board: JobBoard) -> None:
         """Be the limit set before or after it has come: its mover may be away for long."""
         arrived(board, arrival(board, 1))
         board.set_limit("resize", concurrency=1)
@@ -91,18 +105,18 @@ class TestArriving:
         board.post("resize")
         assert board.claim_next("anna") is None
 
-    def test_it_comes_due_when_it_was_to(self, board: JobBoard) -> None:
+    def test_arrival_keeps_its_due_time(self, board: JobBoard) -> None:
         one, two = arrived(board, arrival(board, 1)), arrived(board, arrival(board, 2))
-        due = board.engine.raw.now() + 3_600_000_123
+        due = server_time(board) + 3_600_000_123
         assert finish(board, free(one, due=due), free(two, due=LONG_AGO)) == [OK, OK]
         job = board.get(one.uuid)
         assert (job.seen_state, job.record.lock_until, job.attempts) == (SCHEDULED, due, 2)
         assert board.get(two.uuid).seen_state == UNCLAIMED
 
     @pytest.mark.parametrize("trashed_on", [None, LONG_AGO])
-    def test_its_token_is_above_those_it_has_had(self, board: JobBoard, trashed_on: int | None) -> None:
-        """This server's clock is an hour behind that of the board from which it comes."""
-        before = board.engine.raw.now() + 3_600_000_000
+    def test_token_of_an_arrival_is_above_its_earlier_ones(self, board: JobBoard, trashed_on: int | None) -> None:
+        """The clock of this server is an hour behind the clock of the first board's server."""
+        before = server_time(board) + 3_600_000_000
         record = arrived(board, arrival(board, token=before + 1, trashed_on=trashed_on))
         assert record == record_of(board, board.get(record.uuid))
         assert record.token > before
@@ -115,14 +129,14 @@ class TestArriving:
         assert job.claim.token > record.token
         board.consume(job, "anna")
 
-    def test_they_keep_their_order(self, board: JobBoard) -> None:
+    def test_arrivals_keep_their_order(self, board: JobBoard) -> None:
         posted = board.post("resize", priority=64)
         answers = insert(board, *(arrival(board, number) for number in (3, 1, 2)))
         records = [record for created, record in answers if created and record]
         assert uuids(board.iterjobs()) == [posted.uuid, *(record.uuid for record in records)]
         assert [record.uuid[-1] for record in records] == ["3", "1", "2"]
 
-    def test_in_the_trash(self, board: JobBoard) -> None:
+    def test_trashed_arrival_lies_in_the_trash(self, board: JobBoard) -> None:
         older = arrived(board, arrival(board, 1, trashed_on=LONG_AGO + 5_000))
         newer = arrived(board, arrival(board, 2, trashed_on=LONG_AGO + 6_000, attempts=3))
         assert [job.record for job in board.trashed()] == [newer, older]
@@ -139,8 +153,8 @@ class TestArriving:
         board.cancel(jobs[0])
         assert len(board.claim_many("anna", 3)) == 2
 
-    def test_it_arrives_once(self, board: JobBoard, other: JobBoard) -> None:
-        """Whoever brings it again is shown what became of it, and changes nothing."""
+    def test_job_arrives_once(self, board: JobBoard, other: JobBoard) -> None:
+        """A second arrival returns the job as it is, and changes nothing."""
         again = arrival(board, attempts=0)
         record = arrived(other, arrival(board))
         assert insert(board, again, arrival(board, 2))[0] == (False, record)
@@ -154,10 +168,10 @@ class TestArriving:
         assert board.stats().trashed == 1
 
     @pytest.mark.parametrize("trashed_on", [None, LONG_AGO])
-    def test_what_has_left_may_come_back(self, board: JobBoard, other: JobBoard, trashed_on: int | None) -> None:
+    def test_job_that_has_left_may_come_back(self, board: JobBoard, other: JobBoard, trashed_on: int | None) -> None:
         first = arrived(board, arrival(board))
         finish(board, Finish(first.uuid, Holder(MOVER, first.token), End(Verb.CONSUME)))
-        assert board.engine.raw.read([first.uuid])[0].state == COMPLETE
+        assert engine_of(board).read([first.uuid])[0].state == COMPLETE
         second = arrived(other, arrival(board, trashed_on=LONG_AGO, token=first.token + 1))
         assert second.token > first.token
         assert finish(board, part(second, Verb.PURGE)) == [OK]
@@ -168,9 +182,9 @@ class TestArriving:
             OK if trashed_on is None else Status.TRASHED
         ]
         board.purge(board.get(third.uuid))
-        assert other.engine.raw.read([third.uuid])[0].state == TRASHED
+        assert engine_of(other).read([third.uuid])[0].state == TRASHED
 
-    def test_the_key_is_taken_from_the_start(self, board: JobBoard) -> None:
+    def test_held_arrival_has_its_key(self, board: JobBoard) -> None:
         record = arrived(board, arrival(board, key="k"))
         assert board.post("resize", key="k").uuid == record.uuid
         [(created, holder)] = insert(board, arrival(board, 2, key="k"))
@@ -179,7 +193,7 @@ class TestArriving:
         board.consume(take(board), "anna")
         assert board.post("resize", key="k").uuid != record.uuid
 
-    def test_the_key_of_the_trashed_is_nobodys(self, board: JobBoard) -> None:
+    def test_trashed_arrival_has_no_key(self, board: JobBoard) -> None:
         holder = board.post("resize", key="k")
         one = arrived(board, arrival(board, 1, key="k", trashed_on=LONG_AGO))
         arrived(board, arrival(board, 2, key="k", trashed_on=LONG_AGO))
@@ -201,7 +215,7 @@ class TestArriving:
         assert (board.stats().claimed, board.stats().trashed) == (2, 1)
 
     def test_lost_reply_while_others_go(self, board: JobBoard) -> None:
-        """One that was there before is not brought back; one whose key was taken arrives, for that key is free."""
+        """A job that was there before is not brought back. A job whose key was taken arrives once the key is free."""
         there, holder = arrived(board, arrival(board, 1)), board.post("resize", key="k")
 
         def go() -> None:
@@ -218,18 +232,18 @@ class TestArriving:
         assert board.job_count == 2
 
     def test_late_request(self, board: JobBoard) -> None:
-        """A first try that was held up does not bring back what has arrived by its repetition, and gone on."""
+        """A late first try does not bring back a job that has arrived by the repetition, and was consumed."""
         first = first_call()
-        [(_, _, record)] = board.engine.raw.insert([arrival(board)], first._replace(attempt=2))
+        [(_, _, record)] = engine_of(board).insert([arrival(board)], first._replace(attempt=2))
         assert record is not None
         finish(board, free(record))
         board.consume(take(board), "anna")
-        assert board.engine.raw.insert([arrival(board)], first) == [Posted(OK, record.uuid, None)]
+        assert engine_of(board).insert([arrival(board)], first) == [Posted(OK, record.uuid, None)]
         assert board.job_count == 0
 
 
-class TestParting:
-    """What a mover takes off a board, if it still is what it has seen."""
+class TestDepartures:
+    """A mover takes a job off a board only if the job has not changed since it was read."""
 
     @pytest.mark.parametrize("delay", [None, 60])
     def test_cancel(self, board: JobBoard, delay: float | None) -> None:
@@ -275,10 +289,10 @@ class TestParting:
         trashed = record_of(board, job)
         assert trashed is not None
         assert finish(board, part(trashed, Verb.PURGE)) == [OK]
-        assert board.engine.raw.read([job.uuid])[0] == (TRASHED, None, None)
+        assert engine_of(board).read([job.uuid])[0] == (TRASHED, None, None)
         assert finish(board, part(trashed, Verb.PURGE)) == [Status.ABSENT]
 
-    def test_many_at_once_and_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
+    def test_departures_survive_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
         live = [board.post("resize"), board.post("resize", delay=60)]
         trashed = board.post("resize")
         board.cancel(trashed)

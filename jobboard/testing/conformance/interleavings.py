@@ -1,4 +1,4 @@
-"""What others do between two requests of one call, and what such a call answers then: the commit decides."""
+"""Acts of others between two requests of one call. The commit decides, and the call reports it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jobboard.board import JobBoard
 from jobboard.job import Claim, Job, Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED, State
 from jobboard.testing import eventually
-from jobboard.testing.conformance.late import MOST, claimed, clear, come_back, release, trashed
 from jobboard.testing.conformance.processes import outcome
+from jobboard.testing.conformance.repetitions import MOST, claimed, clear, come_back, release, trashed
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, let_lapse, record_of, take, until_free
 from jobboard.testing.conformance.wire import Far, Wire
 
@@ -42,10 +42,10 @@ def at_each_request(
             far.proxy.restore()
             return
         yield given, mine, theirs[0].wait()
+        clear(board)
         if waited[0]:
             # They wait for what this call has locked, at each of the requests that follow.
             return
-        clear(board)
     raise AssertionError(f"it needs more than {MOST} requests")
 
 
@@ -73,7 +73,7 @@ def taken_and_given_back(board: JobBoard, job: Job) -> None:
 
 
 def buried_and_dug_out(board: JobBoard, job: Job) -> None:
-    """The job is as it was before, but for its token."""
+    """Assert that only the job's token has changed."""
     board.cancel(board.get(job.uuid))
     board.restore(board.get(job.uuid))
 
@@ -97,7 +97,7 @@ def posted(board: JobBoard) -> Job:
 
 
 class Clash(NamedTuple):
-    """One call, what others do meanwhile, and what may come of it: my outcome and theirs -> where the job is left."""
+    """A call, acts of others meanwhile, and the state of the job by both outcomes."""
 
     prepare: Callable[[JobBoard], Job]
     do: Callable[[JobBoard, Job], Any]
@@ -106,10 +106,15 @@ class Clash(NamedTuple):
 
 
 GONE = (COMPLETE, None)
+
 FREE = (UNCLAIMED, None)
+
 DEAD = (TRASHED, None)
+
 MINE = (CLAIMED, "anna")
+
 THEIRS = (CLAIMED, "bert")
+
 LOST = {("ClaimLost", "ok"): THEIRS}
 
 CLASHES = {
@@ -180,8 +185,8 @@ class TestBetweenLookAndCommit:
     any_driver = True
 
     @pytest.mark.parametrize("verbs", ["consume", "abandon trash extend", "claim", "cancel release", "restore purge"])
-    def test_one_of_two(self, board: JobBoard, wire: Wire, verbs: str) -> None:
-        """Who comes second is told so, and nothing of what it asked for is done."""
+    def test_one_of_two_calls_succeeds(self, board: JobBoard, wire: Wire, verbs: str) -> None:
+        """The second call is refused, and changes nothing."""
         if not wire:
             return
         for name, (prepare, do, others, may) in CLASHES.items():
@@ -222,7 +227,9 @@ class TestBetweenLookAndCommit:
             assert live == [mine] if mine != holder else not live
 
     @pytest.mark.parametrize("names", [None, ["resize", "crop"]])
-    def test_what_is_taken_meanwhile_is_passed_over(self, board: JobBoard, wire: Wire, names: list[str] | None) -> None:
+    def test_claim_passes_over_a_job_that_was_taken_meanwhile(
+        self, board: JobBoard, wire: Wire, names: list[str] | None
+    ) -> None:
         if not wire:
             return
         for jobs, mine, theirs in at_each_request(
@@ -235,8 +242,8 @@ class TestBetweenLookAndCommit:
             assert {mine, theirs} == set(jobs[:2])
             assert (board.find_owner(mine), board.find_owner(theirs)) == ("anna", "bert")
 
-    def test_a_better_one_that_comes_meanwhile(self, board: JobBoard, wire: Wire) -> None:
-        """It may be taken or not, but what was posted before this call began is not passed over for a worse one."""
+    def test_claim_passes_over_no_job_that_was_posted_before(self, board: JobBoard, wire: Wire) -> None:
+        """The call may take the better job or not, but it passes over no job that was posted before it began."""
         if not wire:
             return
         for jobs, mine, better in at_each_request(
@@ -270,7 +277,7 @@ class TestBetweenLookAndCommit:
             assert board.find_owner(job) == ("anna" if mine is None else "bert")
 
     def test_a_lapse_meanwhile(self, board: JobBoard, wire: Wire) -> None:
-        """Who extends a lease that lapses before the server gets to hear of it has it still, or another has it."""
+        """The holder keeps a lease that lapses before its extension arrives, unless another worker has the job."""
         if not wire:
             return
 
@@ -292,7 +299,7 @@ class TestBetweenLookAndCommit:
             assert board.find_owner(job) == ("anna" if passed else "bert")
 
     def test_a_claim_that_lapses_on_its_way(self, board: JobBoard, wire: Wire) -> None:
-        """Its lease counts from the server's time; its holder's idea of it from before the request was sent."""
+        """The server counts the lease from its own time, and the holder from before the request was sent."""
         if not wire:
             return
 
@@ -308,8 +315,8 @@ class TestBetweenLookAndCommit:
             assert mine.claim.lost
 
 
-class TestOthersAreAlwaysQuicker:
-    """Before each request of a call, somebody changes what it is about: it comes to an end all the same."""
+class TestQuickerOthers:
+    """A call ends even if somebody changes its job before each of its requests."""
 
     any_driver = True
 
@@ -330,8 +337,8 @@ class TestOthersAreAlwaysQuicker:
             far.proxy.restore()
             assert stopped
 
-    def test_an_act(self, board: JobBoard, wire: Wire) -> None:
-        """It is done, or said not to be: nobody else has taken the job, so that nothing is lost."""
+    def test_act_ends_though_others_are_quicker(self, board: JobBoard, wire: Wire) -> None:
+        """The act succeeds or fails, and never reports a loss: nobody else has taken the job."""
         if not wire:
             return
         far = wire.far(retry_for=0.5)
@@ -344,7 +351,7 @@ class TestOthersAreAlwaysQuicker:
         assert told in ("ok", "ConnectionFailure")
         assert job.state == (COMPLETE if told == "ok" else CLAIMED)
 
-    def test_claim_next(self, board: JobBoard, wire: Wire) -> None:
+    def test_claim_next_ends_though_others_are_quicker(self, board: JobBoard, wire: Wire) -> None:
         """Always one is free: none is no answer."""
         if not wire:
             return

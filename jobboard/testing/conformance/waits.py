@@ -10,20 +10,17 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure, JobTrashed, NotFound
-from jobboard.job import Job
-from jobboard.states import COMPLETE
-from jobboard.testing import eventually
+from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
-    Background,
     MakeBoard,
     Waiter,
     plant,
     take,
     trash_one,
     uuids,
+    wire_of,
 )
 
 SOON = 0.3
@@ -82,14 +79,14 @@ def due(board: JobBoard) -> Callable[[JobBoard], Any]:
 
 @arrival
 def earlier_due(board: JobBoard) -> Callable[[JobBoard], Any]:
-    """The waiter knows of a due time; an earlier one comes in meanwhile."""
+    """An earlier due time comes in after the one that the waiter knows."""
     board.post("later", delay=LONG)
     return lambda by: by.post("resize", delay=SOON)
 
 
 @arrival
 def shortened(board: JobBoard) -> Callable[[JobBoard], Any]:
-    """The waiter knows when a lease ends; its holder makes it end earlier."""
+    """The holder shortens a lease whose end the waiter knows."""
     job = board.post("resize")
     board.claim(job, "bert", expiry=LONG)
     return lambda by: by.extend(by.get(job.uuid), "bert", SOON)
@@ -97,15 +94,16 @@ def shortened(board: JobBoard) -> Callable[[JobBoard], Any]:
 
 # Nobody brings what time brings.
 BY_TIME = ("lapse", "due")
+
 BRINGERS = [(how, by) for how in ARRIVALS for by in ("itself", "another") if by == "itself" or how not in BY_TIME]
 
 
-@pytest.mark.parametrize(("how", "by"), BRINGERS)
 class TestWakeUp:
     any_driver = True
 
+    @pytest.mark.parametrize(("how", "by"), BRINGERS)
     def test_claim_next(self, board: JobBoard, other: JobBoard, how: str, by: str) -> None:
-        """The waiter wakes long before its own time is up."""
+        """The waiter wakes long before its timeout."""
         bring = ARRIVALS[how](other)
         waiter = Waiter(board, lambda: board.claim_next("anna", timeout=6 * LIMIT))
         bring(board if by == "itself" else other)
@@ -114,10 +112,11 @@ class TestWakeUp:
         assert job.name == "resize"
         assert board.find_owner(job) == "anna"
 
-    def test_wait(self, board: JobBoard, other: JobBoard, how: str, by: str) -> None:
+    @pytest.mark.parametrize("how", ["post", "lapse"])
+    def test_wait(self, board: JobBoard, other: JobBoard, how: str) -> None:
         bring = ARRIVALS[how](other)
         waiter = Waiter(board, lambda: board.wait(6 * LIMIT))
-        bring(board if by == "itself" else other)
+        bring(other)
         jobs = waiter.wait()
         assert jobs.board is board
         assert jobs.only_unclaimed
@@ -125,14 +124,14 @@ class TestWakeUp:
 
 
 class TestWaiting:
-    def test_what_is_there_is_not_waited_for(self, board: JobBoard) -> None:
+    def test_claimable_job_is_returned_at_once(self, board: JobBoard) -> None:
         job = board.post("resize")
         assert uuids(board.wait(None)) == [job.uuid]
         assert board.claim_next("anna", timeout=None) == job
         board.post("resize")
         assert len(board.claim_many("anna", 5, timeout=None)) == 1
 
-    def test_nothing_in_time(self, board: JobBoard) -> None:
+    def test_wait_without_a_job_ends_in_time(self, board: JobBoard) -> None:
         board.post("later", delay=LONG)
         board.claim(board.post("claimed"), "bert")
         trash_one(board)
@@ -170,8 +169,8 @@ class TestWaiting:
         assert {waiter.wait().uuid for waiter in waiters} == posted
 
     @pytest.mark.parametrize("raises", [False, True])
-    def test_a_wait_that_is_called_off_keeps_nothing(self, board: JobBoard, other: JobBoard, raises: bool) -> None:
-        """What was meant for it alone is due to others, be it that ``unless`` fails."""
+    def test_wait_that_is_called_off_keeps_no_wakeup(self, board: JobBoard, other: JobBoard, raises: bool) -> None:
+        """Another waiter gets the wake-up of a wait that was called off, also if ``unless`` fails."""
         over = threading.Event()
 
         def unless() -> bool:
@@ -198,7 +197,7 @@ class TestWaiting:
         assert (taken, taken.attempts) == (job, 1)
 
     def test_a_posting_of_a_newer_version_wakes_nobody_for_good(self, board: JobBoard) -> None:
-        plant(board, b"?" if board.engine.wire == "msgpack" else "?", version=2**15)
+        plant(board, b"?" if wire_of(board) == "msgpack" else "?", version=2**15)
         with pytest.raises(NotFound):
             board.wait(0.1)
         assert board.claim_next("anna", timeout=0.1) is None
@@ -209,64 +208,3 @@ class TestWaiting:
         board.close()
         with pytest.raises(ConnectionFailure):
             waiter.wait()
-
-    @pytest.mark.parametrize("timeout", [-1, float("nan"), "1"])
-    def test_bad_timeouts(self, board: JobBoard, timeout: Any) -> None:
-        with pytest.raises(ValueError, match="timeout"):
-            board.wait(timeout)
-
-
-class TestJobWait:
-    def test_until_it_is_consumed(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        waiter = Background(lambda: job.wait(LIMIT, max_delay=0.05))
-        taken = take(other)
-        assert waiter.running
-        other.consume(taken, "anna")
-        assert waiter.wait() is True
-        assert job.seen_state == COMPLETE
-        assert job.wait() is True
-
-    def test_in_vain(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        start = time.monotonic()
-        assert job.wait(0) is False
-        assert job.wait(0.1) is False
-        assert time.monotonic() - start >= 0.1
-
-    @pytest.mark.parametrize("fate", ["trashed", "purged", "cancelled"])
-    def test_a_trashed_job_will_not_complete(self, board: JobBoard, fate: str) -> None:
-        if fate == "cancelled":
-            job = board.post("resize")
-            board.cancel(job, reason="no use")
-        else:
-            job = trash_one(board)
-        if fate == "purged":
-            board.purge(job)
-        with pytest.raises(JobTrashed, match="no use"):
-            job.wait(LIMIT)
-
-    def test_how_it_looks(self, board: JobBoard) -> None:
-        job: Job = board.post("resize")
-        slept: list[float] = []
-
-        def sleep(seconds: float) -> None:
-            slept.append(seconds)
-            if len(slept) == 5:
-                board.consume(take(board), "anna")
-
-        assert job.wait(None, 0.5, 2, 3, sleep) is True
-        assert slept == [0.5, 1, 2, 3, 3]
-
-    def test_the_last_look_comes_in_time(self, board: JobBoard) -> None:
-        slept: list[float] = []
-
-        def sleep(seconds: float) -> None:
-            slept.append(seconds)
-            time.sleep(seconds)
-
-        job = board.post("resize")
-        # An answer that takes that long leaves no time to sleep.
-        eventually(lambda: job.wait(0.05, delay=60, sleep_func=sleep) or slept, LIMIT)
-        assert sum(slept) < 1
-        assert job.wait(0.05, delay=60) is False

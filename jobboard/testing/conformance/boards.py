@@ -1,9 +1,8 @@
-"""The life of a board: built, connected, closed, connected again; and what tells one board from another."""
+"""Boards: built, connected, closed and connected again; their identity, and an unreachable backend."""
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,81 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import Posting
 from jobboard.primitives import Characteristics
-from jobboard.states import COMPLETE, UNCLAIMED
-from jobboard.testing.conformance.support import LONG, Background, MakeBoard, take, uuids
+from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    Background,
+    MakeBoard,
+    engine_of,
+    replaced,
+    take,
+    uuids,
+)
+
+
+class TestUnreachable:
+    def test_retries_that_run_out(self, make_board: MakeBoard) -> None:
+        board = make_board(retry_for=0.2)
+        job = board.post("resize")
+        board.claim(job, "anna")
+        outcomes: list[str] = []
+
+        def fail(original: Callable[..., Any], *args: Any) -> Any:
+            raise ConnectionFailure("the connection broke", outcome=outcomes.pop(0) if outcomes else "none")  # type: ignore[arg-type]
+
+        for told, expected in ((["none"], "none"), (["unknown"], "unknown"), (["none", "unknown", "none"], "unknown")):
+            outcomes[:] = told
+            with replaced(board, "finish", fail), pytest.raises(ConnectionFailure) as failure:
+                board.consume(job, "anna")
+            assert failure.value.outcome == expected
+            assert job.state == CLAIMED
+            assert job.claim is not None
+            assert not job.claim.lost
+        board.consume(job, "anna")  # the handle still stands
+
+    def test_reading(self, make_board: MakeBoard) -> None:
+        board = make_board()
+        job = board.post("resize")
+        broken: list[int] = []
+
+        def fail_once(original: Callable[..., Any], *args: Any) -> Any:
+            if not broken:
+                broken.append(1)
+                raise ConnectionFailure("the connection broke")
+            return original(*args)
+
+        looks: dict[str, Callable[[], bool]] = {
+            "read": lambda: board.get(job.uuid) == job,
+            "page": lambda: list(board.iterjobs()) == [job],
+            "tally": lambda: board.job_count == 1,
+            "peek": lambda: list(board.wait(0)) == [job],
+        }
+        for primitive, look in looks.items():
+            broken.clear()
+            with replaced(board, primitive, fail_once):
+                assert look()
+            assert broken
+
+    def test_closed_board_is_not_retried(self, make_board: MakeBoard) -> None:
+        board = make_board(retry_for=60)
+        failing: list[int] = []
+
+        def fail(original: Callable[..., Any], *args: Any) -> Any:
+            failing.append(1)
+            raise ConnectionFailure("the connection broke")
+
+        with replaced(board, "tally", fail):
+            call = Background(lambda: board.job_count)
+            eventually(lambda: failing, LIMIT)
+            board.close()
+            with pytest.raises(ConnectionFailure):
+                call.wait()
 
 
 def every_call(board: JobBoard, job: Any) -> list[Callable[[], object]]:
-    """All that asks the server."""
+    """Return every call that asks the server."""
     return [
         lambda: board.post("resize"),
         lambda: board.post_many([Posting("resize")]),
@@ -59,7 +127,7 @@ def every_call(board: JobBoard, job: Any) -> list[Callable[[], object]]:
 
 
 class TestLife:
-    def test_built_without_a_server(self, board_conf: dict[str, Any], board: JobBoard) -> None:
+    def test_board_is_built_without_a_server(self, board_conf: dict[str, Any], board: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna", LONG)
         closed = jobboard.fetch(board.name, board_conf)
@@ -74,7 +142,7 @@ class TestLife:
         closed.close()
         assert board.job_count == 1
 
-    def test_closed(self, board: JobBoard, other: JobBoard) -> None:
+    def test_calls_of_a_closed_board_fail(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna", LONG)
         jobs = board.iterjobs()
@@ -102,7 +170,7 @@ class TestLife:
         board.consume(taken, "anna")
         assert job.state == COMPLETE
 
-    def test_with_a_board(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
+    def test_block_connects_and_closes_the_board(self, board: JobBoard, board_conf: dict[str, Any]) -> None:
         mine = jobboard.fetch(board.name, board_conf)
         for _ in range(2):
             with mine as within:
@@ -136,37 +204,13 @@ class TestLife:
             board.characteristics.durable = True  # type: ignore[misc]
 
     def test_transactions_are_what_it_says(self, board: JobBoard) -> None:
-        assert board.characteristics.transactional == ("connection" in board.engine.raw.extras.get("post", ()))
-
-    def test_a_board_does_not_travel(self, board: JobBoard) -> None:
-        with pytest.raises(TypeError, match="fetch"):
-            pickle.dumps(board)
+        assert board.characteristics.transactional == ("connection" in engine_of(board).extras.get("post", ()))
 
     def test_connected_by_many_at_once(self, make_board: MakeBoard) -> None:
         boards = [Background(lambda: make_board("fresh")) for _ in range(6)]
         connected = [each.wait(30) for each in boards]
         connected[0].post("resize")
         assert [each.job_count for each in connected] == [1] * 6
-
-    @pytest.mark.parametrize("name", ["", 1, None, "a\nb", "x" * 256, b"board"])
-    def test_bad_names(self, board_conf: dict[str, Any], name: Any) -> None:
-        with pytest.raises((TypeError, ValueError), match="name"):
-            jobboard.fetch(name, board_conf)
-
-    @pytest.mark.parametrize(
-        ("options", "match"),
-        [
-            ({"claim_tll": 3}, "claim_tll.*did you mean 'claim_ttl'"),
-            ({"claim_ttl": "soon"}, "claim_ttl"),
-            ({"claim_ttl": 0}, "claim_ttl"),
-            ({"retry_for": -1}, "retry_for"),
-            ({"max_details": 0}, "max_details"),
-            ({"auto_setup": "perhaps"}, "auto_setup"),
-        ],
-    )
-    def test_bad_options(self, board_conf: dict[str, Any], options: dict[str, Any], match: str) -> None:
-        with pytest.raises(ValueError, match=match):
-            jobboard.fetch("board", {**board_conf, **options})
 
 
 class TestIdentity:
@@ -179,7 +223,7 @@ class TestIdentity:
         assert one.find_owner(job) == "anna"
         one.consume(one.get(job.uuid), "anna")
 
-    def test_two_names_never_do(self, make_board: MakeBoard) -> None:
+    def test_boards_of_two_names_share_no_job(self, make_board: MakeBoard) -> None:
         names = ["a", "b", "a:b", "a/b", "a%", "a_", "a.b", "*", "{a}", "ab", "a b", "ä", "\U0001f980"]
         boards = [make_board(name) for name in names]
         jobs = [board.post("resize", key="k") for board in boards]
@@ -204,8 +248,8 @@ class TestIdentity:
         for number, board in enumerate(boards):
             assert board.find_owner(jobs[number]) == "anna"
 
-    def test_a_handle_of_another_board(self, make_board: MakeBoard) -> None:
-        """An act on a job of another board changes neither."""
+    def test_act_on_another_boards_job_is_refused(self, make_board: MakeBoard) -> None:
+        """An act on another board's job changes neither board."""
         one, two = make_board("one"), make_board("two")
         job = one.post("resize")
         one.claim(job, "anna")
@@ -225,5 +269,5 @@ class TestIdentity:
 
 
 def two_sees(job: Any) -> Any:
-    """The same job as a handle without a claim, as if it had been got by uuid."""
+    """Return the job as a handle without a claim, as ``get`` does."""
     return job.board.get(job.uuid)

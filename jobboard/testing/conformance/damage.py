@@ -1,0 +1,471 @@
+"""Damaged records and postings: reported, passed over or trashed, and never in the way of other jobs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jobboard import codec, notifier
+from jobboard.board import JobBoard
+from jobboard.engine import GATE, Mark
+from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
+from jobboard.job import Entity, Job, Posting
+from jobboard.primitives import Draft, Oddity
+from jobboard.priorities import JobPriority
+from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED
+from jobboard.testing import eventually
+from jobboard.testing.conformance.limits import post
+from jobboard.testing.conformance.moves import LONG_AGO, arrival, arrived
+from jobboard.testing.conformance.support import (
+    HELD,
+    LIMIT,
+    LONG,
+    PATIENCE,
+    SHORT,
+    EventLog,
+    MakeBoard,
+    Waiter,
+    engine_of,
+    first_call,
+    let_lapse,
+    plant,
+    record_of,
+    replaced,
+    server_time,
+    store_of,
+    take,
+    until_free,
+    uuids,
+    wire_of,
+)
+
+
+class TestPoison:
+    """Postings that can't be decoded, and those of a newer version."""
+
+    @staticmethod
+    def broken(board: JobBoard) -> list[bytes | str]:
+        return [b"\xc1", b"", b"\x01", b"\x80"] if wire_of(board) == "msgpack" else ["[]", "{}", '"x"', '{"details":1}']
+
+    def test_a_claim_moves_it_to_the_trash(self, board: JobBoard) -> None:
+        planted = [plant(board, posting) for posting in self.broken(board)]
+        events = EventLog(board)
+        good = board.post("resize", priority=JobPriority.LOW)
+        assert take(board) == good
+        assert board.claim_next("anna") is None
+        assert board.stats().trashed == len(planted)
+        trashed = list(board.trashed())
+        assert sorted(uuids(trashed)) == sorted(planted)
+        assert all(job.error and "decoded" in job.error and job.details == {} for job in trashed)
+        for uuid in planted:
+            events.expect(uuid, "TRASHED", "REMOVAL")
+
+    def test_within_a_batch(self, board: JobBoard) -> None:
+        board.post_many([Posting("resize", priority="VERY_HIGH")] * 2)
+        plant(board, self.broken(board)[0])
+        board.post_many([Posting("resize")] * 2)
+        assert len(board.claim_many("anna", 4)) == 4
+        assert board.stats().trashed == 1
+
+    def test_job_that_cannot_be_trashed_takes_no_other_with_it(self, make_board: MakeBoard) -> None:
+        board = make_board(retry_for=0)
+        first = board.post("resize")
+        plant(board, self.broken(board)[0])
+        jobs = [first, board.post("resize")]
+
+        def fail(*args: Any, **extra: Any) -> Any:
+            raise ConnectionFailure("away")
+
+        with replaced(board, "finish", fail):
+            assert board.claim_many("anna", 3) == jobs
+        board.consume_many(jobs, "anna")
+        assert board.job_count == 1
+
+    def test_reading_skips_it_with_a_warning(self, board: JobBoard, caplog: pytest.LogCaptureFixture) -> None:
+        uuid = plant(board, self.broken(board)[0])
+        good = board.post("resize")
+        with caplog.at_level(logging.WARNING, "jobboard"):
+            assert uuids(board.iterjobs()) == [good.uuid]
+        assert uuid in caplog.text
+        assert board.job_count == 2
+        with pytest.raises(JobFailure, match="decoded"):
+            board.get(uuid)
+        assert board.stats().trashed == 0  # looking moves nothing
+
+    def test_examining_shows_them(self, board: JobBoard) -> None:
+        good = board.post("resize", key="k")
+        board.claim(good, "anna", expiry=LONG)
+        board.post_many([Posting("resize", delay=LONG), Posting("resize")])
+        # How a server of the tests is set up is no concern of this.
+        usual = list(board.examine())
+        assert all("job" not in odd.place for odd in usual)
+        broken = plant(board, self.broken(board)[0])
+        newer = plant(board, self.broken(board)[0], version=codec.VERSION + 1)
+        found = [odd for odd in board.examine() if odd not in usual]
+        assert sorted(odd.place for odd in found) == sorted([f"job {broken}", f"job {newer}"])
+        assert all(odd.reason and odd.advice for odd in found)
+        assert board.stats().trashed == 0
+
+    def test_a_newer_version_is_skipped_and_does_not_block(
+        self, board: JobBoard, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        newer = [plant(board, self.broken(board)[0], version=codec.VERSION + 1) for _ in range(3)]
+        good = board.post("resize", priority=JobPriority.VERY_LOW)
+        assert board.claim_many("anna", 5) == [good]
+        assert board.claim_next("anna", names=["poison"]) is None
+        assert board.stats().unclaimed == 3
+        with caplog.at_level(logging.WARNING, "jobboard"):
+            assert uuids(board.iterjobs()) == [good.uuid]
+        assert newer[0] in caplog.text
+        with pytest.raises(JobFailure, match="newer"):
+            board.get(newer[0])
+        with pytest.raises(NotFound):
+            board.wait(0)
+        assert list(board.trashed()) == []
+        board.consume(good, "anna")
+        assert board.job_count == 3
+
+    def test_more_newer_ones_than_a_page(self, board: JobBoard) -> None:
+        posting = self.broken(board)[0]
+        drafts = [
+            Draft(f"00000000-0000-4000-9000-{n:012d}", "newer", 0, None, codec.VERSION + 1, posting, None, None, None)
+            for n in range(501)
+        ]
+        engine_of(board).insert(drafts[:500], first_call())
+        engine_of(board).insert(drafts[500:], first_call())
+        good = board.post("resize", priority="LOW")
+        assert uuids(board.iterjobs()) == [good.uuid]
+        assert take(board) == good
+
+
+GARBAGE = b"\xc1"
+
+
+def write_gate(board: JobBoard, value: bytes | None) -> None:
+    store = store_of(board)
+    store.commit([], [Mark(store.read([], [GATE]).sides[0], value)])
+
+
+def odd_gate(board: JobBoard) -> list[str]:
+    return [each.reason for each in board.examine() if "gate/rules is damaged" in each.reason]
+
+
+class TestDamagedGate:
+    any_driver = True
+
+    @pytest.fixture(params=[GARBAGE, b"", b"\x93\xc2\x90"], ids=bytes.hex)
+    def damage(self, board: JobBoard, request: pytest.FixtureRequest) -> Callable[[], None]:
+        return partial(write_gate, board, request.param)
+
+    def test_damaged_gate_stops_claims(self, board: JobBoard, other: JobBoard, damage: Callable[[], None]) -> None:
+        jobs = post(board, 3, group="one")
+        board.set_limit("mail", concurrency=1)
+        board.pause()
+        assert other.claim_next("anna") is None
+        damage()
+        verbs: list[Callable[[JobBoard], Any]] = [
+            lambda each: each.claim_next("anna"),
+            lambda each: each.claim_next("anna", timeout=LIMIT),
+            lambda each: each.claim_many("anna", 5, names=["mail"]),
+            lambda each: each.claim(each.get(jobs[0]), "anna"),
+            lambda each: list(each.wait(LIMIT)),
+            lambda each: list(each.iterjobs(only_unclaimed=True)),
+            JobBoard.paused,
+            JobBoard.limits,
+            JobBoard.resume,
+            lambda each: each.set_limit("mail", concurrency=2),
+        ]
+        for each in (board, other):
+            for verb in (*verbs, *verbs):
+                with pytest.raises(JobFailure, match="gate/rules is damaged"):
+                    verb(each)
+        assert uuids(board.iterjobs()) == uuids(other.iterjobs()) == jobs
+        assert len(odd_gate(board)) == 1
+        write_gate(board, None)
+        assert odd_gate(board) == []
+        other.set_limit("mail", concurrency=2, per="group")
+        assert uuids(board.claim_many("anna", 5)) == jobs[:2]
+        assert odd_gate(other) == []
+
+    def test_damaged_gate_stops_nothing_else(
+        self, board: JobBoard, other: JobBoard, damage: Callable[[], None]
+    ) -> None:
+        board.set_limit("mail", concurrency=6, rate=(100, LONG))
+        post(board, 6)
+        consumed, abandoned, trashed, released, extended, many = board.claim_many("anna", 6)
+        damage()
+        told: list[tuple[str, str]] = []
+        board.notifier.register("*", lambda event, details: told.append((event, details["job"].uuid)))
+        board.consume(consumed, "anna")
+        board.abandon(abandoned, "anna")
+        board.trash(trashed, "anna")
+        other.release(other.get(released.uuid))
+        board.extend(extended, "anna")
+        board.consume_many([many], "anna")
+        assert [job.claim is not None and job.claim.ended for job in (consumed, abandoned, trashed, many)] == [True] * 4
+        expected = {
+            (notifier.CONSUMED, consumed.uuid),
+            (notifier.ABANDONED, abandoned.uuid),
+            (notifier.TRASHED, trashed.uuid),
+            (notifier.EXTENDED, extended.uuid),
+            (notifier.CONSUMED, many.uuid),
+        }
+        eventually(lambda: expected <= {*told}, LIMIT)
+        posted = other.post("mail", key="k")
+        assert {job: other.get(job.uuid).state for job in (abandoned, trashed, released, extended, posted)} == {
+            abandoned: UNCLAIMED,
+            trashed: TRASHED,
+            released: UNCLAIMED,
+            extended: CLAIMED,
+            posted: UNCLAIMED,
+        }
+        assert {consumed.state, many.state} == {COMPLETE}
+        other.cancel(posted)
+        board.restore(other.get(trashed.uuid))
+        assert board.stats().unclaimed == 3
+        assert other.job_count == 4
+        engine_of(board).tidy()
+        engine_of(board).tidy()
+
+    def test_damaged_gate_revives_no_lapsed_claim(self, board: JobBoard, other: JobBoard) -> None:
+        """A lapsed claim is not revived, as its slot may be another's. It can be ended while nobody else has it."""
+        board.set_limit("mail", concurrency=1)
+        post(board, 2)
+        job = take(board, expiry=SHORT)
+        until_free(other, job)
+        write_gate(board, GARBAGE)
+        with pytest.raises(JobFailure, match="gate/rules is damaged"):
+            board.extend(job, "anna")
+        assert other.get(job.uuid).state == UNCLAIMED
+        board.consume(job, "anna")
+        assert job.state == COMPLETE
+
+    def test_damaged_gate_keeps_no_other_claim_from_renewal(self, board: JobBoard, make_board: MakeBoard) -> None:
+        """The other claims of the same request are renewed."""
+        keeper = make_board(claim_ttl=HELD)
+        board.set_limit("resize", concurrency=1)
+        first, second = board.post_many([Posting("resize"), Posting("crop")])
+        beats: list[Any] = []
+
+        def late(original: Callable[..., Any], handle: str, held: list[tuple[str, int]], ttl: int) -> Any:
+            if not beats:
+                eventually(lambda: board.find_owner(first) is None, LIMIT)
+                stands = take(keeper, names=["crop"])
+                write_gate(board, GARBAGE)
+                held = [*held, (stands.uuid, stands.record.token)]
+            beats.append(original(handle, held, ttl))
+            return beats[-1]
+
+        with replaced(keeper, "renew", late):
+            lapsed = take(keeper, names=["resize"])
+            record = record_of(board, lapsed)
+            assert record is not None
+            if record.lock_until is None:
+                # No lease is stored that could lapse while its holder lives.
+                return
+            eventually(lambda: beats, LIMIT)
+        assert beats[0].lost == [(lapsed.uuid, record.token)]
+        assert board.find_owner(second) == "anna"
+
+
+QUEER = "a/b '%2F\"* \u00fc.~{x}"
+"""A name of what means something in paths, patterns and scripts."""
+
+
+def claimed(board: JobBoard, **posting: Any) -> Job:
+    job = board.post(**{"name": QUEER, **posting})
+    board.claim(job, "anna")
+    return job
+
+
+def states(board: JobBoard) -> None:
+    board.post("resize", details={"a": "x" * 5000}, key="k", group="g")
+    board.post(QUEER, key=QUEER, group=QUEER, priority=7, delay=LONG)
+    claimed(board, key="claimed")
+    board.claim(board.post("resize"), QUEER, expiry=LONG)
+    let_lapse(board, board.post("resize"))
+    let_lapse(board, board.post("resize", key="final", max_attempts=1))
+    board.abandon(claimed(board), "anna", error="no luck")
+    board.abandon(claimed(board), "anna", delay=LONG)
+    board.release(claimed(board))
+    board.trash(claimed(board), "anna", reason="no use" * 1000)
+    for restored in (True, False):
+        board.cancel(job := board.post("resize", key=f"{restored}"))
+        (board.restore if restored else board.purge)(job)
+
+
+def windows(board: JobBoard) -> None:
+    board.post("resize", key="lives", key_for=LONG)
+    board.post("resize", key="lives", on_key="replace", priority=9)
+    board.consume(claimed(board, key=QUEER, key_for=LONG), "anna")
+    board.trash(claimed(board, key="trashed", key_for=LONG), "anna")
+    board.cancel(job := board.post("resize", key="purged", key_for=LONG))
+    board.purge(job)
+    let_lapse(board, board.post("final", key="final", key_for=LONG, max_attempts=1))
+    board.consume(claimed(board, key="over", key_for=SHORT), "anna")
+    over = server_time(board) + int(SHORT * 1e6)
+    eventually(lambda: server_time(board) > over, LIMIT)
+
+
+def outcomes(board: JobBoard) -> None:
+    board.consume(claimed(board), "anna")
+    job = claimed(board, details={"\u00e4": [1, None]}, context={"trace": "1"}, key="k", group="g", key_for=LONG)
+    board.consume(job, "anna", result={"a": "x" * 5000})
+    board.abandon(claimed(board), "anna", error="no luck")
+    board.post_many([Posting("resize")] * 3)
+    board.consume_many(board.claim_many(QUEER, 9), QUEER)
+
+
+def limits(board: JobBoard) -> None:
+    board.set_limit(QUEER, concurrency=2, per="group")
+    board.set_limit(QUEER, rate=(100, LONG))
+    board.set_limit("resize", concurrency=1)
+    board.post_many([Posting(name, group=group) for name in (QUEER, "resize") for group in ("g", QUEER, None)])
+    given_back, consumed, *_ = board.claim_many("anna", 9)
+    board.abandon(given_back, "anna")
+    board.consume(consumed, "anna")
+    take(board, expiry=SHORT)
+    board.set_limit(QUEER, concurrency=1, per="group")
+    board.remove_limit("resize")
+
+
+def pauses(board: JobBoard) -> None:
+    board.post(QUEER)
+    board.pause([QUEER, "resize"])
+    board.pause()
+    board.resume(["resize"])
+
+
+def schedules(board: JobBoard) -> None:
+    board.schedule(QUEER, name=QUEER, every=LONG, key=QUEER)
+    board.schedule("nightly", "30 3 * * *", "report", details={"a": "x" * 5000})
+    board.schedule("gone", name="report", every=LONG)
+    board.unschedule("gone")
+
+
+def entities(board: JobBoard) -> None:
+    board.register_entity(Entity("conductor", QUEER, {"pid": 7}))
+    board.register_entity(Entity("conductor", "gone"))
+    board.deregister_entity(Entity("conductor", "gone"))
+
+
+def copies(board: JobBoard) -> None:
+    """A move is under way, or was killed."""
+    arrived(board, arrival(board, 1, key=QUEER))
+    arrived(board, arrival(board, 2, trashed_on=LONG_AGO))
+
+
+SITUATIONS: dict[str, Callable[[JobBoard], None]] = {
+    call.__name__: call for call in (states, windows, outcomes, limits, pauses, schedules, entities, copies)
+}
+
+
+class TestExamining:
+    any_driver = True
+
+    @pytest.fixture
+    def usual(self, board: JobBoard) -> list[Oddity]:
+        """Return the defects of the test server's own set-up."""
+        return list(board.examine())
+
+    @pytest.mark.parametrize("situation", SITUATIONS)
+    def test_a_healthy_board(self, make_board: MakeBoard, usual: list[Oddity], situation: str) -> None:
+        board = make_board(keep_done=LONG)
+        SITUATIONS[situation](board)
+        assert list(board.examine()) == usual
+
+    def test_a_server_that_may_lose_what_it_has_acknowledged(self, board: JobBoard) -> None:
+        traits = board.characteristics
+        told = {odd.place: odd for odd in board.examine() if odd.place.startswith("characteristic ")}
+        assert ("characteristic durable" in told) == (not traits.durable)
+        assert all(traits.notes in odd.reason and odd.advice for odd in told.values())
+
+    def test_waiting_worker_is_no_defect(self, board: JobBoard, other: JobBoard, usual: list[Oddity]) -> None:
+        waiter = Waiter(other, lambda: take(other, names=["resize"], timeout=PATIENCE))
+        assert list(board.examine()) == usual
+        job = board.post("resize")
+        assert waiter.wait() == job
+        assert list(board.examine()) == usual
+
+
+def damage(board: JobBoard, kind: str, key: str) -> None:
+    store = store_of(board)
+    [side] = store.read([], [(kind, key)]).sides
+    assert side.value is not None
+    store.commit([], [Mark(side, b"\xc1no entry", until=side.until)])
+
+
+class TestExaminingDamage:
+    any_driver = True
+
+    @pytest.fixture
+    def told(self, board: JobBoard) -> Callable[[], list[Oddity]]:
+        """Return the board's defects, without those of the test server's set-up."""
+        usual = list(board.examine())
+        return lambda: [odd for odd in board.examine() if odd not in usual]
+
+    def test_damaged_schedule_is_a_defect(self, board: JobBoard, told: Callable[[], list[Oddity]]) -> None:
+        for schedule in ("it's", "fine", "-a"):
+            board.schedule(schedule, name="report", every=LONG)
+        damage(board, "schedule", "it's")
+        damage(board, "schedule", "-a")
+        found = {odd.place: odd.advice for odd in told()}
+        assert found.keys() == {"schedule it's", "schedule -a"}
+        assert found["schedule -a"].endswith("jobboard schedule remove -- -a")
+        for schedule, advice in zip(("it's", "-a"), (found["schedule it's"], found["schedule -a"]), strict=True):
+            assert shlex.split(advice.partition("or: ")[2])[-1] == schedule
+        board.unschedule("it's")
+        board.schedule("-a", name="report", every=LONG)
+        assert told() == []
+
+    def test_damaged_entity_is_a_defect(self, make_board: MakeBoard, told: Callable[[], list[Oddity]]) -> None:
+        board = make_board(claim_ttl=LONG)
+        board.register_entity(Entity("conductor", "one"))
+        board.register_entity(Entity("conductor", "two"))
+        damage(board, "entity", json.dumps(["conductor", "one"]))
+        [odd] = told()
+        assert "conductor" in odd.place
+        assert "one" in odd.place
+        assert odd.reason
+        assert odd.advice
+        # What a heartbeat does.
+        board.register_entity(Entity("conductor", "one"))
+        assert told() == []
+
+    def test_damaged_scope_is_a_defect(self, board: JobBoard, told: Callable[[], list[Oddity]]) -> None:
+        board.set_limit("mail", rate=(1, LONG), per="group")
+        board.post_many([Posting("mail", group="g")] * 2)
+        take(board)
+        damage(board, "scope", "mail\ng")
+        [odd] = told()
+        assert "mail" in odd.place
+        assert odd.reason
+        assert odd.advice
+        take(board)
+        assert told() == []
+
+    def test_damaged_outcome_is_a_defect(self, make_board: MakeBoard, told: Callable[[], list[Oddity]]) -> None:
+        board = make_board(keep_done=LONG)
+        fine, *broken = (claimed(board) for _ in range(4))
+        board.consume(fine, "anna", result=1)
+        [done] = engine_of(board).outcomes([fine.uuid])
+        assert done is not None
+        text = isinstance(done.record.posting, str)
+        junk = "no json" if text else b"\xc1"
+        changes: list[dict[str, Any]] = [{"posting": junk}, {"version": codec.VERSION + 1}, {}]
+        for job, change in zip(broken, changes, strict=True):
+            result = done.result if change else junk
+            engine_of(board).keep(
+                [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, place=None)]
+            )
+        found = told()
+        assert {odd.place for odd in found} == {f"outcome {job.uuid}" for job in broken}
+        assert len(found) == 3
+        assert any("upgrade" in odd.advice for odd in found)
+        assert all("by itself at" in odd.advice for odd in found)

@@ -1,0 +1,696 @@
+"""Repeated calls: a lost reply is not a lost job, and a late first try changes nothing.
+
+``ACTS`` stops each mutation at each of its requests in turn, on the wire: the server gets the bytes of the first try
+when everything else is over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+
+from jobboard import codec
+from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, NotFound, UnclaimableJob
+from jobboard.job import Job, Posting
+from jobboard.primitives import Draft, End, Finish, Nonce, Returned
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Status, Verb
+from jobboard.testing import eventually
+from jobboard.testing.conformance.moves import arrival, arrived, finish, free, part
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    LONG,
+    SHORT,
+    Background,
+    EventLog,
+    calls_of,
+    engine_of,
+    first_call,
+    lost_reply,
+    record_of,
+    replaced,
+    take,
+    trash_one,
+    uuids,
+    wire_of,
+)
+from jobboard.testing.conformance.wire import Wire
+
+
+class TestLostReplies:
+    """The request was carried out, its reply got lost, and the library asks again."""
+
+    any_driver = True
+
+    def test_post(self, board: JobBoard) -> None:
+        with lost_reply(board, "insert"):
+            job = board.post("resize", details={"a": 1}, key="k")
+        assert uuids(board.iterjobs()) == [job.uuid]
+        assert board.get(job.uuid).details == job.details == {"a": 1}
+        with lost_reply(board, "insert"):
+            assert board.post("resize", key="k").uuid == job.uuid
+        assert board.job_count == 1
+
+    def test_post_of_a_job_that_is_consumed_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
+        with lost_reply(board, "insert", lambda: other.consume(take(other), "anna")):
+            job = board.post("resize")
+        assert job.state == COMPLETE
+        assert board.job_count == 0
+
+    def test_each_posting_of_a_key_keeps_its_outcome(self, board: JobBoard) -> None:
+        held = board.post("resize", key="k")
+        replacing = [Posting("resize", key="k", on_key="replace"), Posting("resize", key="l")]
+        with lost_reply(board, "insert"):
+            jobs = board.post_many([*replacing, Posting("resize", key="l", on_key="replace")])
+        assert [(job.created, job.replaced) for job in jobs] == [(False, True), (True, False), (False, True)]
+        assert uuids(jobs) == [held.uuid, jobs[1].uuid, jobs[1].uuid]
+
+    def test_post_many(self, board: JobBoard) -> None:
+        with lost_reply(board, "insert"):
+            jobs = board.post_many([Posting("resize", key=f"k{n % 40}") for n in range(60)])
+        assert board.job_count == 40
+        assert uuids(board.iterjobs()) == uuids(jobs[:40])
+        assert uuids(jobs[40:]) == uuids(jobs[:20])
+
+    def test_post_tells_its_listeners_once(self, board: JobBoard) -> None:
+        events = EventLog(board)
+        with lost_reply(board, "insert"):
+            job = board.post("resize")
+        events.expect(job, "POSTED")
+
+    @pytest.mark.parametrize("expiry", [None, LONG])
+    def test_claim(self, board: JobBoard, expiry: float | None) -> None:
+        job = board.post("resize")
+        with lost_reply(board, "claim"):
+            claim = board.claim(job, "anna", expiry)
+        record = record_of(board, job)
+        assert record is not None
+        assert (record.token, record.attempts, record.who) == (claim.token, 1, "anna")
+        assert not claim.lost
+        board.consume(job, "anna")
+
+    def test_claim_that_was_refused(self, board: JobBoard, other: JobBoard) -> None:
+        """A first try that changed nothing may be repeated afresh: either answer is true."""
+        job = board.post("resize")
+        taken = take(other, "bert")
+        owner = None
+        with lost_reply(board, "claim", lambda: other.abandon(taken, "bert")), contextlib.suppress(UnclaimableJob):
+            owner = board.claim(job, "anna").who
+        assert board.find_owner(job) == owner
+
+    @pytest.mark.parametrize("then", ["lapsed", "taken"])
+    def test_claim_that_has_lapsed_meanwhile(self, board: JobBoard, other: JobBoard, then: str) -> None:
+        job = board.post("resize")
+
+        def lapse() -> None:
+            eventually(lambda: other.find_owner(other.get(job.uuid)) is None, LIMIT)
+            if then == "taken":
+                take(other, "anna")
+
+        with lost_reply(board, "claim", lapse), pytest.raises(ClaimLost):
+            board.claim(job, "anna", expiry=SHORT)
+        assert job.state == (CLAIMED if then == "taken" else UNCLAIMED)
+
+    @pytest.mark.parametrize("expiry", [None, LONG])
+    def test_claim_next(self, board: JobBoard, expiry: float | None) -> None:
+        posted = board.post_many([Posting("resize")] * 3)
+        with lost_reply(board, "take"):
+            job = take(board, expiry=expiry)
+        assert job == posted[0]
+        assert uuids(board.iterjobs(states=[CLAIMED])) == [job.uuid]
+        assert job.attempts == board.get(job.uuid).attempts == 1
+        board.consume(job, "anna")
+
+    @pytest.mark.parametrize("then", ["lapsed", "taken"])
+    def test_claim_next_takes_another_for_one_that_has_lapsed(
+        self, board: JobBoard, other: JobBoard, then: str
+    ) -> None:
+        first, second = board.post_many([Posting("resize")] * 2)
+
+        def lapse() -> None:
+            eventually(lambda: other.find_owner(other.get(first.uuid)) is None, LIMIT)
+            if then == "taken":
+                assert take(other, "bert") == first
+
+        with lost_reply(board, "take", lapse):
+            job = take(board, expiry=SHORT)
+        assert job == (second if then == "taken" else first)
+
+    def test_claim_many(self, board: JobBoard) -> None:
+        posted = board.post_many([Posting("resize")] * 7)
+        with lost_reply(board, "take"):
+            jobs = board.claim_many("anna", 5)
+        assert jobs == posted[:5]
+        assert board.stats().claimed == 5
+        board.consume_many(jobs, "anna")
+        assert board.job_count == 2
+
+    def test_claim_many_in_serving_order(self, board: JobBoard) -> None:
+        posted = board.post_many([Posting("resize", priority=priority) for priority in ("LOW", "NORMAL", "HIGH")])
+        with lost_reply(board, "take"):
+            jobs = board.claim_many("anna", 3)
+        assert jobs == posted[::-1]
+
+    @pytest.mark.parametrize(
+        ("verb", "arguments", "state"),
+        [
+            ("consume", {}, COMPLETE),
+            ("abandon", {}, UNCLAIMED),
+            ("abandon", {"delay": LONG, "error": "later"}, SCHEDULED),
+            ("trash", {"reason": "no use"}, TRASHED),
+        ],
+    )
+    def test_the_ends_of_a_claim(self, board: JobBoard, verb: str, arguments: dict[str, Any], state: str) -> None:
+        events = EventLog(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
+        job = board.post("resize")
+        board.claim(job, "anna")
+        with lost_reply(board, "finish"):
+            getattr(board, verb)(job, "anna", **arguments)
+        assert job.state == state
+        assert job.attempts == 1
+        assert job.claim is not None
+        assert not job.claim.lost
+        events.expect(job, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
+
+    @pytest.mark.parametrize("verb", ["consume", "abandon"])
+    def test_an_end_that_another_follows(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        """An act by name must not end the next claim of the same owner when it is repeated."""
+        job = board.post("resize")
+        board.claim(job, "anna")
+        by_name = board.get(job.uuid)
+
+        def again() -> None:
+            if verb == "abandon":
+                take(other, "anna")
+
+        with lost_reply(board, "finish", again):
+            getattr(board, verb)(by_name, "anna")
+        assert job.state == (CLAIMED if verb == "abandon" else COMPLETE)
+
+    def test_consume_many(self, board: JobBoard) -> None:
+        board.post_many([Posting("resize")] * 5)
+        jobs = board.claim_many("anna", 5)
+        with lost_reply(board, "finish"):
+            board.consume_many(jobs, "anna")
+        assert board.job_count == 0
+
+    @pytest.mark.parametrize("expiry", [None, LONG])
+    def test_extend(self, board: JobBoard, expiry: float | None) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna", 2 * LONG)
+        with lost_reply(board, "extend"):
+            board.extend(job, "anna", expiry)
+        assert job.expires_in() == (expiry and pytest.approx(expiry, abs=60))
+
+    def test_release(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        board.claim(job, "anna")
+        with lost_reply(board, "operate", lambda: take(other, "bert")):
+            board.release(job)
+        assert board.find_owner(job) == "bert"  # the repetition did not hit the next claim
+        assert job.attempts == 2
+
+    def test_cancel(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        with lost_reply(board, "operate", lambda: other.restore(other.get(job.uuid))):
+            board.cancel(job)
+        assert job.state == UNCLAIMED
+
+    def test_restore(self, board: JobBoard, other: JobBoard) -> None:
+        job = trash_one(board, key="k")
+        with lost_reply(board, "operate", lambda: take(other, "bert")):
+            board.restore(job)
+        assert board.find_owner(job) == "bert"
+
+    def test_purge(self, board: JobBoard) -> None:
+        job = trash_one(board)
+        with lost_reply(board, "operate"):
+            board.purge(job)
+        assert board.stats().trashed == 0
+
+    def test_close(self, board: JobBoard, other: JobBoard) -> None:
+        board.post_many([Posting("resize")] * 3)
+        board.claim_many("anna", 3)
+        with lost_reply(board, "finish"):
+            board.close()
+        assert [(job.seen_state, job.attempts) for job in other.iterjobs(ensure_fresh=True)] == [(UNCLAIMED, 0)] * 3
+
+    def test_several_lost_replies_in_a_row(self, board: JobBoard) -> None:
+        board.post_many([Posting("resize")] * 3)
+        tries: list[int] = []
+
+        def lose_twice(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
+            tries.append(1)
+            if len(tries) < 3:
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
+
+        with replaced(board, "take", lose_twice):
+            take(board)
+        assert len(tries) == 3
+        assert board.stats().claimed == 1
+
+    def test_calls_in_between_keep_their_answers_apart(self, board: JobBoard) -> None:
+        """While one call waits to be repeated, others of the same handle go on."""
+        board.post_many([Posting("resize")] * 30)
+        others: list[Job] = []
+
+        def meanwhile() -> None:
+            for _ in range(5):
+                others.extend(Background(lambda: board.claim_many("bert", 2)).wait())
+
+        with lost_reply(board, "take", meanwhile):
+            mine = board.claim_many("anna", 3)
+        assert len({*mine, *others}) == 13
+        assert board.stats().claimed == 13
+        board.consume_many(mine, "anna")
+        board.consume_many(others, "bert")
+
+
+class TestLateRequests:
+    """A first try that was held up on the way must not do again what its repetition has done."""
+
+    any_driver = True
+
+    @pytest.mark.parametrize("gone_on", [False, True])
+    def test_insert(self, board: JobBoard, gone_on: bool) -> None:
+        first = first_call()
+        retry = first._replace(attempt=2)
+        posting = codec.encode(codec.Content({}, None), wire_of(board))
+        draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, None, codec.VERSION, posting, None, None, None)
+        engine_of(board).insert([draft], retry)
+        board.consume(take(board), "anna")
+        if gone_on:
+            next_draft = draft._replace(uuid="00000000-0000-4000-8000-00000000abce", name="next")
+            engine_of(board).insert([next_draft], first._replace(call=2))
+            board.consume(take(board), "anna")
+        with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
+            engine_of(board).insert([draft], first)
+        assert board.job_count == 0
+
+    @pytest.mark.parametrize("gone_on", [False, True])
+    def test_take(self, board: JobBoard, gone_on: bool) -> None:
+        board.post_many([Posting("resize")] * 4)
+        first = first_call()
+        engine_of(board).take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
+        if gone_on:
+            engine_of(board).take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
+        with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
+            engine_of(board).take("anna", 1, None, None, codec.VERSION, first)
+        assert board.stats().claimed == 1 + gone_on
+
+    @pytest.mark.parametrize(
+        ("primitive", "gone_on"),
+        # Without a later call an extend is carried out again, which does no harm to a claim that still stands.
+        [(verb, gone_on) for verb in ("claim", "finish", "release") for gone_on in (False, True)] + [("extend", True)],
+    )
+    def test_acts_on_one_job(self, board: JobBoard, primitive: str, gone_on: bool) -> None:
+        """A late request concerns a job that the same owner has claimed again meanwhile."""
+        job, another = board.post("resize"), board.post("crop")
+        by_name = Holder("anna", None)
+        acts: dict[str, Callable[[str, Nonce], Any]] = {
+            "claim": lambda uuid, nonce: engine_of(board).claim(uuid, "anna", None, nonce),
+            "finish": lambda uuid, nonce: engine_of(board).finish([Finish(uuid, by_name, End(Verb.ABANDON))], nonce),
+            "extend": lambda uuid, nonce: engine_of(board).extend(uuid, by_name, 1_000_000_000, nonce),
+            "release": lambda uuid, nonce: engine_of(board).operate(Verb.RELEASE, uuid, None, nonce),
+        }
+        act, first = acts[primitive], first_call()
+        if primitive != "claim":
+            board.claim(job, "anna")
+            board.claim(another, "anna")
+        act(job.uuid, first._replace(attempt=2))
+        if gone_on:
+            act(another.uuid, first._replace(call=2))
+        theirs = board.get(job.uuid)
+        if primitive == "claim":
+            board.abandon(theirs, "anna")
+        elif primitive == "extend":
+            board.extend(theirs, "anna")
+        else:
+            board.claim(theirs, "anna")
+        before = record_of(board, job)
+        with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
+            act(job.uuid, first)
+        assert record_of(board, job) == before
+
+
+class TestRepeatedPosts:
+    """A post that has stored its job is done; one that was answered with another's stands for as long as that one."""
+
+    @pytest.mark.parametrize("fate", ["consumed", "trashed", "purged"])
+    def test_post_whose_keys_holder_goes_meanwhile(self, board: JobBoard, other: JobBoard, fate: str) -> None:
+        """The first try has stored nothing, and the job that it would have returned is gone."""
+        events = EventLog(board, "POSTED")
+        holder = other.post("crop", key="k")
+
+        def go() -> None:
+            theirs = take(other, "bert")
+            if fate == "consumed":
+                other.consume(theirs, "bert")
+                return
+            other.trash(theirs, "bert")
+            if fate == "purged":
+                other.purge(theirs)
+
+        with lost_reply(board, "insert", go):
+            job = board.post("resize", details={"a": 1}, key="k")
+        assert job != holder
+        assert (job.state, job.name, job.details) == (UNCLAIMED, "resize", {"a": 1})
+        assert uuids(other.iterjobs(ensure_fresh=True)) == [job.uuid]
+        assert board.post("resize", key="k") == job
+        events.expect(job, "POSTED")
+
+    def test_post_whose_keys_holder_goes_and_comes_back(self, board: JobBoard, other: JobBoard) -> None:
+        holder = other.post("crop", key="k")
+
+        def go_and_come() -> None:
+            other.cancel(holder)
+            other.restore(holder)
+
+        with lost_reply(board, "insert", go_and_come):
+            assert board.post("resize", key="k") == holder
+        assert board.job_count == 1
+
+    def test_post_that_stores_with_its_second_try_and_loses_that_reply_too(
+        self, board: JobBoard, other: JobBoard
+    ) -> None:
+        other.post("crop", key="k")
+        done: list[str] = []
+
+        def lose_twice(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
+            if len(done) < 2:
+                theirs = take(other, "bert")
+                other.consume(theirs, "bert")
+                done.append(theirs.uuid)
+                raise ConnectionFailure("the connection broke", outcome="unknown")
+            return answer
+
+        with replaced(board, "insert", lose_twice):
+            job = board.post("resize", details={"a": 1}, key="k")
+        # Its second try has stored it, so that a third one must not do so again.
+        assert job.uuid == done[1]
+        assert (job.state, job.details, board.job_count) == (COMPLETE, {"a": 1}, 0)
+
+    def test_post_many_of_which_some_have_gone(self, board: JobBoard, other: JobBoard) -> None:
+        """Postings that the first try stored are done. Postings that another job's key kept out are stored now."""
+        gone, stays = other.post("gone", key="gone"), other.post("stays", key="stays")
+
+        def consume() -> None:
+            for name in ("gone", "mine"):
+                other.consume(take(other, "bert", names=[name]), "bert")
+
+        with lost_reply(board, "insert", consume):
+            jobs = board.post_many(
+                [
+                    Posting("mine", key="mine", details={"n": 0}),
+                    Posting("again", key="mine"),
+                    Posting("new", key="gone", details={"n": 2}),
+                    Posting("newer", key="gone"),
+                    Posting("kept out", key="stays"),
+                    Posting("free"),
+                ]
+            )
+        assert [job.name for job in jobs] == ["mine", "mine", "new", "new", "stays", "free"]
+        assert [job.state for job in jobs] == [COMPLETE, COMPLETE, *[UNCLAIMED] * 4]
+        assert jobs[0] == jobs[1]
+        assert jobs[0].details == {"n": 0}
+        assert jobs[2] == jobs[3] != gone
+        assert jobs[4] == stays
+        assert sorted(uuids(other.iterjobs(ensure_fresh=True))) == sorted({job.uuid for job in jobs[2:]})
+
+    @pytest.mark.parametrize("late", [1, 2])
+    def test_insert_whose_keys_holder_has_gone(self, board: JobBoard, late: int) -> None:
+        """Only the caller's latest try posts its draft then: an earlier one's would be nobody's."""
+        holder = board.post("resize", key="k")
+        posting = codec.encode(codec.Content({}, None), wire_of(board))
+        draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, "k", codec.VERSION, posting, None, None, None)
+        first = first_call()
+        for attempt in {1, 2, 3} - {late}:
+            [(status, uuid, record)] = engine_of(board).insert([draft], first._replace(attempt=attempt))
+            assert (status, uuid, record and record.uuid) == (Status.KEY, holder.uuid, holder.uuid)
+        board.consume(take(board), "anna")
+        engine_of(board).insert([draft], first._replace(attempt=late))
+        assert board.job_count == 0
+
+
+MOST = 60
+"""No mutation of one job needs more requests."""
+
+
+def nothing(board: JobBoard, *given: Any) -> None:
+    """Prepare nothing, and do nothing."""
+
+
+def three(board: JobBoard) -> list[Job]:
+    return board.post_many([Posting("resize")] * 3)
+
+
+def claimed(board: JobBoard) -> Job:
+    job = board.post("resize")
+    board.claim(job, "anna", LONG)
+    return job
+
+
+def by_name(board: JobBoard) -> Job:
+    """Return a claimed job without its claim: the act goes by the owner's name."""
+    return board.get(claimed(board).uuid)
+
+
+def keep(board: JobBoard, job: Job) -> None:
+    """Consume it so that an outcome is left."""
+    finish(
+        board,
+        Finish(
+            job.uuid, Holder("anna", None), End(Verb.CONSUME, result=Returned(job.record.posting)), keep=3_600_000_000
+        ),
+    )
+
+
+def trashed(board: JobBoard) -> Job:
+    job = board.post("resize", key="k")
+    board.cancel(job)
+    return job
+
+
+def drain(board: JobBoard, *given: Any) -> None:
+    """Somebody works on all that is there."""
+    while job := board.claim_next("bert"):
+        board.consume(job, "bert")
+
+
+def consume_first(board: JobBoard, given: Any, answer: Job | list[Job]) -> None:
+    """Consume the claimed job. The other jobs would suit another claim."""
+    done = answer[0] if isinstance(answer, list) else answer
+    board.consume(board.get(done.uuid), "anna")
+
+
+def release(board: JobBoard, job: Job, *given: Any) -> None:
+    board.release(board.get(job.uuid))
+
+
+def claim_anew(board: JobBoard, job: Job, *given: Any) -> None:
+    """Claim the job by another process of the same owner."""
+    board.claim(board.get(job.uuid), "anna", LONG)
+
+
+def claim_anew_after_release(board: JobBoard, job: Job, *given: Any) -> None:
+    release(board, job)
+    claim_anew(board, job)
+
+
+def claim_anew_after_restore(board: JobBoard, job: Job, *given: Any) -> None:
+    board.restore(board.get(job.uuid))
+    claim_anew(board, job)
+
+
+def come_back(board: JobBoard, job: Job, *given: Any) -> None:
+    """Moved to another board and back, it is claimed by the same owner again."""
+    finish(board, free(arrived(board, arrival(board)._replace(uuid=job.uuid))))
+    claim_anew(board, job)
+
+
+def come_back_trashed(board: JobBoard, job: Job, *given: Any) -> None:
+    arrived(board, arrival(board, trashed_on=1_000_000)._replace(uuid=job.uuid))
+
+
+def restore(board: JobBoard, job: Job, *given: Any) -> None:
+    board.restore(board.get(job.uuid))
+
+
+def cancel(board: JobBoard, job: Job, *given: Any) -> None:
+    board.cancel(board.get(job.uuid))
+
+
+def resume(board: JobBoard, *given: Any) -> None:
+    board.resume()
+
+
+def pause(board: JobBoard, *given: Any) -> None:
+    board.pause(["resize"])
+
+
+def limit(board: JobBoard, *given: Any) -> None:
+    board.set_limit("resize", concurrency=1)
+
+
+def limit_anew(board: JobBoard, *given: Any) -> None:
+    """Set the limit anew, with another number and an empty count."""
+    board.remove_limit("resize")
+    board.set_limit("resize", concurrency=2)
+
+
+def remove_limit(board: JobBoard, *given: Any) -> None:
+    board.remove_limit("resize")
+
+
+def schedule(board: JobBoard, *given: Any) -> None:
+    board.schedule("nightly", every=LONG, name="resize")
+
+
+def schedule_anew(board: JobBoard, *given: Any) -> None:
+    board.unschedule("nightly")
+    schedule(board)
+
+
+def unschedule(board: JobBoard, *given: Any) -> None:
+    board.unschedule("nightly")
+
+
+def part_with(board: JobBoard, job: Job) -> None:
+    finish(board, part(job.record, Verb.CANCEL))
+
+
+class LateCall(NamedTuple):
+    """``go_on`` makes what would suit the first try best, if it were carried out again."""
+
+    prepare: Callable[[JobBoard], Any]
+    do: Callable[[JobBoard, Any], Any]
+    go_on: Callable[..., None]
+
+
+ACTS = {
+    "posting": {
+        "post": LateCall(nothing, lambda board, _: board.post("resize"), drain),
+        "post with a key": LateCall(nothing, lambda board, _: board.post("resize", key="k"), drain),
+        "post_many": LateCall(nothing, lambda board, _: three(board), drain),
+    },
+    "claiming": {
+        "claim": LateCall(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
+        "claim_next": LateCall(three, lambda board, _: take(board), consume_first),
+        "claim_next of a name": LateCall(three, lambda board, _: take(board, names=["resize"]), consume_first),
+        "claim_many": LateCall(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
+    },
+    "ending": {
+        "abandon": LateCall(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
+        "abandon with a delay": LateCall(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
+        "consume": LateCall(by_name, lambda board, job: board.consume(job, "anna"), come_back),
+        "consume with an outcome": LateCall(by_name, keep, come_back),
+        "trash": LateCall(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
+    },
+    "holding": {
+        "extend": LateCall(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
+        "release": LateCall(claimed, lambda board, job: board.release(job), claim_anew),
+    },
+    "the trash": {
+        "cancel": LateCall(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
+        "part": LateCall(lambda board: board.post("resize"), part_with, restore),
+        "restore": LateCall(trashed, lambda board, job: board.restore(job), cancel),
+        "purge": LateCall(trashed, lambda board, job: board.purge(job), come_back_trashed),
+    },
+    "pausing": {
+        "pause": LateCall(nothing, pause, resume),
+        "pause of all": LateCall(nothing, lambda board, _: board.pause(), resume),
+        "resume": LateCall(pause, resume, pause),
+    },
+    "limiting": {
+        "set_limit": LateCall(claimed, limit, remove_limit),
+        "set_limit of what is set anew": LateCall(claimed, limit, limit_anew),
+        "remove_limit": LateCall(limit, remove_limit, limit),
+    },
+    "scheduling": {
+        "schedule": LateCall(nothing, schedule, unschedule),
+        "schedule another": LateCall(
+            schedule, lambda board, _: board.schedule("nightly", every=LONG, name="mail"), schedule_anew
+        ),
+        "unschedule": LateCall(schedule, unschedule, schedule),
+    },
+}
+"""Every mutation."""
+
+
+def all_of(board: JobBoard) -> list[Any]:
+    """Return all that the store has: jobs, outcomes, counts, rules and schedules."""
+    live = [seen.record for seen in calls_of(board).page(None, 100)]
+    jobs = [live, calls_of(board).trash_page(None, 100), engine_of(board).done_page(None, 100), board.stats()]
+    return [*jobs, calls_of(board).rules(), calls_of(board).all_schedules()]
+
+
+def clear(board: JobBoard) -> None:
+    """Leave no job on it."""
+    for job in board.iterjobs(states=["CLAIMED"], ensure_fresh=True):
+        with contextlib.suppress(NotFound):  # it may have lapsed since
+            board.release(job)
+    for job in board.iterjobs(ensure_fresh=True):
+        board.cancel(job)
+    board.purge_trash(0)
+
+
+def clear_all(board: JobBoard) -> None:
+    """Leave no job on it, and nothing that is set."""
+    if board.paused():
+        board.resume()
+    for bound in board.limits():
+        board.remove_limit(bound.name, bound.per)
+    for entry in board.schedules():
+        board.unschedule(entry.id)
+    clear(board)
+
+
+class TestLateOnTheWire:
+    any_driver = True
+
+    @pytest.mark.parametrize("kind", ACTS)
+    def test_late_first_try_changes_nothing(self, board: JobBoard, wire: Wire, kind: str) -> None:
+        if not wire:
+            return
+        for name, act in ACTS[kind].items():
+            self.late_at_each_request(board, wire, name, act)
+            clear_all(board)
+
+    @staticmethod
+    def late_at_each_request(board: JobBoard, wire: Wire, name: str, act: LateCall) -> None:
+        far = wire.far()
+        # All that is done but once, on this connection: scripts, statements that are prepared.
+        far(act.do, far.board, far(act.prepare, far.board))
+        clear_all(board)
+        for nth in range(1, MOST + 1):
+            given = far(act.prepare, far.board)
+            kept = far.proxy.keep(nth=nth)
+            answer = far.begin(act.do, far.board, given)
+            done = wire.meanwhile(nth, partial(answer.result, 2 * LIMIT))
+            if not kept.happened:
+                assert nth > 1, f"{name} asked nothing of its server"
+                far.proxy.restore()
+                return
+            locked = done.running
+            if locked:
+                # The repetition waits for what the first try has locked: it comes second.
+                kept.let_go()
+            gone_on = wire.meanwhile(nth, partial(act.go_on, board, given, done.wait()))
+            if gone_on.running and kept.held:
+                kept.let_go()
+            gone_on.wait()
+            before = all_of(board)
+            if kept.held:
+                kept.let_go()
+            assert all_of(board) == before, f"request {nth} of the first {name} was carried out when it came"
+            if locked:
+                # And so it does at each of the requests that follow.
+                return
+            clear_all(board)
+        raise AssertionError(f"{name} needs more than {MOST} requests")

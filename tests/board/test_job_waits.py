@@ -1,0 +1,78 @@
+"""Waits for the end of a job: ``Job.wait()``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.exceptions import JobTrashed
+from jobboard.job import Job
+from jobboard.states import COMPLETE
+from jobboard.testing import eventually
+from jobboard.testing.conformance.support import (
+    LIMIT,
+    Background,
+    take,
+    trash_one,
+)
+
+# No backend can differ in these.
+pytestmark = pytest.mark.backends("memory", "sqlite")
+
+
+class TestJobWait:
+    def test_wait_ends_with_the_consume(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize")
+        waiter = Background(lambda: job.wait(LIMIT, max_delay=0.05))
+        taken = take(other)
+        assert waiter.running
+        other.consume(taken, "anna")
+        assert waiter.wait() is True
+        assert job.seen_state == COMPLETE
+        assert job.wait() is True
+
+    def test_wait_for_an_unconsumed_job_times_out(self, board: JobBoard) -> None:
+        job = board.post("resize")
+        start = time.monotonic()
+        assert job.wait(0) is False
+        assert job.wait(0.1) is False
+        assert time.monotonic() - start >= 0.1
+
+    @pytest.mark.parametrize("fate", ["trashed", "purged", "cancelled"])
+    def test_a_trashed_job_will_not_complete(self, board: JobBoard, fate: str) -> None:
+        if fate == "cancelled":
+            job = board.post("resize")
+            board.cancel(job, reason="no use")
+        else:
+            job = trash_one(board)
+        if fate == "purged":
+            board.purge(job)
+        with pytest.raises(JobTrashed, match="no use"):
+            job.wait(LIMIT)
+
+    def test_delays_between_looks_grow(self, board: JobBoard) -> None:
+        job: Job = board.post("resize")
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 5:
+                board.consume(take(board), "anna")
+
+        assert job.wait(None, 0.5, 2, 3, sleep) is True
+        assert slept == [0.5, 1, 2, 3, 3]
+
+    def test_the_last_look_comes_in_time(self, board: JobBoard) -> None:
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            time.sleep(seconds)
+
+        job = board.post("resize")
+        # An answer that takes that long leaves no time to sleep.
+        eventually(lambda: job.wait(0.05, delay=60, sleep_func=sleep) or slept, LIMIT)
+        assert sum(slept) < 1
+        assert job.wait(0.05, delay=60) is False
