@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from typing import Any
@@ -60,8 +61,8 @@ def test_sqlite_is_durable_unless_synchronous_is_normal(make_board: Any, synchro
 def named(board: JobBoard, place: str, since: float = 0) -> list[Oddity]:
     """Return the open transactions that the doctor names at a place."""
     store: Any = board.engine.store
-    # InnoDB lists transactions as of an earlier look, for as long as looks come more often than each tenth of a second.
-    time.sleep(0.15)
+    # InnoDB lists its transactions anew if nobody, in another test neither, has read the list for 0.1 s.
+    time.sleep(random.uniform(0.2, 0.8))
     return [each for each in open_transactions(store.statements, store.query, since) if place in each.place]
 
 
