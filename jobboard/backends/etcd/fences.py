@@ -34,7 +34,7 @@ _LISTED = 64
 _ABREAST = 32
 """The most parts that are read at once."""
 
-_EMPTY = 4
+_EMPTY = 2
 """The parts without names that a reading must pass to delete their fences, unless that is its purpose."""
 
 Walk = Generator[list[str], list[list[KV]], list[str]]
@@ -79,7 +79,8 @@ class Fences:
         names: list[str] = []
         passed: list[Part] = []
         empty: list[Part] = []
-        parts, step = self._parts(index, after, fences), 1
+        # The guessed parts come first. A further one would need a further request.
+        parts, step = self._parts(index, after, fences), max(1, len(guess))
         while len(names) < most:
             chunk = list(itertools.islice(parts, step))
             if not chunk:

@@ -38,7 +38,7 @@ _NO_ROOM = "database space exceeded"
 so."""
 
 _ADVICE = {
-    _NO_ROOM: "compact and defragment it, then `etcdctl alarm disarm`; see docs/etcd.rst",
+    _NO_ROOM: "compact and defragment it, then `etcdctl alarm disarm`; see docs/production/runbook.rst",
     "request is too large": "raise --max-request-bytes of its members, or post less at once",
     "too many operations": "set --max-txn-ops of its members to 128 at least",
     "permission denied": "the user needs a role with readwrite on the prefix of the namespace",
@@ -155,12 +155,12 @@ class Gateway:
         wire = self._borrow()
         try:
             wire.sock.settimeout(self.patience)
-            response = _ask(wire, path, body, token)
-            answer = json.loads(response.read())
+            with _ask(wire, path, body, token) as response:
+                answer = json.loads(response.read())
         except BaseException:
             wire.close()
             raise
-        if wire.sock is None or self._closed:
+        if response.will_close or self._closed:
             wire.close()
         else:
             self._idle.append(wire)
@@ -241,11 +241,11 @@ class Gateway:
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            response = _ask(wire, path, body, self._token)
-            if response.status != 200:
-                raise OSError(f"etcd has answered {response.status}")
-            sock.settimeout(None)
-            yield from response
+            with _ask(wire, path, body, self._token) as response:
+                if response.status != 200:
+                    raise OSError(f"etcd has answered {response.status}")
+                sock.settimeout(None)
+                yield from response
         finally:
             self._streams.discard(sock)
             wire.close()
@@ -272,9 +272,22 @@ def _is_stale(error: GatewayRefusal) -> bool:
 
 
 def _ask(wire: HTTPConnection, path: str, body: str, token: str | None) -> HTTPResponse:
-    # This has a member without a leader refuse requests, and end its streams.
-    headers = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
+    """Send a request in one piece, and return its answer. ``HTTPConnection.request`` sends two pieces, which wake the
+    server twice: the calls of a claim and its end cost a sixth more."""
+    data = body.encode()
+    host = f"[{wire.host}]" if ":" in wire.host else wire.host
+    # A member without a leader refuses requests that say hasleader, and ends its streams.
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}:{wire.port}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\nGrpc-Metadata-hasleader: true\r\n"
+    )
     if token is not None:
-        headers["Authorization"] = token
-    wire.request("POST", path, body.encode(), headers)
-    return wire.getresponse()
+        head += f"Authorization: {token}\r\n"
+    wire.sock.sendall(f"{head}\r\n".encode() + data)
+    response = HTTPResponse(wire.sock, method="POST")
+    try:
+        response.begin()
+    except BaseException:
+        response.close()
+        raise
+    return response
