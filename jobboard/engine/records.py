@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import shlex
 from typing import Any
 
@@ -16,31 +18,40 @@ _MOST = 2**62
 _STORED = 100_000
 """The bytes of a damaged record that the trash keeps."""
 
+Forms = frozenset[tuple[type, ...]]
+"""The types of all fields of a stored thing, in each combination. One look-up checks a record, as every claim does."""
+
 _TEXT, _NUMBER = (str, type(None)), (int, type(None))
-_TYPES: dict[str, Any] = {
-    "name": str,
-    "priority": int,
-    "sequence": int,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "priority": (int,),
+    "sequence": (int,),
     "key": _TEXT,
-    "version": int,
+    "version": (int,),
     "posting": (bytes, str),
-    "state": str,
-    "attempts": int,
+    "state": (str,),
+    "attempts": (int,),
     "max_attempts": _NUMBER,
-    "token": int,
+    "token": (int,),
     "who": _TEXT,
     "keeper": _TEXT,
     "lock_until": _NUMBER,
-    "created_on": int,
-    "modified_on": int,
-    "errors": list,
-    "retries": int,
+    "created_on": (int,),
+    "modified_on": (int,),
+    "errors": (list,),
+    "retries": (int,),
     "group": _TEXT,
     "key_until": _NUMBER,
 }
-"""The fields of a record behind its uuid, in their order."""
+"""The types of the fields of a record behind its uuid, in their order."""
 
-_FAILURE = (int, _TEXT, int, str)
+_FAILURE: tuple[tuple[type, ...], ...] = ((int,), _TEXT, (int,), (str,))
+
+_FORMS: Forms = frozenset(itertools.product(_TEXT, *_TYPES.values()))
+_FAILURE_FORMS: Forms = frozenset(itertools.product(*_FAILURE))
+
+_POSTING, _STATE, _ERRORS = map(Record._fields.index, ("posting", "state", "errors"))
+_numbers_of = operator.itemgetter(*(Record._fields.index(field) for field, types in _TYPES.items() if int in types))
 
 
 def pack(record: Record, beside: str | None = None) -> bytes:
@@ -52,24 +63,27 @@ def pack(record: Record, beside: str | None = None) -> bytes:
     return packed
 
 
-def unpack(uuid: str, value: bytes) -> tuple[Record, str | None]:
+def unpack(uuid: str, value: bytes, posting: bytes | None = None) -> tuple[Record, str | None]:
     """Return a packed record, and the text beside it.
 
+    :param posting: the posting, if the store keeps it in another place.
     :raises ValueError: the record is damaged; the message says how.
     """
     try:
-        beside, *fields = msgpack.unpackb(value)
-        _check([beside, *fields], (_TEXT, *_TYPES.values()))
-        record = Record(uuid, *fields)
-        for failure in record.errors:
-            _check(failure, _FAILURE)
-        record = record._replace(state=State(record.state), errors=tuple(Failure(*each) for each in record.errors))
+        fields = msgpack.unpackb(value)
+        _check(fields, _FORMS)
+        numbers = [number for number in _numbers_of(fields) if number is not None]
+        beside, fields[0] = fields[0], uuid
+        fields[_STATE] = State(fields[_STATE])
+        fields[_ERRORS] = tuple(map(_failure, fields[_ERRORS]))
+        if posting is not None:
+            fields[_POSTING] = posting
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         why = str(error) or type(error).__name__
         raise ValueError(f"its record can't be decoded: {why}") from error
-    numbers = [field for field in fields if isinstance(field, int)]
     if min(numbers) < 0 or max(numbers) >= _MOST:
         raise ValueError("its record can't be decoded: a number is out of range")
+    record = Record._make(fields)
     if (record.state == CLAIMED and (record.who is None or (record.keeper is None and record.lock_until is None))) or (
         record.state == SCHEDULED and record.lock_until is None
     ):
@@ -107,6 +121,11 @@ def odd_job(uuid: str, place: str, reason: object) -> Oddity:
     return Oddity(place, f"job {uuid}: {reason}", f"the claim that meets it puts it into the trash; {purge}")
 
 
-def _check(fields: Any, types: tuple[Any, ...]) -> None:
-    if not isinstance(fields, list) or len(fields) != len(types) or not all(map(isinstance, fields, types)):
+def _failure(fields: Any) -> Failure:
+    _check(fields, _FAILURE_FORMS)
+    return Failure._make(fields)
+
+
+def _check(fields: Any, forms: Forms) -> None:
+    if not isinstance(fields, list) or tuple(map(type, fields)) not in forms:
         raise ValueError("it has another form")

@@ -86,12 +86,12 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, places: frozense
     """Return a job from the reply of a script. ``places``: the places where it was found."""
     job = text_of(uuid)
     try:
-        record, tail = records.unpack(job, blob[TAG:])
+        record, tail = records.unpack(job, blob[TAG:], posting or b"")
         if tail != tail_of(record):
             raise ValueError("its record can't be decoded: it contradicts its place")
     except ValueError as error:
         return Stored(records.damaged(job, posting or blob, error, now), Damaged(blob[:TAG], places))
-    return Stored(record._replace(posting=posting or b""), blob[:TAG])
+    return Stored(record, blob[:TAG])
 
 
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
