@@ -233,9 +233,12 @@ class Committer:
         call, slot = self._slots.pop(slot_of(nonce), (nonce.call, None))
         return slot if call < nonce.call else None
 
-    def forget(self, nonce: Nonce) -> None:
-        """Forget the side record of a slot, as a fast path of the store has changed it."""
-        self._slots.pop(slot_of(nonce), None)
+    def answered(self, nonce: Nonce) -> None:
+        """Take note that a fast path of the store has done a call."""
+        if (slot := self.store.answered(nonce)) is not None:
+            self._slots[slot_of(nonce)] = nonce.call, slot
+        else:
+            self._slots.pop(slot_of(nonce), None)
 
     def slot(self, nonce: Nonce) -> Side:
         """Read the side record of this call's slot."""

@@ -33,7 +33,7 @@ def weaknesses(found: Characteristics, has_replicas: bool) -> Iterator[Oddity]:
             "characteristic durable",
             f"it is false: a crash of the server's machine may lose what was acknowledged ({found.notes})",
             "let the server write to its disk before it acknowledges, or take a backend that does: see Durability in "
-            "docs/operations.rst",
+            "docs/production/checklist.rst",
         )
     if has_replicas and not found.survives_failover:
         yield Oddity(

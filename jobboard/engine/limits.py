@@ -261,7 +261,9 @@ class Rooms:
         self._rooms: dict[str, _Room] = {}
         self._locked: frozenset[str] = frozenset()
         self._has_parts = False
+        self._most_parts = committer.store.scope_parts
         self._weights: dict[str, int] = {}
+        self._scopes: dict[tuple[str, str | None], list[LimitScope]] = {}
         self.now = now
         self._asked = boottime()
         self.brought_back = False
@@ -269,7 +271,13 @@ class Rooms:
 
     def scopes(self, jobs: Iterable[Record]) -> dict[str, LimitScope]:
         """Return the scopes of these jobs, by their keys."""
-        return {scope.key: scope for job in jobs for scope in self._limits.scopes(job)}
+        return {scope.key: scope for job in jobs for scope in self._scopes_of(job)}
+
+    def _scopes_of(self, job: Record) -> list[LimitScope]:
+        found = self._scopes.get((job.name, job.group))
+        if found is None:
+            found = self._scopes[job.name, job.group] = self._limits.scopes(job)
+        return found
 
     def learn(self, jobs: Iterable[Record]) -> None:
         """Read the unknown scopes of these jobs, and sweep lapsed claims where these matter."""
@@ -283,7 +291,7 @@ class Rooms:
 
     def locks(self, jobs: Iterable[Record]) -> bool:
         """Return whether claims of these jobs need locked scopes."""
-        return self._committer.store.locks_scopes and any(map(self._limits.scopes, jobs))
+        return self._committer.store.locks_scopes and any(map(self._scopes_of, jobs))
 
     def lock(self, scopes: Mapping[str, LimitScope]) -> None:
         """Lock these scopes until the end of the transaction, and count again."""
@@ -313,7 +321,7 @@ class Rooms:
         that is held."""
         found = []
         for stored in jobs:
-            mine = self._limits.scopes(stored.record)
+            mine = self._scopes_of(stored.record)
             if not self.holds(scope.key for scope in mine):
                 break
             if not self.full(stored.record):
@@ -324,12 +332,11 @@ class Rooms:
 
     def _is_shared(self, job: Record) -> bool:
         """Return whether the locks of all scopes of this job have as many parts as the store gives them."""
-        parts = self._committer.store.scope_parts
-        return all(self._parts(scope) == parts for scope in self._limits.scopes(job))
+        return all(self._parts(scope) == self._most_parts for scope in self._scopes_of(job))
 
     def _parts(self, scope: LimitScope) -> int:
         """Return the number of parts of a scope's lock: one if the scope never has room for one claim of each part."""
-        parts, limit = self._committer.store.scope_parts, scope.limit
+        parts, limit = self._most_parts, scope.limit
         return 1 if limit.rate is not None or (limit.concurrency or 0) <= parts else parts
 
     def holds(self, scopes: Iterable[str]) -> bool:
@@ -472,14 +479,14 @@ class Rooms:
 
     def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
         """Return the scopes that have no room for a claim of this job."""
-        scopes = self._limits.scopes(job)
+        scopes = self._scopes_of(job)
         return [scope for scope in scopes if not self._rooms[scope.key].open_to(job.uuid, self.now, begins)]
 
     def enter(self, claim: Record, begins: bool = True) -> None:
         """Let this claim begin, or be revived, and take its slots."""
         # As late as it may be by the server's clock.
         now = self.now + self._committer.store.precision
-        for scope in self._limits.scopes(claim):
+        for scope in self._scopes_of(claim):
             room = self._rooms[scope.key]
             room.enter((claim.uuid, claim.token), now, begins)
             self._weights[scope.key] = room.weight

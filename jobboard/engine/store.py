@@ -512,8 +512,13 @@ class Store(abc.ABC):
         """
 
     # Fast paths: one request for the plain case. None or False leaves the call to the engine. All but renew serve first
-    # tries alone, and compare and store the slot's answer as the engine does: see jobboard.engine.answers. take, claim
-    # and consume leave the call to the engine where the gate has a value.
+    # tries alone, and compare and store the slot's answer as the engine does: see jobboard.engine.answers. take and
+    # claim leave the call to the engine where the gate has a value.
+
+    def answered(self, nonce: Nonce) -> Side | None:
+        """Return the side record of a call's slot, without its value, as a fast path has left it. None: the next call
+        that needs the record reads it."""
+        return None
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
         """Store all drafts, in their order. They have no keys, and are no arrivals."""
@@ -531,11 +536,12 @@ class Store(abc.ABC):
         """Claim a job if it is UNCLAIMED now. Leave a lapsed claim to the engine, which records the lapse."""
         return None
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+    def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
         """End all claims by the verbs of the acts, or none. Each act has a token. An act with ``keep`` leaves an
         outcome.
 
-        Leave the call to the engine where a job has a key, or is not claimed with the token now."""
+        Leave the call to the engine where a job has a key, or is not claimed with the token now, and where the board
+        has other rules than those of ``gate``."""
         return False
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:

@@ -66,7 +66,7 @@ from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNC
 
 LOG = logs.Log(__name__)
 
-LAYOUT = 4
+LAYOUT = 1
 """The layout of the containers that this code writes and reads."""
 
 TRIES = 50
@@ -529,10 +529,10 @@ class RedisStore(Store):
             self.waiters.looked(news)
         return jobs, event or None
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
+    def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
         claims = {act.uuid: act.holder.token for act in acts if act.end.verb == Verb.CONSUME}
-        # The engine does all other ends, ends with an outcome, and jobs that are named twice.
-        if len(claims) < len(acts) or any(act.keep for act in acts):
+        # The engine does all other ends, ends under rules or with an outcome, and jobs that are named twice.
+        if gate.value is not None or len(claims) < len(acts) or any(act.keep for act in acts):
             return False
         answer = Answer(nonce.call, nonce.attempt, tuple(Deed(OK, act.uuid) for act in acts)).packed()
         slot = ("\0".join(slot_of(nonce)), nonce.call)

@@ -11,9 +11,6 @@ board = :board
 -- name: in_names
 {jobs}.name, priority, id
 
--- name: in_groups
-job_group, priority, id
-
 -- name: is_one
 = :one
 
@@ -23,8 +20,9 @@ job_group, priority, id
 -- name: is_wanted
 = wanted.name
 
--- name: is_grouped
-= grouped.job_group
+-- name: has_other_rules
+-- Whether the board has pauses or limits that the caller does not know.
+exists (select 1 from {sides} where board = :board and {gate} and value is not null and version <> :gate)
 
 -- name: for_update
 for update
@@ -420,72 +418,6 @@ limit 100
 -- name: scopes_there
 select place from {sides} where board = :board and kind = 'scope' and place = any(:places)
 
--- name: groups
--- A walk from name to name, and in each from group to group: to the next one it is one step down the index by groups, so
--- that the cost is in the number of groups, and not in that of their jobs. Of each group, the place of its first job
--- that can be claimed. The last group of each name is NULL: the jobs that have none. Without statistics PostgreSQL would
--- read the whole index for min(name).
-with recursive named (name) as (
-    select (select name from {jobs} where board = :board and state = 'UNCLAIMED' order by name limit 1)
-    union all
-    select (
-        select name
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and name > named.name
-        order by name
-        limit 1
-    )
-    from named
-    where name is not null
-),
-grouped (name, job_group) as (
-    select name, (
-        select job_group
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
-        order by job_group
-        limit 1
-    )
-    from named
-    where name is not null {also?}
-    union all
-    select name, (
-        select job_group
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
-            and {jobs}.job_group > grouped.job_group
-        order by job_group
-        limit 1
-    )
-    from grouped
-    where job_group is not null
-)
-select name, job_group, first
-from (
-    select name, job_group, case
-        when job_group is null then (
-            select priority * 281474976710656 + id
-            from {jobs}
-            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
-                and {jobs}.job_group is null and version <= :readable
-            order by {jobs}.job_group, priority, id
-            limit 1
-        )
-        else (
-            select priority * 281474976710656 + id
-            from {jobs}
-            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
-                and {jobs}.job_group {is_grouped} and version <= :readable
-            order by {jobs}.job_group, priority, id
-            limit 1
-        )
-    end as first
-    from grouped
-) as firsts
-where first is not null
-order by first
-limit :limit
-
 -- name: ready_of_group
 -- The first jobs of one group that can be claimed, as they lie in the index by groups.
 select * from (
@@ -493,7 +425,7 @@ select * from (
     from {jobs} {by_group}
     where board = :board and state = 'UNCLAIMED' and name = :one_name
         and job_group {is_one_group} and version <= :readable
-    order by {in_groups}
+    order by job_group, priority, id
     limit :limit
 ) as of_group
 
@@ -506,12 +438,12 @@ select * from (
     select {record}, {jobs}.tag
     from {jobs} {by_group}
     where board = :board and state = 'UNCLAIMED' and name = :one_name and job_group is null and version <= :readable
-    order by {in_groups}
+    order by job_group, priority, id
     limit :limit
 ) as of_none
 
 -- name: ready_of_none_all
-{ready_of_all}
+{ready_of_group_all}
 
 -- ==================================================================================================================
 -- Upkeep: in small steps, see SQLStore.tidy.

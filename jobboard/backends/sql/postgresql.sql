@@ -28,9 +28,6 @@ between :one_group and :one_group
 -- name: is_wanted
 between wanted.name and wanted.name
 
--- name: is_grouped
-between grouped.job_group and grouped.job_group
-
 -- ==================================================================================================================
 -- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
 --
@@ -264,7 +261,7 @@ with taken as (
     where uuid = any(array(select unnest(string_to_array(:uuids, ',')))) and coalesce(board, '') = :board
         and uuid || ' ' || token = any(array(select unnest(string_to_array(:claims, ',')))) and who is not null
         and case state when 'UNCLAIMED' then true when 'CLAIMED' then lock_until > {now} end
-        and (key_until is null or key_until <= {now}) and not {has_rules}
+        and (key_until is null or key_until <= {now}) and not {has_other_rules}
     returning {columns?} true
 ), answer as (
     insert into {answers} (handle, slot, call, answer, stamp)
@@ -426,6 +423,66 @@ from unnest(string_to_array(:scopes, ' ')) as scope (places), lateral (
     limit 1
     for update skip locked
 ) as part
+
+-- name: groups
+-- A walk from name to name, and in each from group to group: the next entry of the index by groups is the first job of
+-- the next group, so that the cost is in the number of groups, and not in that of their jobs. Then the first job of each
+-- name that has no group. Of each group, the place of its first job that can be claimed. Without statistics PostgreSQL
+-- would read the whole index for min(name).
+with recursive named (name) as (
+    select (select name from {jobs} where board = :board and state = 'UNCLAIMED' order by name limit 1)
+    union all
+    select (
+        select name
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > named.name
+        order by name
+        limit 1
+    )
+    from named
+    where name is not null
+),
+grouped (name, job_group, first) as (
+    select named.name, next.job_group, next.first
+    from named
+    cross join lateral (
+        select job_group, priority * 281474976710656 + id as first
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
+            and version <= :readable
+        order by job_group, priority, id
+        limit 1
+    ) as next
+    where named.name is not null {also?}
+    union all
+    select grouped.name, next.job_group, next.first
+    from grouped
+    cross join lateral (
+        select job_group, priority * 281474976710656 + id as first
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+            and {jobs}.job_group > grouped.job_group and version <= :readable
+        order by job_group, priority, id
+        limit 1
+    ) as next
+)
+select * from (
+    select name, job_group, first from grouped
+    union all
+    select named.name, null, next.first
+    from named
+    cross join lateral (
+        select priority * 281474976710656 + id as first
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is null
+            and version <= :readable
+        order by job_group, priority, id
+        limit 1
+    ) as next
+    where named.name is not null {also?}
+) as firsts
+order by first
+limit :limit
 
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.

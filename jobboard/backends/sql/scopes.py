@@ -15,11 +15,12 @@ heartbeat that was sent before the lapse and arrives after the count prolongs a 
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobboard.backends.sql.rows import Row, stored_of
@@ -52,12 +53,12 @@ def locked(
 ) -> tuple[list[ScopePlace], list[list[Row]]]:
     """Lock these scopes, or a part of each, until the end of the transaction, and then count: in one request where the
     rows exist that are locked. Return the locked scopes and the counts."""
-    parts = {scope: [_part(scope.key, number) for number in range(scope.parts)] for scope in scopes}
+    keys = {scope: _parts(scope.key, scope.parts) for scope in scopes}
+    places = {scope: list(some) for scope, some in keys.items()}
     if how == "part":
         # Others hold all parts, so any part will do to wait for.
-        parts = {scope: [random.choice(some)] for scope, some in parts.items()}
-    places = {scope: [place_of(part) for part in some] for scope, some in parts.items()}
-    wanted = {place: part for scope in scopes for place, part in zip(places[scope], parts[scope], strict=True)}
+        places = {scope: [random.choice(some)] for scope, some in places.items()}
+    wanted = {place: scope for scope, some in places.items() for place in some}
     if "scopes_locked" not in statements or not scopes:
         # A transaction of SQLite's that writes is alone.
         locks: list[Asked] = []
@@ -68,16 +69,17 @@ def locked(
     while True:
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}
-        held = [scope for scope in scopes if not locks or not have.isdisjoint(places[scope])]
+        met = {wanted[place] for place in have}
+        held = [scope for scope in scopes if not locks or scope in met]
         if not locks or (len(held) == len(scopes) if how == "free part" else have == wanted.keys()):
             return held, found[len(locks) :]
-        lacking = {place for scope in scopes for place in places[scope] if how != "free part" or scope not in held}
+        lacking = {place for place, scope in wanted.items() if how != "free part" or scope not in met}
         if how == "free part":
             [there] = together([(statements["scopes_there"], {"places": sorted(lacking)})])
             lacking -= {place for (place,) in there}
             if not lacking:
                 return held, found[len(locks) :]
-        made = [{"place": place, "key": wanted[place]} for place in sorted(lacking - have)]
+        made = [{"place": place, "key": keys[wanted[place]][place]} for place in sorted(lacking - have)]
         write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
 
 
@@ -89,10 +91,11 @@ def _free_parts(statements: Statements, places: Sequence[Sequence[str]]) -> Aske
     return statements["parts_locked"], {"scopes": " ".join(map(",".join, places))}
 
 
-def _part(key: str, number: int) -> str:
-    """Return the key of the record of a part. The first part is the scope's own record."""
+@functools.lru_cache(1000)
+def _parts(key: str, number: int) -> Mapping[str, str]:
+    """Return the places of the records of a lock's parts, with their keys. The first part is the scope's own record."""
     # No group is empty.
-    return f"{key}\n\n{number}" if number else key
+    return {place_of(part): part for part in (key, *(f"{key}\n\n{i}" for i in range(1, number)))}
 
 
 def counts(statements: Statements, scopes: Sequence[ScopePlace]) -> list[Asked]:

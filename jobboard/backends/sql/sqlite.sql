@@ -117,7 +117,7 @@ where {ends}
 -- Consumes these claims, each given as "uuid token". A claim whose lapse a sweep has recorded may end until another
 -- claims the job.
 delete from {jobs}
-where uuid in (select value from json_each(:uuids)) and +board = :board and {ends} and not {has_rules}
+where uuid in (select value from json_each(:uuids)) and +board = :board and {ends} and not {has_other_rules}
 returning uuid
 
 -- name: ends
@@ -137,6 +137,71 @@ returning uuid, token
 -- ==================================================================================================================
 -- Reading, where the text of common.sql will not do
 -- ==================================================================================================================
+
+-- name: groups
+-- A walk from name to name, and in each from group to group: to the next one it is one step down the index by groups, so
+-- that the cost is in the number of groups, and not in that of their jobs. Of each group, the place of its first job
+-- that can be claimed. The last group of each name is NULL: the jobs that have none.
+with recursive named (name) as (
+    select (select name from {jobs} where board = :board and state = 'UNCLAIMED' order by name limit 1)
+    union all
+    select (
+        select name
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and name > named.name
+        order by name
+        limit 1
+    )
+    from named
+    where name is not null
+),
+grouped (name, job_group) as (
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
+        order by job_group
+        limit 1
+    )
+    from named
+    where name is not null {also?}
+    union all
+    select name, (
+        select job_group
+        from {jobs}
+        where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+            and {jobs}.job_group > grouped.job_group
+        order by job_group
+        limit 1
+    )
+    from grouped
+    where job_group is not null
+)
+select name, job_group, first
+from (
+    select name, job_group, case
+        when job_group is null then (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group is null and version <= :readable
+            order by {jobs}.job_group, priority, id
+            limit 1
+        )
+        else (
+            select priority * 281474976710656 + id
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
+                and {jobs}.job_group = grouped.job_group and version <= :readable
+            order by {jobs}.job_group, priority, id
+            limit 1
+        )
+    end as first
+    from grouped
+) as firsts
+where first is not null
+order by first
+limit :limit
 
 -- name: not_full
 -- Neither names nor groups have line feeds.

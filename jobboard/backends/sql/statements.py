@@ -73,6 +73,7 @@ class Statement:
         self.text = text
         self.parameters = tuple(dict.fromkeys(found[1] for found in _PARAMETER.finditer(text) if found[1]))
         self._lists = tuple(dict.fromkeys(_LIST.findall(text)))
+        self._arrays = tuple(dict.fromkeys(name for _, name in _ARRAY.findall(text)))
         self._texts: dict[tuple[object, ...], tuple[str, tuple[str, ...]]] = {}
 
     def __repr__(self) -> str:
@@ -96,6 +97,8 @@ class Statement:
             sizes.append((name, size))
             last = value[-1] if value else None
             values.update((f"{name}_{i}", value[i] if i < len(value) else last) for i in range(size))
+        for name in self._arrays:
+            values[name] = _array(values[name])
         key = (style, *sizes)
         text, order = self._texts.get(key) or self._texts.setdefault(key, self._written(style, dict(sizes)))
         if style in ("named", "pyformat"):
@@ -119,6 +122,12 @@ class Statement:
 
         text = self.text.replace("%", "%%") if style in ("format", "pyformat") else self.text
         return _PARAMETER.sub(put, text), tuple(order)
+
+
+def _array(values: Sequence[Any]) -> str:
+    """Return a list as PostgreSQL reads an array: psycopg takes 15 µs to write one."""
+    quoted = (str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join([f'"{value}"' for value in quoted]) + "}"
 
 
 def _style(dialect: Dialect) -> str:

@@ -63,6 +63,7 @@ from jobboard.engine import (
     Store,
     Stored,
     reschedules,
+    slot_of,
     time_left,
     turns,
 )
@@ -927,6 +928,9 @@ class SQLStore(Store):
 
     # Fast paths
 
+    def answered(self, nonce: Nonce) -> Side | None:
+        return Side(*slot_of(nonce), None, None, (nonce.call, nonce.attempt))
+
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
         return None if self._fast is None else self._fast.post(drafts, nonce)
 
@@ -938,8 +942,8 @@ class SQLStore(Store):
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
         return None if self._fast is None else self._fast.claim(uuid, lease, nonce)
 
-    def consume(self, acts: Sequence[Finish], nonce: Nonce) -> bool:
-        return self._fast is not None and self._fast.consume(acts, nonce)
+    def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
+        return self._fast is not None and self._fast.consume(acts, nonce, gate)
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         if self._fast is None:

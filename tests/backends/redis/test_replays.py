@@ -67,27 +67,6 @@ ACTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
 """Calls of each script: what a call needs, and the call."""
 
 
-def seen(board: JobBoard) -> list[Any]:
-    jobs = [*board.iterjobs(), *board.trashed()]
-    return [(job.name, job.seen_state, job.attempts, job.error, job.key) for job in jobs]
-
-
-@pytest.mark.parametrize("what", ["reply", "request"])
-@pytest.mark.parametrize("act", ACTS)
-def test_a_call_whose_request_or_reply_is_lost_is_done_once(
-    far: JobBoard, place: Place, proxy: FaultyProxy, act: str, what: Any
-) -> None:
-    prepare, do = ACTS[act]
-    twin = place.board("twin")
-    expected = do(twin, prepare(twin))
-    given = prepare(far)
-    fault = proxy.lose(what, matching=b"EVALSHA")
-    answer = do(far, given)
-    assert fault.happened
-    assert type(answer) is type(expected)
-    assert seen(far) == seen(twin)
-
-
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_the_sweeps_of_one_claim_are_one_call(far: JobBoard, proxy: FaultyProxy, nth: int) -> None:
     """There are more overdue jobs than one sweep takes, and any of the sweeps is cut off."""

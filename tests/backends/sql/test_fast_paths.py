@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from jobboard import codec, states
 from jobboard.backends.sql.statements import Statement
 from jobboard.board import JobBoard
-from jobboard.engine import ClaimTerms, Stored
+from jobboard.engine import GATE, ClaimTerms, Side, Stored
 from jobboard.exceptions import JobFailure
 from jobboard.job import Posting
 from jobboard.primitives import Draft, End, Finish, Nonce, Returned
@@ -24,7 +24,6 @@ from jobboard.states import (
     TRASHED,
     UNCLAIMED,
     Holder,
-    Status,
     Verb,
     settle,
 )
@@ -33,6 +32,7 @@ from jobboard.testing.conformance.support import Background
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
+NO_RULES = Side(*GATE, None, None, None)
 LEASE = 60_000_000
 PAST = -5_000_000
 TOKEN = 7
@@ -173,7 +173,7 @@ def test_consume(stage: Stage, token: int, keep: int | None) -> None:
     for form, before in stage.forms():
         uuid = before.record.uuid
         act = Finish(uuid, Holder("anna", token), End(CONSUME, result=Returned('"é"' if keep else None)), keep=keep)
-        consumed = stage.store.consume([act], call())
+        consumed = stage.store.consume([act], call(), NO_RULES)
         now = stage.store.now()
         status, after = states.finish(before.record, act.holder, now, CONSUME)
         if status == OK and settle(before.record, now) == before.record and before.record.key_until is None:
@@ -197,7 +197,8 @@ def test_consume(stage: Stage, token: int, keep: int | None) -> None:
 def test_only_consumes_are_fast(stage: Stage) -> None:
     for verb in (Verb.ABANDON, Verb.TRASH, Verb.CANCEL, Verb.PURGE):
         for form, before in stage.forms():
-            assert not stage.store.consume([Finish(before.record.uuid, Holder("anna", TOKEN), End(verb))], call())
+            act = Finish(before.record.uuid, Holder("anna", TOKEN), End(verb))
+            assert not stage.store.consume([act], call(), NO_RULES)
             assert stage.stored(before.record.uuid) == before, form.name
 
 
@@ -223,15 +224,24 @@ def test_renew(stage: Stage, token: int, handle: str) -> None:
             assert after == before, form.name
 
 
-def test_a_gate_leaves_takes_claims_and_ends_to_the_engine(stage: Stage) -> None:
+def test_a_gate_leaves_takes_claims_and_ends_by_other_rules_to_the_engine(stage: Stage) -> None:
     stage.board.pause(["other"])
     for form, before in stage.forms():
         uuid = before.record.uuid
         assert stage.store.take(KEPT, 5, None, codec.VERSION, call()) is None
         assert stage.store.claim(uuid, KEPT, call()) is None
-        assert not stage.store.consume([Finish(uuid, Holder("anna", TOKEN), End(CONSUME))], call())
+        assert not stage.store.consume([Finish(uuid, Holder("anna", TOKEN), End(CONSUME))], call(), NO_RULES)
         assert stage.stored(uuid) == before, form.name
     stage.clear()
+    stage.board.post("a")
+    held = stage.board.claim_next("anna")
+    assert held is not None
+    act = Finish(held.uuid, Holder("anna", held.claim.token), End(CONSUME))
+    [gate] = stage.store.read([], [GATE]).sides
+    stage.board.pause(["another"])
+    assert not stage.store.consume([act], call(), gate)
+    [gate] = stage.store.read([], [GATE]).sides
+    assert stage.store.consume([act], call(), gate)
     stage.board.resume()
     stage.board.post("a")
     taken = stage.store.take(KEPT, 5, None, codec.VERSION, call())
@@ -335,27 +345,8 @@ def test_a_first_try_behind_its_own_repetition_does_nothing(stage: Stage, later:
         assert store.take(KEPT, 1, names, codec.VERSION, slot) is None
     unclaimed = next(board.iterjobs(only_unclaimed=True))
     assert store.claim(unclaimed.uuid, KEPT, slot) is None
-    assert not store.consume([Finish(held.uuid, Holder("anna", held.claim.token), End(CONSUME))], slot)
+    assert not store.consume([Finish(held.uuid, Holder("anna", held.claim.token), End(CONSUME))], slot, NO_RULES)
     assert [stage.stored(job.uuid) for job in board.iterjobs()] == before
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_repetition_returns_what_the_fast_path_did(board: JobBoard, count: int) -> None:
-    engine = board.engine.raw
-    drafts = [draft(number) for number in range(count)]
-    post, take, end = (Nonce("handle", slot, 1) for slot in (1, 2, 3))
-    posted = engine.insert(drafts, post)
-    assert engine.insert(drafts, post._replace(attempt=2)) == posted
-    taken = engine.take("anna", count, LEASE, None, codec.VERSION, take)
-    again = engine.take("anna", count, LEASE, None, codec.VERSION, take._replace(attempt=2))
-    assert again.replayed
-    assert again.records == taken.records
-    acts = [Finish(record.uuid, Holder("anna", record.token), End(CONSUME)) for record in taken.records]
-    assert engine.finish(acts, end) == [OK] * count
-    # Done once, and by nobody else: the same act under another call finds nothing.
-    assert engine.finish(acts, end._replace(attempt=2)) == [OK] * count
-    assert engine.finish(acts, Nonce("handle", 3, 2)) == [Status.ABSENT] * count
-    assert engine.insert(drafts, post._replace(attempt=3)) == [(OK, each.uuid, None) for each in drafts]
 
 
 def test_several_claims_end_together_and_each_by_its_own_token(board: JobBoard, engine: sa.Engine) -> None:
@@ -371,7 +362,7 @@ def test_several_claims_end_together_and_each_by_its_own_token(board: JobBoard, 
     for given in (wrong, right):
         pairs = zip(jobs, given, strict=True)
         acts = [Finish(job.uuid, Holder("anna", token), End(CONSUME)) for job, token in pairs]
-        assert board.engine.store.consume(acts, call()) == (given == right)
+        assert board.engine.store.consume(acts, call(), NO_RULES) == (given == right)
         assert board.job_count == (0 if given == right else 4)
 
 
@@ -381,7 +372,7 @@ WAITING = {
     "postgresql": """SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'""",
     "mariadb": """SELECT count(*) FROM information_schema.processlist
-        WHERE db = database() AND info LIKE 'update%answers%'""",
+        WHERE db = database() AND info LIKE 'insert%answers%'""",
 }
 """How many takes are under way that have locked their jobs, where such a take can only wait."""
 

@@ -407,6 +407,20 @@ def test_at_most_two_requests_follow_the_lock_of_a_scope(board: JobBoard, spy: A
 
 
 @SQL
+def test_how_many_statements_a_claim_under_a_limit_takes(board: JobBoard, backend: str, spy: Any) -> None:
+    """A look, the locks with a count, the lock of a job and the commit; then the end, and on PostgreSQL a count."""
+    board.set_limit("mail", concurrency=1000)
+    board.post_many([Posting("mail")] * 30)
+    # The second take looks where to begin as well: see starts.py.
+    board.consume_many([take(board), take(board)], "anna")
+    with spy(board) as seen:
+        held = take(board)
+        claim = len(seen.texts)
+        board.consume(held, "anna")
+    assert (claim, len(seen.texts) - claim) == {"postgresql": (7, 2), "mariadb": (4, 1), "sqlite": (8, 4)}[backend]
+
+
+@SQL
 def test_the_end_of_a_claim_is_one_request(board: JobBoard, spy: Any) -> None:
     """And on PostgreSQL, where it may wake others, one that finds out whether its scope was full."""
     board.set_limit("mail", concurrency=2)

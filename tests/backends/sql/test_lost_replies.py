@@ -41,26 +41,6 @@ def once(proxy: FaultyProxy, decisive: bytes) -> Callable[..., Any]:
 
 
 @lost
-def test_a_post_happens_once(far: JobBoard, once: Any, lost: str) -> None:
-    job = once(lost, lambda: far.post("a"))
-    assert list(far.iterjobs()) == [job]
-    keyed = once(lost, lambda: far.post("a", key="k"), matching=b"COMMIT")
-    assert far.post("b", key="k") == keyed
-    assert far.job_count == 2
-
-
-@lost
-@pytest.mark.parametrize("options", [{}, {"names": ["a"]}, {"names": ["a", "b"]}], ids=["any", "one", "two"])
-def test_a_take_happens_once(far: JobBoard, once: Any, lost: str, options: dict[str, Any]) -> None:
-    far.post_many([{"name": "a"}] * 5)
-    jobs = once(lost, lambda: far.claim_many("anna", 2, **options))
-    assert len(jobs) == 2
-    assert [job.attempts for job in far.iterjobs(states=["CLAIMED"])] == [1, 1]
-    far.consume_many(jobs, "anna")
-    assert far.job_count == 3
-
-
-@lost
 def test_a_take_of_jobs_with_different_tokens_happens_once(far: JobBoard, once: Any, lost: str) -> None:
     """A token only rises, also where the clock was set back since the job's last claim."""
     ahead, behind = far.post_many([{"name": "a"}] * 2)
@@ -71,22 +51,6 @@ def test_a_take_of_jobs_with_different_tokens_happens_once(far: JobBoard, once: 
     assert jobs == [ahead, behind]
     assert jobs[0].claim.token == token + 1 > jobs[1].claim.token
     far.consume_many(jobs, "anna")
-    assert far.job_count == 0
-
-
-@lost
-def test_claims_and_their_ends_happen_once(far: JobBoard, once: Any, lost: str) -> None:
-    job = far.post("a")
-    once(lost, lambda: far.claim(job, "anna"))
-    assert far.get(job.uuid).attempts == 1
-    once(lost, lambda: far.abandon(job, "anna", error="later"))
-    assert (far.get(job.uuid).error, far.get(job.uuid).attempts) == ("later", 1)
-    far.claim(job, "anna")
-    once(lost, lambda: far.release(job))
-    assert far.get(job.uuid).state == "UNCLAIMED"
-    again = far.get(job.uuid)
-    far.claim(again, "anna")
-    once(lost, lambda: far.consume(again, "anna"))
     assert far.job_count == 0
 
 

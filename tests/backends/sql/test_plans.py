@@ -316,6 +316,31 @@ def test_a_take_reads_no_jobs_that_it_may_not_take(
     assert {take: spent for take, spent in each() if spent >= few[take] + 200} == {}
 
 
+STEP = {"sqlite": 30, "postgresql": 5, "mariadb": 10}
+"""What a look beside full groups may read for each group that it passes, in the units of :data:`READS`."""
+
+
+@statistics
+def test_a_group_costs_a_look_one_step_along_the_index(
+    make_board: Callable[..., JobBoard], backend: str, statistics: str
+) -> None:
+    board = make_board(table=f"walked_{len(statistics)}")
+    read = _measured(board)
+    board.post_many([{"name": "a", "group": "full"}] * 400)
+
+    def spent(first: int, past: int) -> int:
+        board.post_many([{"name": "a", "group": f"g{i:03}"} for i in range(first, past) for _ in range(3)])
+        with read() as count:
+            look = board.engine.store.look(1, None, codec.VERSION, full=[("a", "full")])
+        assert [stored.record.group for stored in look.ready] == ["g000"]
+        return count()
+
+    few = spent(0, 100)
+    _sized(board, statistics)
+    more = spent(100, 400)
+    assert (more - few) / 300 < STEP[backend]
+
+
 @contextlib.contextmanager
 def _instructions(link: Any, table: str) -> Iterator[Callable[[], int]]:
     """SQLite counts the steps of its machine, some dozens to a row; here in fives."""

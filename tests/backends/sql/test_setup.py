@@ -23,7 +23,7 @@ from jobboard.testing.conformance.processes import in_child
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
-SEVERAL = 4
+SEVERAL = 3
 
 
 def _set_up(conf: dict[str, Any], start: Any, answers: Any) -> None:
@@ -126,6 +126,8 @@ def test_a_look_for_a_file_makes_none(tmp_path: Path, option: dict[str, Any]) ->
     with pytest.raises(JobFailure, match=r"no database .*mistyped\.db"):
         jobboard.fetch("board", {"board": f"sqlite:///{path}", **option}).connect()
     assert not path.exists()
+    with pytest.raises(JobFailure, match=r"no folder '.*absent'"):
+        jobboard.fetch("board", {"board": f"sqlite:///{tmp_path}/absent/jobs.db", **option}).connect()
 
 
 def test_a_newer_layout_is_refused(board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine) -> None:

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
 T = TypeVar("T")
 
-OPTIONS = {"retry_for": 3, "claim_ttl": 3}
-DEADLINE = connections.deadline(3, 3)
+OPTIONS = {"retry_for": 20, "claim_ttl": 3}
+DEADLINE = connections.deadline(20, 3)
 
 
 @pytest.fixture
@@ -38,9 +38,13 @@ def far(
     proxy: FaultyProxy,
     board_conf: dict[str, Any],
     make_board: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[JobBoard]:
-    """The board through the proxy, over an engine of its own or one of the caller's."""
+    """The board through the proxy, over an engine of its own or one of the caller's. Half the usual deadline will do:
+    a busy server's answer that is late for it is asked for again."""
     make_board()
+    monkeypatch.setattr(connections, "_SHORTEST", 1.0)
+    monkeypatch.setattr(connections, "_IDLE", 0.5)
     uri = proxy.uri_for(board_conf["board"])
     kind, ttl = getattr(request, "param", ("own", 3))
     options = {**board_conf, **OPTIONS, "claim_ttl": ttl}
@@ -191,10 +195,10 @@ LOCKS = {
 
 
 def test_a_setup_that_waits_for_another_is_not_silent(
-    far: JobBoard, proxy: FaultyProxy, backend: str, engine: sa.Engine, board_conf: dict[str, Any]
+    proxy: FaultyProxy, backend: str, engine: sa.Engine, board_conf: dict[str, Any], make_board: Callable[..., Any]
 ) -> None:
     """It waits for as long as the other takes."""
-    lock, unlock = (text.format(far.table.name) for text in LOCKS[backend])
+    lock, unlock = (text.format(make_board().table.name) for text in LOCKS[backend])
     board = jobboard.fetch("board", {**board_conf, "board": proxy.uri_for(board_conf["board"]), "retry_for": 1})
     with engine.connect() as locker:
         locker.exec_driver_sql(lock)
