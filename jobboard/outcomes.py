@@ -12,9 +12,11 @@ import contextvars
 import datetime
 import functools
 import inspect
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jobboard import logs
@@ -30,6 +32,9 @@ LOG = logs.Log(__name__)
 
 _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_current", default=None)
 
+
+_LIBRARY = str(Path(__file__).parent) + os.sep
+"""The beginning of the files of this library. Their frames above a handler say nothing about its failure."""
 
 SOONEST = 0.1
 """The shortest delay after a :class:`Retry` without one, in seconds. Nothing else slows such a job down."""
@@ -150,20 +155,28 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
         return CONSUMED
     if isinstance(error, Reject):
         return End(Verb.TRASH, error=clip_error(error.reason))
-    policy = policy or USUAL
-    delay: float | datetime.timedelta = policy.delay(job.attempts + job.retries)
+    policy, times = policy or USUAL, job.attempts + job.retries
     if error is None:
         # Later, as after any failure: if the claim stands after all, it may be lost again.
-        return End(Verb.ABANDON, micros("delay", delay), IN_VAIN)
+        return End(Verb.ABANDON, micros("delay", policy.delay(times)), IN_VAIN)
     retry = isinstance(error, Retry) and not error.count
-    if isinstance(error, Retry):
-        text = str(error) or None
-        delay = (max(delay, SOONEST) if retry else delay) if error.delay is None else error.delay
-    else:
-        text = "".join(traceback.format_exception(error))
+    text = clip_error((str(error) or None) if isinstance(error, Retry) else _trace_of(error))
     if policy.exhausted(job, retry):
-        return End(Verb.TRASH, error=clip_error(text))
-    return End(Verb.ABANDON, micros("delay", delay), clip_error(text), retry=retry)
+        return End(Verb.TRASH, error=text)
+    delay: float | datetime.timedelta
+    if isinstance(error, Retry) and error.delay is not None:
+        delay = error.delay
+    else:
+        delay = max(policy.delay(times), SOONEST) if retry else policy.delay(times)
+    return End(Verb.ABANDON, micros("delay", delay), text, retry=retry)
+
+
+def _trace_of(error: BaseException) -> str:
+    """Return the traceback of ``error``, from the first frame of the work on."""
+    whole = found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+        found = found.tb_next
+    return "".join(traceback.format_exception(type(error), error, found or whole))
 
 
 def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:

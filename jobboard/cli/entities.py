@@ -13,11 +13,11 @@ from jobboard.cli.tables import Column, show
 if TYPE_CHECKING:
     from jobboard.job import Entity
 
-_SHOWN = ("host", "pid", "names", "other_names", "running", "slots", "consumed")
+_SHOWN = ("host", "pid", "names", "other_names", "running", "slots", "hung", "consumed")
 """The metadata that has columns."""
 
 _UNSHOWN = ("dispatched", "seconds", "started", "workers")
-_SELDOM = ("hung", "abandoned", "trashed", "lost")
+_SELDOM = ("abandoned", "trashed", "lost")
 """The counts of a conductor that are shown if they are not 0."""
 
 
@@ -47,8 +47,10 @@ def _runs(entity: Entity) -> str:
 
 
 def _running(entity: Entity) -> str | None:
-    running, slots = entity.metadata.get("running"), entity.metadata.get("slots")
-    return running if running is None or slots is None else f"{running} of {slots}"
+    """Return the jobs at work, of as many as there may be, and the handlers that go on after their time was up."""
+    running, slots, hung = map(entity.metadata.get, ("running", "slots", "hung"))
+    text = running if running is None or slots is None else f"{running} of {slots}"
+    return f"{text}, {hung} hung" if hung else text
 
 
 def _more(entity: Entity) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterator
 
 import pytest
 
+from jobboard.aio import AsyncJobBoard
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobTrashed
 from jobboard.job import Job
@@ -32,6 +35,23 @@ class TestJobWait:
         assert waiter.wait() is True
         assert job.seen_state == COMPLETE
         assert job.wait() is True
+
+    def test_result_is_seen_within_a_second(self, board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses: list[float] = []
+
+        def looks(self: Job, timeout: float | None, *delays: float) -> Iterator[float | bool]:
+            for pause in original(self, timeout, *delays):
+                pauses.append(pause)
+                yield pause if pause is False or len(pauses) == 20 else 0.0
+
+        original = Job.looks
+        monkeypatch.setattr(Job, "looks", looks)
+        job = board.post("resize")
+        for result in (job.result, lambda timeout: asyncio.run(AsyncJobBoard(board).result(job, timeout))):
+            pauses.clear()
+            with pytest.raises(TimeoutError):
+                result(1.5)
+            assert max(pauses) == 1
 
     def test_wait_for_an_unconsumed_job_times_out(self, board: JobBoard) -> None:
         job = board.post("resize")

@@ -258,13 +258,6 @@ def test_waiting_names_that_no_conductor_handles_are_flagged(board: Any, run: Co
     assert flagged() == [False] * 3
 
 
-def test_setup_is_idempotent(board: Any, run: Commands) -> None:
-    board.post("a")
-    run("setup")
-    assert run("setup", "--json").json["board"] == board.name
-    assert board.job_count == 1
-
-
 def test_entities_are_listed_with_their_metadata(board: Any, run: Commands) -> None:
     assert "Nobody" in run("entities").out
     metadata = {"host": "here\x1b[31m", "pid": 7, "names": ["a", "b[/]"], "slots": 8, "running": 3, "consumed": 4}
@@ -286,5 +279,8 @@ def test_entities_are_listed_with_their_metadata(board: Any, run: Commands) -> N
     found = run("entities", "--json").lines
     assert [each["name"] for each in found] == ["me[/]", "you", "zoe", "it", "at"]
     assert found[0]["metadata"] == metadata
+    hung = metadata | {"running": 0, "hung": 8}
+    board.register_entity(jobboard.Entity("conductor", "me[/]", hung))
+    assert "0 of 8, 8 hung" in run("entities", width=80).out
     assert "me[/]" in run("stats").out
     assert json.dumps("here\x1b[31m") in run("stats", "--json").out

@@ -8,6 +8,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -52,19 +53,18 @@ def test_failure_is_tried_again_with_its_traceback_kept(make_board: MakeBoard, s
     assert job.error.endswith("ValueError: wrong 3\n")
 
 
-def test_retry_reject_and_failure_decide_the_end(make_board: MakeBoard) -> None:
+def test_traceback_begins_with_the_handler(make_board: MakeBoard) -> None:
+    """Within wrappers, too. An error of the library about a handler has the frames of the library."""
     board = make_board()
-    broken, later, bad = [board.post(name) for name in ("broken", "later", "bad")]
-    conductor = Conductor("one", board)
-    conductor.handles("broken")(lambda job: fail(ValueError("broken")))
-    conductor.handles("later")(lambda job: fail(jobboard.Retry("not today", delay=3600)))
-    conductor.handles("bad")(lambda job: fail(jobboard.Reject("no such picture")))
-    conductor.run(3)
-    assert (conductor.tally.abandoned, conductor.tally.trashed) == (2, 1)
-    assert (broken.state, broken.due > broken.last_modified) == ("SCHEDULED", True)
-    assert (later.state, later.error) == ("SCHEDULED", "not today")
-    assert 3590 < (later.due - later.last_modified).total_seconds() <= 3600
-    assert (bad.state, bad.error) == ("TRASHED", "no such picture")
+    conductor = Conductor("one", board, {"broken": lambda job: fail(ValueError("broken"))})
+    conductor.wraps(lambda job: contextlib.nullcontext())
+    conductor.handles("generator")(lambda job: (each for each in ()))
+    board.post_many([{"name": "broken", "max_attempts": 1}, {"name": "generator", "max_attempts": 1}])
+    conductor.run(2)
+    first = {job.name: job.error.splitlines()[:2] for job in board.trashed()}
+    assert [lines[0] for lines in first.values()] == ["Traceback (most recent call last):"] * 2
+    assert Path(__file__).name in first["broken"][1]
+    assert "jobboard" in first["generator"][1]
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,9 @@ def test_a_policy_that_raises_is_not_asked_again() -> None:
             raise KeyError("no such delay")
 
     error = ValueError("broken")
-    outcome, mistake = judged(error, job(), Own(max_attempts=1))
+    outcome, mistake = judged(error, job(2), Own(max_attempts=2))
+    assert (outcome.verb, mistake) == (Verb.TRASH, error), "no delay is asked for after the last attempt"
+    outcome, mistake = judged(error, job(), Own(max_attempts=2))
     assert isinstance(mistake, KeyError)
     assert mistake.__cause__ is error
     assert outcome.verb == Verb.ABANDON

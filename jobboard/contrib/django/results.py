@@ -32,7 +32,7 @@ STATUSES = {
 LOST_WORKER = "lost"
 """The name of a worker whose name is lost."""
 
-_NOTE = re.compile(r"\nThe task failed by (\S+), begun at (\S+): .*\n?\Z")
+_NOTE = re.compile(r"\n.* \(the task failed by (\S+), begun at (\S+)\)\n?\Z")
 _SAID = 300
 
 
@@ -138,7 +138,8 @@ def class_path(error: BaseException) -> str:
 def note(error: BaseException, began: datetime.datetime) -> None:
     """Add the parts of a :class:`TaskError` to the end of the traceback or reason that the board keeps."""
     said = traceback.format_exception_only(error)[0].partition("\n")[0][:_SAID]
-    told = f"The task failed by {class_path(error)}, begun at {began.isoformat()}: {said}"
+    # Lists show the last line of an error, and cut its end.
+    told = f"{said} (the task failed by {class_path(error)}, begun at {began.isoformat()})"
     if isinstance(error, Reject):
         error.reason += f"\n{told}"
     else:
