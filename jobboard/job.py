@@ -28,6 +28,10 @@ LONGEST = 3_155_760_000
 """A hundred years in seconds: from now on, they end before the last instant that every backend stores."""
 
 
+RESULT_DELAY = 1.0
+"""The longest time between two looks of :meth:`Job.result`, in seconds."""
+
+
 def check_longest(timeout: float | None) -> float | None:
     """Return a checked timeout.
 
@@ -209,7 +213,13 @@ class Claim:
     #
     # _is_lost() is ``lost`` without the mark. A claim that has ended is lost only in the standing ENDED_LOST.
 
-    __slots__ = ("_generation", "_job", "_lock", "_standing", "deadline", "kept", "token", "who")
+    __slots__ = {
+        **dict.fromkeys(("_generation", "_job", "_lock", "_standing")),
+        "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
+        "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
+        "token": "The fencing token, which rises with each claim of the job.",
+        "who": "The name that the claim was made with.",
+    }
 
     def __init__(self, job: Job, token: int, who: str, kept: bool, deadline: float | None) -> None:
         self._job = job
@@ -228,10 +238,12 @@ class Claim:
 
     @property
     def uuid(self) -> str:
+        """The uuid of the job."""
         return self._job.uuid
 
     @property
     def job(self) -> Job:
+        """The claimed job."""
         return self._job
 
     @property
@@ -357,10 +369,14 @@ class Job:
     ``replaced``: that job has got the details, priority and due time of this post, by ``on_key="replace"``.
     """
 
-    __slots__ = (
-        *("__weakref__", "_book", "_context", "_posted", "board", "claim", "created", "record", "replaced"),
-        "seen_state",
-    )
+    __slots__ = {
+        **dict.fromkeys(("__weakref__", "_book", "_context", "_posted", "record")),
+        "board": "The board of the job.",
+        "claim": "The claim made through this handle, also after its end; None before.",
+        "created": "Whether the post that returned this handle has made the job; False if another job had the key.",
+        "replaced": "Whether that post has replaced the content of the job, by ``on_key='replace'``.",
+        "seen_state": "The state at the last read; :attr:`state` asks the server.",
+    }
 
     def __init__(
         self, board: Board, record: Record, posted: Content | bytes | str, seen_state: State, book: Any = None
@@ -376,10 +392,12 @@ class Job:
 
     @property
     def uuid(self) -> str:
+        """The id of the job, in the store and for people."""
         return self.record.uuid
 
     @property
     def name(self) -> str:
+        """The name, by which handlers and ``names=`` select jobs."""
         return self.record.name
 
     @property
@@ -391,10 +409,12 @@ class Job:
 
     @property
     def details(self) -> dict[str, Any]:
+        """The data of the work, as posted."""
         return self.content.details
 
     @property
     def context(self) -> dict[str, str]:
+        """The data of the programs around the work, such as the ids of traces."""
         if self._context is None:
             self._context = self.content.context or {}
         return self._context
@@ -417,6 +437,7 @@ class Job:
 
     @property
     def key(self) -> str | None:
+        """The idempotency key, as posted: at most one live job has it."""
         return self.record.key
 
     @property
@@ -437,6 +458,7 @@ class Job:
 
     @property
     def max_attempts(self) -> int | None:
+        """The number of attempts, as posted, with whose failure the job goes to the trash; None for no limit."""
         return self.record.max_attempts
 
     @property
@@ -467,10 +489,12 @@ class Job:
 
     @property
     def created_on(self) -> datetime.datetime:
+        """The time of the post, by the server's clock."""
         return moment(self.record.created_on)
 
     @property
     def last_modified(self) -> datetime.datetime:
+        """The time of the last change, by the server's clock."""
         return moment(self.record.modified_on)
 
     @property
@@ -493,11 +517,13 @@ class Job:
 
     @property
     def book_name(self) -> str | None:
+        """The name of the logbook, as posted."""
         book = self.content.book
         return book.get("name") if book else None
 
     @property
     def book_uuid(self) -> str | None:
+        """The uuid of the logbook, as posted."""
         book = self.content.book
         return book.get("uuid") if book else None
 
@@ -561,12 +587,14 @@ class Job:
         """Return the result of the work, once the job is consumed; None if the work has returned nothing. The result
         is kept for the ``keep_done`` of the consumer's board; this board needs no such option.
 
-        :param timeout: seconds to wait for its end, as :meth:`wait` does; None waits for ever.
+        The job is read at least every second.
+
+        :param timeout: seconds to wait for its end; None waits for ever.
         :raises TimeoutError: the job was not consumed in time.
         :raises JobTrashed: the job lies in the trash and will not complete by itself.
         :raises NotFound: the job has no outcome, or its result could not be stored.
         """
-        if not self.wait(timeout):
+        if not self.wait(timeout, max_delay=RESULT_DELAY):
             raise self.not_done(timeout)
         return self.board.result_of(self)
 

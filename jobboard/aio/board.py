@@ -20,7 +20,7 @@ from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, claim_fo
 from jobboard.backends import NAMESPACE, BoardArguments
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import JobBoard, WantedJobs
-from jobboard.job import Claim, ClaimedJob, Job
+from jobboard.job import RESULT_DELAY, Claim, ClaimedJob, Job
 from jobboard.primitives import PAGE, Characteristics
 from jobboard.tracing import Tracing
 from jobboard.work import claim_of, nothing_claimed, wishes
@@ -246,7 +246,7 @@ class AsyncJobBoard:
 
     async def result(self, job: Job, timeout: float | None = None) -> Any:
         """See :meth:`Job.result <jobboard.job.Job.result>`; waits as :meth:`wait_for` does."""
-        if not await self.wait_for(job, timeout):
+        if not await self.wait_for(job, timeout, max_delay=RESULT_DELAY):
             raise job.not_done(timeout)
         return await self.call(self._board.result_of, job)
 

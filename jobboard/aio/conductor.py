@@ -94,10 +94,12 @@ class AsyncConductor:
 
     @property
     def name(self) -> str:
+        """The name of the worker in claims."""
         return self._sync.name
 
     @property
     def board(self) -> AsyncJobBoard:
+        """The board of the conductor."""
         return self._board
 
     @property
