@@ -3,7 +3,6 @@ by the sync board alone."""
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,40 +11,26 @@ from stevedore import DriverManager
 
 from jobboard.backends import NAMESPACE
 from jobboard.conf import target
+from jobboard.testing import conformance
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from tests.board.test_job_waits import TestJobWait  # noqa: F401
 from tests.board.test_work import TestBooks, TestWorking, TestWorkingFunctions  # noqa: F401
+from tests.full import FULL
 from tests.support.through_asyncio import ThroughAsyncio
 
-FULL = bool(os.environ.get("JOBBOARD_TEST_FULL"))
 pytestmark = pytest.mark.backends("memory", "sqlite")
 
-BELOW = (
-    "TestArrivals",
-    "TestBetweenLookAndCommit",
-    "TestClocks",
-    "TestContention",
-    "TestEntities",
-    "TestFork",
-    "TestLapse",
-    "TestLateOnTheWire",
-    "TestLateRequests",
-    "TestLifecycle",
-    "TestModel",
-    "TestOldHandles",
-    "TestOldListings",
-    "TestOtherProcesses",
-    "TestQuickerOthers",
-    "TestDepartures",
-    "TestRememberedClaims",
-    "TestRepeatedPosts",
-    "TestRevival",
-    "TestTheServerIsAsked",
-    "TestLocksOfOthers",
-)
-"""Tests of decisions below the verbs, which coroutines reach in the same way: only in the full run."""
-for _name in () if FULL else BELOW:
-    del globals()[_name]
+VERBS = """
+TestCancel TestClaiming TestCounting TestDelays TestErrors TestEvents TestGet TestHandles TestHeartbeats TestIterjobs
+TestKeptAndFixed TestKeptOutcomes TestKeys TestLife TestLimitSetting TestLookingOnly TestLostReplies TestManyAtOnce
+TestOutcomes TestPause TestPausedWaiters TestPosting TestPostingMany TestPurge TestRaces TestRelease TestReplacing
+TestRestore TestResults TestSchedules TestSiblings TestSlotWaiters TestTokens TestTrash TestUnreachable TestWaiting
+TestWakeUp
+"""
+"""Tests of the verbs. Coroutines reach all that is decided below the verbs in the same way: only in the full run."""
+for _name in () if FULL else conformance.__all__:
+    if _name.startswith("Test") and _name not in VERBS.split():
+        del globals()[_name]
 
 _serial = itertools.count(1)
 

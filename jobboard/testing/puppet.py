@@ -128,14 +128,5 @@ def main() -> None:
     os._exit(0)
 
 
-def work_once(name: str, conf: dict[str, Any], answers: Any) -> None:
-    """Claim and consume one job, and return its uuid: for a process that multiprocessing has spawned."""
-    with jobboard.backend(name, conf) as board:
-        job = board.claim_next("bert", timeout=10)
-        if job is not None:
-            board.consume(job, "bert")
-        answers.put(job and job.uuid)
-
-
 if __name__ == "__main__":
     main()

@@ -95,42 +95,7 @@ def test_one_open_board_serves_threads_and_two_loops(make_board: MakeBoard, run:
     assert claimed[0] == claimed[1]
 
 
-def test_wrong_arguments_are_rejected(make_board: MakeBoard, run: Run) -> None:
-    async def main() -> None:
-        board = AsyncJobBoard(make_board())
-        for wrong in ({"timeout": -1}, {"timeout": "1"}, {"expiry": 0}):
-            with pytest.raises(ValueError, match=next(iter(wrong))):
-                await board.claim_next("anna", **wrong)  # type: ignore[arg-type]
-        with pytest.raises(TypeError):
-            await board.claim_next(None)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="memory board"):
-            await board.claim_next("anna", extra={"wehre": 1})
-        with pytest.raises(ValueError, match="on the board"):
-            board.iterjobs(states=["TRASHED"])
-
-    run(main())
-
-
 # Waits
-
-
-@FAST
-def test_nothing_in_time(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        assert await board.claim_next("anna") is None
-        assert await board.claim_next("anna", timeout=0.05) is None
-        with pytest.raises(NotFound):
-            await board.wait(0.05)
-        # A coroutine that comes while others wait has a look of its own, too.
-        [other] = await waiting(board, board.claim_next("bert", timeout=None))
-        assert await board.claim_many("anna", 2, timeout=0.05) == []
-        job = await board.post("resize")
-        assert await other == job
-
-    run(main())
 
 
 @FAST

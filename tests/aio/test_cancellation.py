@@ -15,7 +15,6 @@ import pytest
 
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
-from jobboard.exceptions import NotFound
 from jobboard.job import Job, Posting, boottime
 from jobboard.priorities import rank_of
 from jobboard.states import Verb
@@ -149,47 +148,6 @@ def test_cancelled_waiter_for_a_slot_takes_none(make_board: MakeBoard, run: Run)
             await board.consume(got, "carl")
             assert await board.claim_next("dora") is not None
             assert first.cancelled()
-
-    run(main())
-
-
-@pytest.mark.backends("memory", "sqlite", "redis", "postgresql")
-def test_claims_that_are_cancelled_at_any_moment_leave_no_slot_taken(make_board: MakeBoard, run: Run) -> None:
-    dice = random.Random(3)
-    limit, many, most = 3, 60, 0
-
-    async def work(board: AsyncJobBoard, who: str, held: set[str]) -> None:
-        nonlocal most
-        job: Job | None = await board.claim_next(who, timeout=None)
-        assert job is not None
-        held.add(job.uuid)
-        most = max(most, len(held))
-        await asyncio.sleep(dice.random() * 0.002)
-        held.discard(job.uuid)
-        await board.consume(job, who)
-
-    async def main() -> None:
-        async with AsyncJobBoard(make_board()) as board:
-            await board.set_limit("mail", concurrency=limit)
-            await board.post_many([Posting("mail")] * many)
-            held: set[str] = set()
-            for number in range(25):
-                tasks = [asyncio.create_task(work(board, f"{number} {n}", held)) for n in range(5)]
-                await asyncio.sleep(dice.random() * 0.004)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                # Cancelled work has left its claim, or the end of its claim is under way still.
-                for job in [each async for each in board.iterjobs(ensure_fresh=True) if each.seen_state == "CLAIMED"]:
-                    with contextlib.suppress(NotFound):
-                        await board.release(job)
-                held.clear()
-            assert most <= limit
-            await board.post_many([Posting("mail")] * limit)
-            # The last cancelled tasks may be ending their claims still.
-            for _ in range(limit):
-                assert await board.claim_next("last", timeout=WAIT) is not None
-            assert await board.claim_next("last") is None
 
     run(main())
 

@@ -1,6 +1,6 @@
 """A thousand coroutines that wait, post, or await results: threads here, connections and requests as the server counts.
 
-``pytest -rP tests/aio/test_thousands.py`` shows the figures; those in ``docs/asyncio.rst`` are of ``--full``.
+``pytest -rP tests/aio/test_thousands.py`` shows the figures; those in ``docs/howto/asyncio.rst`` are of ``--full``.
 """
 
 from __future__ import annotations

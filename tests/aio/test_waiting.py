@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
-from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Background, replaced
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
@@ -264,44 +263,6 @@ def test_job_that_was_claimed_for_a_sleeper_that_failed_goes_to_no_later_waiter(
         assert await board.find_owner(job) is None
 
     run(main())
-
-
-@FAST
-def test_waiters_get_jobs_in_the_order_of_the_queue(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(150)))
-        jobs = sync.post_many([{"name": "resize"}] * 150)
-        assert await asyncio.gather(*tasks) == jobs
-
-    run(main())
-
-
-@pytest.mark.backends("memory", "etcd")
-def test_waiters_for_a_limited_name_are_served_as_there_is_room(make_board: MakeBoard, run: Run) -> None:
-    other, sync = make_board(), make_board()
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        await board.set_limit("limited", concurrency=4)
-        tasks = [asyncio.create_task(board.claim_many("anna", 2, timeout=WAIT)) for _ in range(8)]
-        await board.post_many([Posting("limited")] * 16)
-        consumed = 0
-        while consumed < 16:
-            done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            jobs = [job for task in done for job in task.result()]
-            assert other.stats().claimed <= 4
-            tasks = [*left, *(asyncio.create_task(board.claim_many("anna", 2, timeout=WAIT)) for _ in done)]
-            await board.consume_many(jobs, "anna")
-            consumed += len(jobs)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(main())
-    assert other.job_count == 0
 
 
 CLAIMS: dict[str, Callable[[AsyncJobBoard], Any]] = {

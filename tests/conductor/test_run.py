@@ -16,7 +16,6 @@ import pytest
 import jobboard
 from jobboard.backends.memory import ManualClock, forget
 from jobboard.conductor import Conductor
-from jobboard.conductor.handlers import Handlers, Handling, Takes
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD
@@ -116,17 +115,6 @@ def test_conductor_that_waits_sees_a_handler_that_is_added(
     eventually(lambda: conductor.tally.consumed == 1)
     assert asked[:2] == [["a"], ["a", "b"]]
     eventually(lambda: board.entities("conductor")[0].metadata["names"] == ["a", "b"])
-
-
-def test_names_may_be_read_while_a_handler_is_added() -> None:
-    """The claimer's thread goes through the names."""
-    handlers = Handlers()
-    handlers.add("a", Handling(print, Takes.of(print)))
-    names = iter(handlers.named)
-    assert next(names) == "a"
-    handlers.add("b", Handling(print, Takes.of(print)))
-    assert list(names) == []
-    assert list(handlers.named) == ["a", "b"]
 
 
 # The end

@@ -15,7 +15,6 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
-from jobboard.exceptions import NotFound
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import until_free
@@ -188,28 +187,6 @@ def test_signals_to_the_whole_group_harm_no_process_that_starts(
 
 
 # SIGKILL
-
-
-@pytest.mark.backends("sqlite")
-def test_jobs_of_a_killed_worker_are_done_by_another(
-    make_board: MakeBoard, board_conf: dict[str, Any], program: Any, notes: Notes, tmp_path: Path, start: Runner
-) -> None:
-    board = make_board()
-    held = board.post("held", priority="HIGH")
-    victim = program(WORK, board_conf["board"], 1, tmp_path / "notes")
-    eventually(notes)
-    board.post_many([{"name": "a"}] * 30)
-    eventually(lambda: len(notes()) > 3)
-    victim.kill()
-    victim.wait()
-    done: list[tuple[str, int]] = []
-    start(Conductor("other", board, lambda job: done.append((job.uuid, job.attempts))))
-    eventually(lambda: board.job_count == 0)
-    # The victim may have lost the claim before, on a busy machine.
-    assert any(uuid == held.uuid and attempts >= 2 for uuid, attempts in done)
-    assert len(done) == len({uuid for uuid, _ in done})
-    with pytest.raises(NotFound):
-        board.get(held.uuid)
 
 
 KILLED = """

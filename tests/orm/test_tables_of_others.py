@@ -49,6 +49,13 @@ class Picture(Claimable, Base):
     done: Mapped[bool]
 
 
+class Queued(Claimable, Base):
+    __tablename__ = "queue"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(sa.String(20))
+
+
 @pytest.fixture
 def run(engine: sa.Engine) -> Iterator[Callable[..., None]]:
     def run(*statements: str) -> None:
@@ -92,8 +99,8 @@ def test_a_table_of_sqlalchemy_mates_works_as_it_is(engine: sa.Engine, backend: 
 
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_table_of_djangos_works_once_it_is_altered(engine: sa.Engine, backend: str, run: Callable[..., None]) -> None:
-    document = (DOCS / "django_scalable.rst").read_text()
-    [block] = re.findall(rf"On {backend}::\n\n((?:    .*\n|\n)+)", document, re.IGNORECASE)
+    document = (DOCS / "coming-from" / "django-scalable.rst").read_text()
+    [block] = re.findall(rf"On {backend}:\n\n.. code-block:: sql\n\n((?:   .*\n|\n)+)", document, re.IGNORECASE)
     statements = [each.replace("pictures", "pictures_of_django") for each in block.split(";") if each.strip()]
     own, acquired = {
         "postgresql": (
@@ -123,3 +130,15 @@ def test_a_table_of_djangos_works_once_it_is_altered(engine: sa.Engine, backend:
     with Session(engine) as session:
         session.add(Picture(done=False))
         session.commit()
+
+
+@pytest.mark.backends("mariadb")
+def test_a_queue_by_hand_works_once_it_is_altered(engine: sa.Engine, run: Callable[..., None]) -> None:
+    document = (DOCS / "coming-from" / "mysql-queue.rst").read_text()
+    [create] = re.findall(r" (CREATE TABLE queue \(\n.*?\n   \));", document, re.DOTALL)
+    [alter] = re.findall(r" (ALTER TABLE queue\n.*?);", document, re.DOTALL)
+    alter = alter.replace("utf8mb4_0900_bin", "utf8mb4_nopad_bin")
+    run(create, "INSERT INTO queue (kind, owner) VALUES ('mail', 'anna'), ('picture', NULL)", alter)
+    assert [row.kind for row in Queued.acquire(engine, "bert", limit=1)] == ["mail"]
+    assert [row.kind for row in Queued.acquire(engine, "Bert")] == ["picture"]
+    assert len(Queued.acquired(engine, "bert")) == 1

@@ -81,10 +81,10 @@ def test_of_four_conductors_one_is_killed_and_one_ends(
 
     # Else those that are there first might leave nothing to the last one.
     eventually(lambda: shown(board) == names, 60)
-    jobs = poster.post_many([Posting("job") for _ in range(1000)])
-    eventually(lambda: {entry.process for entry in claims_in(tmp_path)} == names and board.job_count < 900, 60)
+    jobs = poster.post_many([Posting("job") for _ in range(500)])
+    eventually(lambda: {entry.process for entry in claims_in(tmp_path)} == names and board.job_count < 450, 60)
     killed.kill()
-    eventually(lambda: board.job_count < 600, 60)
+    eventually(lambda: board.job_count < 300, 60)
     told.send_signal(signal.SIGTERM)
     assert told.wait(60) == 0
     assert "told" not in shown(board)

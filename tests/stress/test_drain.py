@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 WORKER = Path(__file__).with_name("worker.py")
-MANY = 5000 if "JOBBOARD_TEST_FULL" in os.environ else 800
+MANY = 5000 if "JOBBOARD_TEST_FULL" in os.environ else 400
 
 PRIORITIES = list(JobPriority)
 

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-SECONDS = 100.0 if FULL else 6.0
+SECONDS = 100.0 if FULL else 4.0
 COUNT = 8
 TTL = 1.0
 

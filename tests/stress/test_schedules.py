@@ -23,7 +23,7 @@ from jobboard.testing.recording import Recorder, left_on
 from tests.full import FULL
 
 SCHEDULERS = Path(__file__).with_name("schedulers.py")
-SECONDS = 30.0 if FULL else 5.0
+SECONDS = 30.0 if FULL else 3.0
 COUNT = 8
 EVERY = timedelta(seconds=0.2)
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.backends("mariadb")
 
 @pytest.fixture(params=["pymysql", "mysql.connector"])
 def changed(engine: sa.Engine, request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
-    """As ``docs/doloop.rst`` has it for a driver's own connections."""
+    """As ``docs/rows/task-loop.rst`` has it for a driver's own connections."""
     driver = pytest.importorskip(request.param)
     options: dict[str, Any] = {}
     if request.param == "mysql.connector":

@@ -16,7 +16,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Committed, Recent, Stale, committer
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, End, Finish, Nonce
-from jobboard.states import COMPLETE, OK, Holder, Status, Verb
+from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing.conformance.support import Background, take, uuids
 
 _names = itertools.count(1)
@@ -193,16 +193,6 @@ def test_a_first_try_that_arrives_twice_acts_once(boards: tuple[Any, JobBoard]) 
     with pytest.raises(JobFailure, match="later"):
         board.engine.raw.take("anna", 1, None, None, 1, second)
     assert [job.name for job in board.iterjobs() if job.seen_state == "UNCLAIMED"] == ["d"]
-
-
-def test_two_acts_on_one_job_in_a_batch_follow_each_other(boards: tuple[Any, JobBoard]) -> None:
-    slow, _ = boards
-    slow.post("a")
-    holder = Holder("anna", take(slow).claim.token)
-    uuid = next(slow.iterjobs()).uuid
-    acts = [Finish(uuid, holder, End(Verb.ABANDON)), Finish(uuid, holder, End(Verb.CONSUME))]
-    assert slow.engine.raw.finish(acts, Nonce("handle", 1, 1)) == [OK, Status.UNCLAIMED]
-    assert slow.engine.raw.read([uuid])[0].state != COMPLETE
 
 
 def test_an_own_claim_is_ended_without_a_read(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from jobboard.testing import eventually
 from jobboard.testing.faults import FaultyProxy
-from tests.support.servers import Server
 
 
 class Recorder(socketserver.ThreadingTCPServer):
@@ -273,85 +272,6 @@ def test_what_can_be_lost_is_checked(proxy: FaultyProxy) -> None:
 )
 def test_uri_for_replaces_host_and_port_alone(uri: str, expected: str, proxy: FaultyProxy) -> None:
     assert proxy.uri_for(uri) == expected.format(f"127.0.0.1:{proxy.port}")
-
-
-class Session:
-    """Adds numbers to a list on a real server; each ``add`` ends with a request that matches."""
-
-    def __init__(self, kind: str, port: int) -> None:
-        self._port = port
-        getattr(self, f"_open_{kind}")()
-
-    def _open_postgresql(self) -> None:
-        import psycopg
-
-        self.lost: type[Exception] = psycopg.OperationalError
-        self.decisive = b"COMMIT"
-        self._connection: Any = psycopg.connect(
-            f"host=127.0.0.1 port={self._port} user=postgres dbname=jobboard connect_timeout=10"
-        )
-        self._prepare_sql()
-
-    def _open_mariadb(self) -> None:
-        import pymysql
-
-        self.lost = pymysql.OperationalError
-        self.decisive = b"COMMIT"
-        self._connection = pymysql.connect(
-            host="127.0.0.1", port=self._port, user="root", database="jobboard", connect_timeout=10
-        )
-        self._prepare_sql()
-
-    def _prepare_sql(self) -> None:
-        self._run("CREATE TABLE IF NOT EXISTS numbers (n integer)")
-        self._connection.commit()
-        self.add, self.all, self.close = self._add_sql, self._all_sql, self._connection.close
-
-    def _run(self, statement: str, *values: int) -> list[Any]:
-        with contextlib.closing(self._connection.cursor()) as cursor:
-            cursor.execute(statement, values)
-            return list(cursor.fetchall()) if statement.startswith("SELECT") else []
-
-    def _add_sql(self, number: int) -> None:
-        self._run("INSERT INTO numbers VALUES (%s)", number)
-        self._connection.commit()
-
-    def _all_sql(self) -> list[int]:
-        return [row[0] for row in self._run("SELECT n FROM numbers ORDER BY n")]
-
-    def _open_redis(self) -> None:
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-
-        self.lost = redis.ConnectionError
-        self.decisive = b"RPUSH"
-        client = redis.Redis(port=self._port, retry=Retry(NoBackoff(), 0))
-        self.add = lambda number: client.rpush("numbers", number)
-        self.all = lambda: [int(each) for each in client.lrange("numbers", 0, -1)]
-        self.close = client.close
-        client.ping()
-
-
-@pytest.mark.backends("postgresql", "mariadb", "redis")
-@pytest.mark.parametrize("what", ["request", "reply"])
-def test_real_servers_and_drivers(what: Any, backend: str, private_server: Callable[[str], Server]) -> None:
-    server = private_server(backend)
-    with FaultyProxy("127.0.0.1", server.port) as proxy:
-        session = Session(backend, proxy.port)
-        decided = proxy.counter(session.decisive)
-        session.add(1)
-        assert decided.count == 1
-
-        fault = proxy.lose(what, matching=session.decisive)
-        with pytest.raises(session.lost):
-            session.add(2)
-        assert fault.wait(10)
-        session.close()
-
-        again = Session(backend, proxy.port)
-        assert again.all() == ([1, 2] if what == "reply" else [1])
-        again.close()
 
 
 def test_a_kept_request_comes_late(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:

@@ -12,8 +12,8 @@ import pytest
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Committed, Found, Look, Seat, Stored
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
-from jobboard.primitives import End, Finish, Nonce, Renewed
+from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.primitives import End, Finish, Nonce
 from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant, take
@@ -102,17 +102,6 @@ def consume(board: Any, claim: tuple[str, int]) -> Status:
     return status  # type: ignore[no-any-return]
 
 
-def test_a_lease_is_renewed_from_the_servers_now_on(make: Any, clock: ManualClock) -> None:
-    board = make(Leases)
-    [claim] = claimed(board)
-    clock.advance(20)
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 30 * SECOND, unkept=[])
-    clock.advance(29)
-    assert board.get(claim[0]).seen_state == CLAIMED
-    clock.advance(2)
-    assert board.get(claim[0]).seen_state == UNCLAIMED
-
-
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_lapsed_lease_is_revived_by_the_next_beat(make: Any, clock: ManualClock, settled: bool) -> None:
     board = make(Leases)
@@ -182,19 +171,6 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
     store.breaks = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
         board.engine.raw.renew(HANDLE, [claim], 40 * SECOND)
-
-
-def test_a_claim_ends_with_its_session(make: Any) -> None:
-    board = make(Sessions)
-    [claim] = claimed(board)
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND) == Renewed([], 20 * SECOND, unkept=[])
-    assert board.claim_next("bert") is None
-    board.engine.store.dead.add(HANDLE)
-    assert (board.get(claim[0]).seen_state, board.job_count) == (UNCLAIMED, 1)
-    assert take(board, "bert").uuid == claim[0]
-    board.engine.store.dead.discard(HANDLE)
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).lost == [claim]
-    assert consume(board, claim) == Status.LOST
 
 
 def test_a_claim_is_taken_up_again_by_the_holders_next_session(make: Any) -> None:
@@ -392,13 +368,3 @@ def test_what_can_not_be_read_nor_trashed_keeps_no_other_job(make: Any, error: E
     board.engine.store.breaks = [lambda: None, broken]
     assert board.claim_many("anna", 2) == [sound]
     eventually(lambda: board.stats().claimed == 1)
-
-
-def test_a_verb_of_a_lost_claim_says_so(make: Any, clock: ManualClock) -> None:
-    board = make(Leases)
-    board.post("a")
-    job = take(board, expiry=1)
-    clock.advance(2)
-    assert take(board, "bert") == job
-    with pytest.raises(ClaimLost):
-        board.consume(job, "anna")

@@ -111,7 +111,6 @@ from jobboard.testing.conformance.reads import (  # noqa: E402
 )
 from jobboard.testing.conformance.repetitions import (  # noqa: E402
     TestLateOnTheWire,
-    TestLateRequests,
     TestLostReplies,
     TestRepeatedPosts,
 )
@@ -163,7 +162,6 @@ __all__ = [
     "TestLapse",
     "TestLapseErrors",
     "TestLateOnTheWire",
-    "TestLateRequests",
     "TestLife",
     "TestLifecycle",
     "TestLimitRaces",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.job import Entity
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, HOLDS, LIMIT, STEADY, MakeBoard
+from jobboard.testing.conformance.support import HELD, LIMIT, MakeBoard
 
 
 class Guest:
@@ -48,8 +47,7 @@ class TestEntities:
         board.connect()
         assert len(board.entities()) == 1
 
-    def test_entity_outlives_claim_ttl_until_deregistered(self, make_board: MakeBoard) -> None:
-        board, other = make_board(claim_ttl=STEADY), make_board()
+    def test_board_deregisters_its_own_entities(self, board: JobBoard, other: JobBoard) -> None:
         one, two = Entity("conductor", "one"), Entity("conductor", "two", {"a": 1})
         board.register_entity(one)
         board.register_entity(two)
@@ -57,10 +55,6 @@ class TestEntities:
         board.deregister_entity(one)
         other.deregister_entity(two)
         assert other.entities() == [two]
-        until = time.monotonic() + HOLDS * board.characteristics.claim_ttl
-        while time.monotonic() < until:
-            assert other.entities() == [two]
-            time.sleep(0.02)
 
     def test_metadata_are_read_with_each_heartbeat(self, make_board: MakeBoard) -> None:
         """And what can't be told of one keeps no other from being shown."""

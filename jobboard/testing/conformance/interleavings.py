@@ -320,6 +320,10 @@ class TestQuickerOthers:
 
     any_driver = True
 
+    @pytest.fixture(autouse=True)
+    def _gives_up_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("jobboard.engine.committer.TRIES", 20)
+
     @staticmethod
     def hurried(wire: Wire, far: Far, call: Callable[..., Any], others: Callable[[], object]) -> str:
         stopped: list[int] = []

@@ -152,26 +152,25 @@ class TestConcurrencyLimits:
         with pytest.raises(UnclaimableJob, match="set_limit"):
             other.claim(first, "bob")
 
-    @pytest.mark.parametrize("verb", ["consume", "abandon", "delay", "trash", "release", "cancel a lapsed one"])
-    def test_each_end_of_a_claim_frees_its_slot(self, board: JobBoard, other: JobBoard, verb: str) -> None:
-        board.set_limit("mail", concurrency=1)
-        job = board.post("mail")
-        second = board.post("mail")
-        board.claim(job, "anna", expiry=SHORT if "lapsed" in verb else LONG)
-        if verb == "delay":
-            board.abandon(job, "anna", delay=LONG)
-            assert job.state == SCHEDULED
-        elif verb == "release":
-            other.release(other.get(job.uuid))
-            other.cancel(other.get(job.uuid))
-        elif "lapsed" in verb:
-            until_free(other, job)
-            other.cancel(other.get(job.uuid))
-        else:
-            getattr(board, verb)(job, "anna")
-            if verb == "abandon":
-                board.cancel(job)
-        assert take(other) == second
+    def test_each_end_of_a_claim_frees_its_slot(self, board: JobBoard, other: JobBoard) -> None:
+        for verb in ("consume", "abandon", "delay", "trash", "release", "cancel a lapsed one"):
+            board.set_limit(verb, concurrency=1)
+            job, second = board.post(verb), board.post(verb)
+            board.claim(job, "anna", expiry=SHORT if "lapsed" in verb else LONG)
+            if verb == "delay":
+                board.abandon(job, "anna", delay=LONG)
+                assert job.state == SCHEDULED
+            elif verb == "release":
+                other.release(other.get(job.uuid))
+                other.cancel(other.get(job.uuid))
+            elif "lapsed" in verb:
+                until_free(other, job)
+                other.cancel(other.get(job.uuid))
+            else:
+                getattr(board, verb)(job, "anna")
+                if verb == "abandon":
+                    board.cancel(job)
+            assert take(other, names=[verb]) == second
 
     def test_jobs_that_are_delayed_or_restored_hold_no_slot(self, board: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
@@ -420,8 +419,7 @@ class TestRatesBetweenRequests:
 
     any_driver = True
 
-    @pytest.mark.parametrize("verb", ["claim_next", "claim"])
-    def test_no_start_is_counted_before_a_claim_is_sent(self, board: JobBoard, wire: Wire, verb: str) -> None:
+    def test_no_start_is_counted_before_a_claim_is_sent(self, board: JobBoard, wire: Wire) -> None:
         """The reply to each request of a claim is held up in turn.
 
         No request is held up: a commit reaches the server as soon as it is sent. A job that is free when a reply is let
@@ -439,10 +437,7 @@ class TestRatesBetweenRequests:
         jobs = board.post_many([Posting("mail") for _ in range(40)])
 
         def claim(far: JobBoard, job: Job) -> None:
-            if verb == "claim":
-                far.claim(far.get(job.uuid), "anna", LONG)
-            else:
-                assert take(far) == job
+            assert take(far) == job
 
         # The first commit of a board may be repeated by the store, which makes what is missing.
         far(claim, far.board, jobs.pop(0))
@@ -619,8 +614,6 @@ class TestSlotWaiters:
         ended = jobs[0] if by == "its board" else ending.get(jobs[0].uuid)
         if verb == "release":
             ending.release(ended)
-        elif verb == "consume_many":
-            ending.consume_many([ended, jobs[1] if by == "its board" else ending.get(jobs[1].uuid)], "anna")
         elif verb == "abandon":
             ending.abandon(ended, "anna", delay=LONG)
         else:

@@ -172,10 +172,6 @@ class TestOutcomes:
         assert len(seen) == 250
         instants = [left.ended_on for left in seen]
         assert instants == sorted(instants, reverse=True)
-        pages: list[Any] = [None]
-        while page := engine_of(other).done_page(pages[-1], 100):
-            pages += page
-        assert [each.record.uuid for each in pages[1:]] == uuids(seen)
         behind = itertools.islice(other.outcomes(after=seen[99]), 3)
         assert uuids(behind) == uuids(seen[100:103])
 

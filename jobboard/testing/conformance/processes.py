@@ -33,7 +33,7 @@ from jobboard.testing.conformance.support import (
     MakeBoard,
     take,
 )
-from jobboard.testing.puppet import Puppet, work_once
+from jobboard.testing.puppet import Puppet
 
 TTL = 1.0
 
@@ -73,9 +73,17 @@ class TestOtherProcesses:
         assert [failure[1:] for failure in taken.errors] == [("anna", 1, LAPSED)]
 
     def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
-        """The claim is lost by its own clock. Later acts are refused, though the next holder has the same name."""
+        """It finishes a job that nobody else took. A claim that another has taken over is lost by its own clock, and
+        later acts are refused, though the next holder has the same name."""
         if not reaches(board, puppet):
             return
+        job = board.post("resize")
+        puppet("claim_next", "anna", expiry=SHORT)
+        puppet.signal(signal.SIGSTOP)
+        eventually(lambda: job.state == UNCLAIMED, LIMIT)
+        puppet.signal(signal.SIGCONT)
+        assert puppet("consume", "anna") == "ok"
+        assert job.state == COMPLETE
         job = board.post("resize")
         uuid, token = puppet("claim_next", "anna")
         assert uuid == job.uuid
@@ -119,53 +127,25 @@ class TestOtherProcesses:
         assert take(board, "bert", timeout=LIMIT) == job
         assert puppet("consume", "anna") == "ClaimLost"
 
-    def test_a_stopped_holder_whose_job_nobody_took(self, board: JobBoard, puppet: Puppet) -> None:
+    def test_acts_of_another_process_wake_waiters(self, board: JobBoard, puppet: Puppet) -> None:
         if not reaches(board, puppet):
             return
-        job = board.post("resize")
-        puppet("claim_next", "anna", expiry=SHORT)
-        puppet.signal(signal.SIGSTOP)
-        eventually(lambda: job.state == UNCLAIMED, LIMIT)
-        puppet.signal(signal.SIGCONT)
-        assert puppet("consume", "anna") == "ok"
-        assert job.state == COMPLETE
-
-    def test_close_without_consume(self, board: JobBoard, puppet: Puppet) -> None:
-        if not reaches(board, puppet):
-            return
-        job = board.post("resize")
-        puppet("claim_next", "anna")
+        waiter = Background(lambda: board.claim_next("anna", timeout=PATIENCE))
+        uuid = puppet("post", "resize")
+        job = waiter.wait()
+        assert job.uuid == uuid
+        if board.characteristics.remote_events:
+            events = EventLog(board)
+            posted = puppet("post", "crop")
+            eventually(lambda: events.of(posted) == ["POSTED"], LIMIT)
+            board.cancel(board.get(posted))
+        board.abandon(job, "anna")
+        assert puppet("claim_next", "anna")[0] == uuid
         waiter = Background(lambda: board.claim_next("bert", timeout=PATIENCE))
+        # A claim that is given back uses up no attempt.
         puppet("close")
         assert waiter.wait() == job
-        assert board.get(job.uuid).attempts == 1
-
-    def test_a_post_wakes_a_waiter_in_another_process(self, board: JobBoard, puppet: Puppet) -> None:
-        if not reaches(board, puppet):
-            return
-        waiter = Background(lambda: board.claim_next("anna", timeout=6 * LIMIT))
-        uuid = puppet("post", "resize")
-        assert waiter.wait().uuid == uuid
-
-    def test_remote_events(self, board: JobBoard, puppet: Puppet) -> None:
-        if not (reaches(board, puppet) and board.characteristics.remote_events):
-            return
-        events = EventLog(board)
-        uuid = puppet("post", "resize")
-        eventually(lambda: events.of(uuid) == ["POSTED"], LIMIT)
-
-    def test_spawn(self, board: JobBoard, board_conf: dict[str, Any], puppet: Puppet) -> None:
-        if not reaches(board, puppet):
-            return
-        job = board.post("resize")
-        context = multiprocessing.get_context("spawn")
-        answers = context.Queue()
-        child = context.Process(target=work_once, args=(board.name, board_conf, answers))
-        child.start()
-        assert answers.get(timeout=60) == job.uuid
-        child.join(LIMIT)
-        assert child.exitcode == 0
-        assert job.state == COMPLETE
+        assert board.get(uuid).attempts == 2
 
 
 def in_child(act: Callable[[], Any]) -> Callable[[], Any]:
@@ -297,7 +277,7 @@ class TestFork:
             while boottime() < until:
                 assert board.find_owner(job) == job.claim.who
                 assert not job.claim.lost
-                time.sleep(0.05)
+                time.sleep(0.2)
             board.consume(job, job.claim.who)
             return "held"
 

@@ -6,18 +6,18 @@ when everything else is over."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
-from jobboard import codec
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, UnclaimableJob
 from jobboard.job import Job, Posting
-from jobboard.primitives import Draft, End, Finish, Nonce, Returned
-from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Status, Verb
+from jobboard.primitives import End, Finish, Returned
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.moves import arrival, arrived, finish, free, part
 from jobboard.testing.conformance.support import (
@@ -28,14 +28,12 @@ from jobboard.testing.conformance.support import (
     EventLog,
     calls_of,
     engine_of,
-    first_call,
     lost_reply,
     record_of,
     replaced,
     take,
     trash_one,
     uuids,
-    wire_of,
 )
 from jobboard.testing.conformance.wire import Wire
 
@@ -271,73 +269,6 @@ class TestLostReplies:
         board.consume_many(others, "bert")
 
 
-class TestLateRequests:
-    """A first try that was held up on the way must not do again what its repetition has done."""
-
-    any_driver = True
-
-    @pytest.mark.parametrize("gone_on", [False, True])
-    def test_insert(self, board: JobBoard, gone_on: bool) -> None:
-        first = first_call()
-        retry = first._replace(attempt=2)
-        posting = codec.encode(codec.Content({}, None), wire_of(board))
-        draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, None, codec.VERSION, posting, None, None, None)
-        engine_of(board).insert([draft], retry)
-        board.consume(take(board), "anna")
-        if gone_on:
-            next_draft = draft._replace(uuid="00000000-0000-4000-8000-00000000abce", name="next")
-            engine_of(board).insert([next_draft], first._replace(call=2))
-            board.consume(take(board), "anna")
-        with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            engine_of(board).insert([draft], first)
-        assert board.job_count == 0
-
-    @pytest.mark.parametrize("gone_on", [False, True])
-    def test_take(self, board: JobBoard, gone_on: bool) -> None:
-        board.post_many([Posting("resize")] * 4)
-        first = first_call()
-        engine_of(board).take("anna", 1, None, None, codec.VERSION, first._replace(attempt=2))
-        if gone_on:
-            engine_of(board).take("anna", 1, None, None, codec.VERSION, first._replace(call=2))
-        with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            engine_of(board).take("anna", 1, None, None, codec.VERSION, first)
-        assert board.stats().claimed == 1 + gone_on
-
-    @pytest.mark.parametrize(
-        ("primitive", "gone_on"),
-        # Without a later call an extend is carried out again, which does no harm to a claim that still stands.
-        [(verb, gone_on) for verb in ("claim", "finish", "release") for gone_on in (False, True)] + [("extend", True)],
-    )
-    def test_acts_on_one_job(self, board: JobBoard, primitive: str, gone_on: bool) -> None:
-        """A late request concerns a job that the same owner has claimed again meanwhile."""
-        job, another = board.post("resize"), board.post("crop")
-        by_name = Holder("anna", None)
-        acts: dict[str, Callable[[str, Nonce], Any]] = {
-            "claim": lambda uuid, nonce: engine_of(board).claim(uuid, "anna", None, nonce),
-            "finish": lambda uuid, nonce: engine_of(board).finish([Finish(uuid, by_name, End(Verb.ABANDON))], nonce),
-            "extend": lambda uuid, nonce: engine_of(board).extend(uuid, by_name, 1_000_000_000, nonce),
-            "release": lambda uuid, nonce: engine_of(board).operate(Verb.RELEASE, uuid, None, nonce),
-        }
-        act, first = acts[primitive], first_call()
-        if primitive != "claim":
-            board.claim(job, "anna")
-            board.claim(another, "anna")
-        act(job.uuid, first._replace(attempt=2))
-        if gone_on:
-            act(another.uuid, first._replace(call=2))
-        theirs = board.get(job.uuid)
-        if primitive == "claim":
-            board.abandon(theirs, "anna")
-        elif primitive == "extend":
-            board.extend(theirs, "anna")
-        else:
-            board.claim(theirs, "anna")
-        before = record_of(board, job)
-        with pytest.raises(JobBoardError) if gone_on else contextlib.nullcontext():
-            act(job.uuid, first)
-        assert record_of(board, job) == before
-
-
 class TestRepeatedPosts:
     """A post that has stored its job is done; one that was answered with another's stands for as long as that one."""
 
@@ -423,23 +354,12 @@ class TestRepeatedPosts:
         assert jobs[4] == stays
         assert sorted(uuids(other.iterjobs(ensure_fresh=True))) == sorted({job.uuid for job in jobs[2:]})
 
-    @pytest.mark.parametrize("late", [1, 2])
-    def test_insert_whose_keys_holder_has_gone(self, board: JobBoard, late: int) -> None:
-        """Only the caller's latest try posts its draft then: an earlier one's would be nobody's."""
-        holder = board.post("resize", key="k")
-        posting = codec.encode(codec.Content({}, None), wire_of(board))
-        draft = Draft("00000000-0000-4000-8000-00000000abcd", "late", 0, "k", codec.VERSION, posting, None, None, None)
-        first = first_call()
-        for attempt in {1, 2, 3} - {late}:
-            [(status, uuid, record)] = engine_of(board).insert([draft], first._replace(attempt=attempt))
-            assert (status, uuid, record and record.uuid) == (Status.KEY, holder.uuid, holder.uuid)
-        board.consume(take(board), "anna")
-        engine_of(board).insert([draft], first._replace(attempt=late))
-        assert board.job_count == 0
-
 
 MOST = 60
 """No mutation of one job needs more requests."""
+
+
+_numbers = itertools.count(1)
 
 
 def nothing(board: JobBoard, *given: Any) -> None:
@@ -448,6 +368,15 @@ def nothing(board: JobBoard, *given: Any) -> None:
 
 def three(board: JobBoard) -> list[Job]:
     return board.post_many([Posting("resize")] * 3)
+
+
+def keyed(board: JobBoard) -> Job:
+    return board.post("resize", key="k")
+
+
+def replacing(board: JobBoard, *given: Any) -> Job:
+    """Replace the job of the key by one with other details each time."""
+    return board.post("resize", details={"n": next(_numbers)}, key="k", on_key="replace")
 
 
 def claimed(board: JobBoard) -> Job:
@@ -570,13 +499,14 @@ class LateCall(NamedTuple):
 
     prepare: Callable[[JobBoard], Any]
     do: Callable[[JobBoard, Any], Any]
-    go_on: Callable[..., None]
+    go_on: Callable[..., object]
 
 
 ACTS = {
     "posting": {
         "post": LateCall(nothing, lambda board, _: board.post("resize"), drain),
         "post with a key": LateCall(nothing, lambda board, _: board.post("resize", key="k"), drain),
+        "post that replaces": LateCall(keyed, replacing, replacing),
         "post_many": LateCall(nothing, lambda board, _: three(board), drain),
     },
     "claiming": {

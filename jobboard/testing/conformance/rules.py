@@ -11,7 +11,7 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobBoardError, JobFailures, NotFound
-from jobboard.job import Job, Posting
+from jobboard.job import Job, Posting, boottime
 from jobboard.primitives import Finish
 from jobboard.states import CLAIMED, OK, SCHEDULED, UNCLAIMED, Record, Verb
 from jobboard.testing import eventually
@@ -127,7 +127,9 @@ class TestOldHandles:
         assert record_of(other, job) == before
 
 
-@pytest.mark.parametrize("verb", ["consume", "trash", "abandon"])
+ENDINGS = ("consume", "trash", "abandon")
+
+
 class TestRememberedClaims:
     """A handle that remembers its claim ends the job as it is now."""
 
@@ -135,37 +137,46 @@ class TestRememberedClaims:
 
     @pytest.mark.parametrize("step", [bury_and_dig_out, purge, come_back])
     def test_another_life_of_the_job_is_not_ended(
-        self, board: JobBoard, other: JobBoard, verb: str, step: Callable[[JobBoard, Job], None]
+        self, board: JobBoard, other: JobBoard, step: Callable[[JobBoard, Job], None]
     ) -> None:
-        board.post("resize")
-        job = take(board)
-        if step is come_back:
-            purge(other, job)
-        step(other, job)
-        before = record_of(other, job)
-        with pytest.raises(ClaimLost):
-            getattr(board, verb)(job, "anna")
-        assert record_of(other, job) == before
+        for verb in ENDINGS:
+            posted = board.post(verb)
+            job = take(board, names=[verb])
+            assert job == posted
+            if step is come_back:
+                purge(other, job)
+            step(other, job)
+            before = record_of(other, job)
+            with pytest.raises(ClaimLost):
+                getattr(board, verb)(job, "anna")
+            assert record_of(other, job) == before, verb
 
-    def test_later_holder_ends_the_claim(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+    def test_later_holder_ends_the_claim(self, board: JobBoard, other: JobBoard) -> None:
         """A remembered claim of another holder refuses nobody."""
-        board.post("resize")
-        job = take(board)
-        release(other, job)
-        claim_again(other, job, "bert")
-        getattr(board, verb)(board.get(job.uuid), "bert")
-        assert other.find_owner(job) is None
+        for verb in ENDINGS:
+            board.post(verb)
+            job = take(board, names=[verb])
+            release(other, job)
+            claim_again(other, job, "bert")
+            getattr(board, verb)(board.get(job.uuid), "bert")
+            assert other.find_owner(job) is None, verb
 
-    def test_renewed_or_revived_claim_is_ended(self, board: JobBoard, other: JobBoard, verb: str) -> None:
-        board.post_many([Posting("kept"), Posting("lapsed"), Posting("bait")])
-        kept, lapsed = take(board), take(board, expiry=SHORT)
+    def test_renewed_or_revived_claim_is_ended(self, board: JobBoard, other: JobBoard) -> None:
+        board.post_many([Posting(name) for name in ("kept", "lapsed") for _ in ENDINGS] + [Posting("bait")])
+        kept, lapsed = (
+            board.claim_many("anna", len(ENDINGS), names=[name], expiry=expiry)
+            for name, expiry in (("kept", None), ("lapsed", SHORT))
+        )
         board.claims.beat()
-        until_free(other, lapsed)
+        for job in lapsed:
+            until_free(other, job)
         assert take(other, "bert", names=["bait"])
-        board.extend(lapsed, "anna", LONG)
-        for job in (kept, lapsed):
-            getattr(board, verb)(job, "anna")
-            assert other.find_owner(job) is None
+        for job in lapsed:
+            board.extend(job, "anna", LONG)
+        for verb, *jobs in zip(ENDINGS, kept, lapsed, strict=True):
+            for job in jobs:
+                getattr(board, verb)(job, "anna")
+                assert other.find_owner(job) is None, verb
 
 
 @pytest.fixture(params=[-DAY, DAY], ids=["behind", "ahead"])
@@ -249,13 +260,14 @@ class TestRevival:
         kept, another = board.post_many([Posting("resize"), Posting("crop")])
         beats: list[Any] = []
 
-        def late(original: Callable[..., Any], *args: Any) -> Any:
+        def late(original: Callable[..., Any], handle: str, asked: list[tuple[str, int]], ttl: int) -> Any:
             if not beats:
                 eventually(lambda: board.find_owner(kept) is None, LIMIT)
                 # A claim of another name's settles what it meets, and leaves it.
                 assert take(board, "bert", names=["crop"]) == another
-            beats.append(original(*args))
-            return beats[-1]
+                # No busy machine outlasts this lease.
+                beats.append(original(handle, asked, 100 * ttl))
+            return beats[0]
 
         with replaced(keeper, "renew", late):
             job = take(keeper)
@@ -265,11 +277,13 @@ class TestRevival:
                 # No lease is stored that could lapse while its holder lives.
                 return
             eventually(lambda: beats, LIMIT)
-        assert beats[0].lost == []
-        assert board.find_owner(kept) == "anna"
-        assert job.claim is not None
-        assert not job.claim.lost
-        keeper.consume(job, "anna")
+            assert beats[0].lost == []
+            assert board.find_owner(kept) == "anna"
+            claim = job.claim
+            assert claim is not None
+            eventually(lambda: (claim.deadline or 0) > boottime() + 1, LIMIT)
+            assert not claim.lost
+            keeper.consume(job, "anna")
 
 
 def live_through_a_lot(board: JobBoard) -> list[str]:

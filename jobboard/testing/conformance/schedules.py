@@ -28,7 +28,6 @@ from jobboard.testing.conformance.support import (
     Waiter,
     calls_of,
     engine_of,
-    first_call,
     lost_reply,
     server_time,
     store_of,
@@ -384,15 +383,6 @@ class TestSchedulesInTrouble:
         with lost_reply(board, "set_schedule", lambda: other.unschedule("nightly")):
             assert board.schedule("nightly", name="report", every=60).name == "report"
         assert other.schedules() == []
-
-    def test_a_removal_that_comes_late_removes_nothing(self, board: JobBoard) -> None:
-        """The repetition has removed the schedule, and somebody has set another one since."""
-        board.schedule("nightly", name="report", every=60)
-        nonce = first_call()
-        status = engine_of(board).remove_schedule("nightly", nonce._replace(attempt=2))
-        board.schedule("nightly", name="report", every=60)
-        assert engine_of(board).remove_schedule("nightly", nonce) == status
-        assert len(board.schedules()) == 1
 
     @pytest.mark.parametrize("what", ["posts", "sets", "removes"])
     def test_quicker_poster_is_not_repeated(self, board: JobBoard, other: JobBoard, what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, JobTrashed, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
@@ -17,7 +17,6 @@ from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
     SHORT,
-    let_lapse,
     record_of,
     replaced,
     server_time,
@@ -85,39 +84,8 @@ class TestCancel:
         assert job.state == UNCLAIMED  # due at once
         assert take(board) == job
 
-    def test_claimed_job_is_not_cancelled(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
-        before = record_of(board, job)
-        for handle in (job, other.get(job.uuid)):
-            with pytest.raises(UnclaimableJob, match="is claimed: release it, then cancel it") as failure:
-                board.cancel(handle)
-            assert failure.value.job is handle
-        assert record_of(board, job) == before
-        board.consume(job, "anna")
-
-    def test_job_of_a_lapsed_claim_is_cancelled(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        let_lapse(board, job)
-        board.cancel(job)
-        for verb in ("consume", "trash", "abandon", "extend"):
-            with pytest.raises(ClaimLost):
-                getattr(board, verb)(job, "anna")
-        assert job.state == TRASHED
-
 
 class TestRelease:
-    def test_takes_the_claim_away(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
-        theirs = other.get(job.uuid)
-        other.release(theirs)
-        assert theirs.seen_state == UNCLAIMED
-        assert (job.state, job.attempts, other.find_owner(theirs)) == (UNCLAIMED, 1, None)
-        with pytest.raises(ClaimLost):
-            board.consume(job, "anna")
-        assert take(other) == job
-
     def test_says_why(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=2)
         for fate in (UNCLAIMED, TRASHED):

@@ -106,13 +106,6 @@ def test_details_come_back_as_they_were(board: Any, other: Any) -> None:
     assert board.job_count == 1
 
 
-@EACH_BACKEND
-def test_details_may_be_large(board: Any, other: Any) -> None:
-    details = {"store": "x" * (700 * 1024)}
-    board.post("resize", details=details)
-    assert only(other.iterjobs()).details == details
-
-
 def test_a_job_tells_no_details(board: Any) -> None:
     job = board.post("pay", details={"card": "4111"})
     assert isinstance(job, Job)

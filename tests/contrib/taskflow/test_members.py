@@ -17,7 +17,7 @@ from jobboard.contrib.taskflow import options
 from jobboard.contrib.taskflow.board import TaskFlowBoard
 from jobboard.contrib.taskflow.job import TaskFlowJob
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "taskflow.rst").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "coming-from" / "taskflow.rst").read_text()
 PAIRS = [
     *((theirs, TaskFlowBoard) for theirs in (RedisJobBoard, ZookeeperJobBoard, EtcdJobBoard)),
     *((theirs, TaskFlowJob) for theirs in (RedisJob, ZookeeperJob, EtcdJob)),

@@ -131,34 +131,6 @@ def test_claimed_jobs_stay_and_are_named(origin: Origin, target: JobBoard, run: 
     assert run() == (DONE, f"There was nothing to move on {origin.source()}.\n", "")
 
 
-@pytest.mark.kinds("redis")
-def test_a_wait_moves_jobs_whose_claims_end(origin: Origin, target: JobBoard, tmp_path: Path) -> None:
-    back, done = origin.posts.post("back"), origin.posts.post("done")
-    for job in (back, done):
-        origin.claim(job)
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "jobboard.cli",
-        "move",
-        origin.uri,
-        f"sqlite:///{tmp_path}/target.db",
-    ]
-    with subprocess.Popen([*command, "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        # Once the source is read for the first time, it tells so.
-        assert process.stderr.readline() == "waiting for 2 claimed jobs\n"
-        origin.consume(done, "conductor")
-        assert process.stderr.readline() == "waiting for 1 claimed job\n"
-        origin.abandon(back, "conductor")
-        out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (DONE, "")
-    assert ": 1 moved, and 0 in the trash." in out
-    assert [job.uuid for job in target.iterjobs()] == [back.uuid]
-
-
 def test_damaged_postings_stay_as_they_are(origin: Origin, target: JobBoard) -> None:
     broken, damaged, fine = (origin.posts.post(name) for name in ("broken", "damaged", "fine"))
     places = [origin.place_of(job) for job in (broken, damaged)]

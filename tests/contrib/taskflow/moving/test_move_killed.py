@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
-import random
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +22,6 @@ from tests.support.boards import Killed, case
 
 _serial = itertools.count(1)
 _CHANGES = ("depart", "remove_trash", "write_note", "remove_notes")
-MOVER = Path(__file__).parents[3] / "support/mover.py"
-KILLED = -9
 
 
 class Way:
@@ -215,31 +208,3 @@ class Conductor(threading.Thread):
     def end(self) -> None:
         self._over.set()
         self.join()
-
-
-def test_killed_movers_while_both_boards_are_worked_on(origin: Origin, tmp_path: Path) -> None:
-    chance = random.Random()
-    posted = [origin.posts.post("job", details={"n": number}).uuid for number in range(60)]
-    target = f"sqlite:///{tmp_path}/target.db"
-    kills = [(chance.randint(2, 8), chance.uniform(0, 0.004)) for _ in range(4)]
-    given = json.dumps({"words": ["move", origin.uri, target, "--wait"], "kills": kills})
-    conductor = Conductor(origin)
-    done: list[str] = []
-    with subprocess.Popen([sys.executable, "-W", "ignore", str(MOVER), given], stdout=subprocess.PIPE) as process:
-        with jobboard.backend("jobboard", target) as board:
-            while process.poll() is None:
-                if done and conductor.ident is None:
-                    # Not before: it could be done before the first mover has begun.
-                    conductor.start()
-                for job in board.claim_many("worker", 5, timeout=0.1):
-                    done.append(job.uuid)
-                    board.consume(job, "worker")
-            conductor.end()
-            done += [job.uuid for job in board.claim_many("worker", 100)]
-            assert board.stats().trashed == 0
-        assert process.stdout is not None
-        statuses = json.loads(process.stdout.read().splitlines()[-1])
-    assert statuses[-1] == 0
-    assert KILLED in statuses, kills
-    assert Counter([*conductor.done, *done]) == Counter(posted), kills
-    assert origin.jobs() == []
