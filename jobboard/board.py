@@ -202,6 +202,7 @@ class JobBoard(Board):
 
     @property
     def name(self) -> str:
+        """The name of the board."""
         return self._name
 
     @property

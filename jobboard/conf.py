@@ -316,7 +316,7 @@ def meant(name: str, known: Iterable[str]) -> str:
     # Of a short name a longer one has all, as claim_ttl has ttl.
     near += [each for each in names if len(name) > 2 and name in each and each not in near]
     if not near:
-        return "docs/reference.rst has all that there are"
+        return "docs/reference/options.rst has all that there are"
     *others, last = map(repr, near[:3])
     return f"did you mean {', '.join(others) + ' or ' if others else ''}{last}?"
 

@@ -23,7 +23,11 @@ class Outcome:
     why that result could not be stored. ``repr()`` shows neither details nor result.
     """
 
-    __slots__ = ("_done", "job", "result")
+    __slots__ = {
+        "_done": None,
+        "job": "The consumed job.",
+        "result": "The result, as consumed; None if nothing or nothing storable was given.",
+    }
 
     def __init__(self, done: Done, job: Job, result: Any) -> None:
         self._done = done
@@ -46,30 +50,37 @@ class Outcome:
 
     @property
     def uuid(self) -> str:
+        """The uuid of the job."""
         return self.job.uuid
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return self.job.name
 
     @property
     def key(self) -> str | None:
+        """The key that the job had."""
         return self.job.key
 
     @property
     def group(self) -> str | None:
+        """The group of the job."""
         return self.job.group
 
     @property
     def priority(self) -> int:
+        """The priority of the job."""
         return self.job.priority
 
     @property
     def details(self) -> dict[str, Any]:
+        """The details of the job, as posted."""
         return self.job.details
 
     @property
     def context(self) -> dict[str, str]:
+        """The context of the job, as posted."""
         return self.job.context
 
     @property
@@ -94,6 +105,7 @@ class Outcome:
 
     @property
     def posted_on(self) -> datetime.datetime:
+        """The time of the post, by the server's clock."""
         return self.job.created_on
 
     @property
@@ -103,6 +115,7 @@ class Outcome:
 
     @property
     def ended_on(self) -> datetime.datetime:
+        """The time of the consume, by the server's clock."""
         return self.job.last_modified
 
     @property
@@ -112,6 +125,7 @@ class Outcome:
 
     @property
     def refused(self) -> str | None:
+        """The reason why the result could not be stored; None if nothing was refused."""
         return self._done.refused
 
 

@@ -132,3 +132,10 @@ def test_where_to_look_leads_somewhere() -> None:
 def test_the_checker_catches_a_wrong_path_and_a_wrong_name() -> None:
     assert misleading(["jobboard/states.py", "settle"]) == []
     assert misleading(["jobboard/state.py", "jobboard/states.py", "setle"]) == ["jobboard/state.py", "setle"]
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("jobboard/backends/sql/*.sql")), ids=lambda path: path.name)
+def test_a_file_has_one_statement_of_a_name(path: Path) -> None:
+    names = re.findall(r"^-- name: (\w+)$", path.read_text(), re.MULTILINE)
+    assert len(names) > 20
+    assert sorted(names) == sorted(set(names))

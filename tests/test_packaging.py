@@ -1,15 +1,20 @@
 """What users install: complete, quick to import, and free of drivers that they did not ask for."""
 
 import email
+import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import TRUSTED
 
 ROOT = Path(__file__).parents[1]
 IMPORT_LIMIT = 0.150
@@ -119,21 +124,109 @@ def test_every_script_gives_help() -> None:
     assert "Usage: jobboard" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
-    """Built from a copy, as building leaves files in the tree and takes up what it finds there."""
-    copy = tmp_path_factory.mktemp("wheel") / "source"
-    unwanted = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "jobboard", copy / "jobboard", ignore=unwanted)
-    for path in ROOT.iterdir():
-        if path.is_file():
-            shutil.copy(path, copy)
-    build = "import setuptools.build_meta as backend; print(backend.build_wheel('.'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False)
+def built(folder: Path, what: str) -> Path:
+    """Build an archive of a source folder by the backend of pyproject.toml, as pip does."""
+    build = f"import setuptools.build_meta as backend; backend.build_{what}('dist')"
+    (folder / "dist").mkdir(exist_ok=True)
+    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (path,) = copy.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+    (path,) = (folder / "dist").glob("*.whl" if what == "wheel" else "*.tar.gz")
+    return path
+
+
+def sources() -> set[str]:
+    """The files of the checkout, without those that git ignores."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    names = listed.split("\0") if listed else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")]
+    return {name for name in names if name and (ROOT / name).is_file() and "__pycache__" not in name}
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, as building leaves files in the tree and takes up what it finds there."""
+    copy = tmp_path_factory.mktemp("sdist") / "source"
+    for name in sources():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    return built(copy, "sdist")
+
+
+@pytest.fixture(scope="module")
+def wheel_file(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the sdist, which must be complete."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    return built(source, "wheel")
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(wheel_file) as archive:
         yield archive
+
+
+def test_the_sdist_has_all_sources(sdist: Path) -> None:
+    """The package, the manual, tests and tools; not the settings of git."""
+    with tarfile.open(sdist) as archive:
+        shipped = {name.partition("/")[2] for name in archive.getnames()}
+    assert {name for name in sources() if not name.startswith(".")} - shipped == set()
+
+
+PYTHONS = ("3.11", "3.12", "3.13")
+
+
+def interpreter(version: str) -> str | None:
+    """Return a Python of a version: that of the tests, of the system, or of pyenv."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return shutil.which(f"python{version}") if not pyenv else str(pyenv[-1])
+
+
+THERE = {version: found for version in PYTHONS if (found := interpreter(version))}
+
+PROGRAM = """
+import jobboard
+
+with jobboard.backend("pictures", "sqlite:///pictures.db") as board:
+    board.post("resize", details={"path": "a.jpg"})
+    with board.working("me") as job:
+        print(job.name, job.details["path"])
+    print(board.job_count)
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", THERE)
+def test_the_wheel_works_in_an_empty_environment(version: str, wheel_file: Path, tmp_path: Path) -> None:
+    """On each Python that is there; its dependencies come from the configured index."""
+    env = {**os.environ, **TRUSTED}
+    for name in ("PYTHONPATH", "JOBBOARD_URL", "JOBBOARD_NAME"):
+        env.pop(name, None)
+
+    def ran(*command: str | Path) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    ran(THERE[version], "-m", "venv", "empty")
+    python = tmp_path / "empty/bin/python"
+    ran(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel_file)
+    assert metadata.version("jobboard") in ran(python.with_name("jobboard"), "--version")
+    assert ran(python, "-c", PROGRAM) == "resize a.jpg\n0\n"
+    (tmp_path / "pictures").mkdir()
+    for number in range(4):
+        (tmp_path / f"pictures/{number}.jpg").write_text(str(number))
+    counts = dict(re.findall(r"^ *(\w+) +(\d+)$", ran(python.with_name("jobboard"), "demo", "pictures"), re.MULTILINE))
+    assert (counts["posted"], counts["consumed"], counts["lost"], counts["wrong"]) == ("4", "4", "0", "0")
+
+
+def test_the_classifiers_name_the_pythons_of_the_tests() -> None:
+    named = metadata.metadata("jobboard").get_all("Classifier") or []
+    assert {line.rpartition(" ")[2] for line in named if ":: 3." in line} == set(PYTHONS)
 
 
 def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
@@ -155,7 +248,18 @@ def test_the_wheel_has_the_licence_and_one_version(wheel: zipfile.ZipFile) -> No
     (described,) = [name for name in names if name.endswith(".dist-info/METADATA")]
     version = email.message_from_bytes(wheel.read(described))["Version"]
     assert version == metadata.version("jobboard")
-    assert f"\n{version} (" in (ROOT / "CHANGELOG.rst").read_text()
+    changes = (ROOT / "CHANGELOG.rst").read_text()
+    assert "\nUnreleased\n---" in changes or f"\n{version} (" in changes
+
+
+def test_the_changelog_has_its_form() -> None:
+    """Sections of versions, and in them the headings of Keep a Changelog."""
+    changes = (ROOT / "CHANGELOG.rst").read_text()
+    versions = re.findall(r"^(.+)\n-{3,}$", changes, re.MULTILINE)
+    assert versions[0] == "Unreleased" or re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", versions[0])
+    headings = re.findall(r"^(.+)\n~{3,}$", changes, re.MULTILINE)
+    assert headings
+    assert set(headings) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
 def test_all_brings_what_async_engines_need(wheel: zipfile.ZipFile) -> None:

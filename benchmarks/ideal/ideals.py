@@ -2,7 +2,7 @@
 
 It has no lease, no token, no stored answer and no key: a worker that is killed keeps its jobs for ever, a lost reply is
 a job posted twice or held by nobody, and a batch that fails is the caller's trouble. An end is fenced by the owner's
-name alone. Servers are as durable as for the others. This file is the yardstick of ``docs/performance.rst``: change it
+name alone. Servers are as durable as for the others. This file is the yardstick of ``docs/proof/speed.rst``: change it
 only where a shorter or faster way of doing the same shows that it was no ideal.
 
 - Redis: one script for each step: HSET and ZADD; ZPOPMIN, ZADD, HSET, HGET; HGET of the owner, HDEL, ZREM, HDEL.

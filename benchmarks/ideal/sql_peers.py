@@ -203,8 +203,8 @@ class PersistQueue(Peer):
 
 
 class HandWritten(Peer):
-    """The loop of ``docs/mysql_job_queue.rst``, with details: candidates, SELECT … FOR UPDATE SKIP LOCKED, UPDATE,
-    COMMIT, DELETE."""
+    """The loop of ``docs/coming-from/mysql-queue.rst``, with details: candidates, SELECT … FOR UPDATE SKIP LOCKED,
+    UPDATE, COMMIT, DELETE."""
 
     library = "loop by hand"
     distribution = ""

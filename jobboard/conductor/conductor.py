@@ -131,10 +131,12 @@ class Conductor:
 
     @property
     def name(self) -> str:
+        """The name of the worker in claims."""
         return self._name
 
     @property
     def board(self) -> JobBoard:
+        """The board of the conductor."""
         return self._board
 
     @property

@@ -63,7 +63,7 @@ class Poster(Generic[P, R_co]):
                 raise TypeError("arguments are given by their names")
             unknown = sorted(details.keys() - takes.details) if takes.details is not None else []
             if unknown:
-                raise TypeError(f"it takes no detail {unknown[0]!r}; keyword-only arguments are what it takes")
+                raise TypeError(f"it takes no detail {unknown[0]!r}; its details are its keyword-only parameters")
             signature.bind(*((None,) if takes.job else ()), **details)
         except TypeError as error:
             raise TypeError(f"{_told(self._handler)}{signature} can't be called so: {error}") from None

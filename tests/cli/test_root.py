@@ -31,7 +31,7 @@ def commands() -> Iterator[list[str]]:
 
 
 def test_help_has_examples_and_whole_summaries(run: Commands) -> None:
-    page = (Path(__file__).parents[2] / "docs/cli.rst").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/cli.rst").read_text()
     for command in commands():
         out = run(*command, "--help", width=80).out
         assert re.search(rf"^ +.*jobboard\b.*{' '.join(command)}", out.partition("For example:")[2], re.MULTILINE), (
@@ -40,8 +40,9 @@ def test_help_has_examples_and_whole_summaries(run: Commands) -> None:
         listed = out.partition("Commands:\n")[2].partition("\n\n")[0]
         assert all(re.match(r"  [\w-]+ +\w.*[^.]\.$", line) for line in listed.splitlines()), command
         if len(command) == 1:
-            assert f"``jobboard {command[0]}``" in page
-            assert re.search(rf"^    .*jobboard\b.* {command[0]}\b", page, re.MULTILINE), f"no example of {command}"
+            assert f"\njobboard {command[0]}\n^^^" in page
+            assert f"\n.. command:: {command[0]}" in page
+            assert re.search(rf"^    \$ .*jobboard\b.* {command[0]}\b", page, re.MULTILINE), f"no example of {command}"
 
 
 def test_a_group_alone_prints_its_help(run: Commands) -> None:
