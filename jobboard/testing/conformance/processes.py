@@ -73,8 +73,8 @@ class TestOtherProcesses:
         assert [failure[1:] for failure in taken.errors] == [("anna", 1, LAPSED)]
 
     def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
-        """It finishes a job that nobody else took. A claim that another has taken over is lost by its own clock, and
-        later acts are refused, though the next holder has the same name."""
+        """A stopped holder finishes a job that nobody else took. Its claim is lost by its own clock once another holder
+        has taken over, and its later acts are refused, though the next holder has the same name."""
         if not reaches(board, puppet):
             return
         job = board.post("resize")
