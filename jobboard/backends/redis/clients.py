@@ -226,6 +226,13 @@ def source(client: Any, key: bytes, timeout: float) -> tuple[Callable[..., Any],
     return pool.connection_class, kwargs
 
 
+def primaries(client: Any) -> list[dict[str, Any]]:
+    """Return the arguments that connections to each node of a cluster need; nothing for a server alone."""
+    if isinstance(client, RedisCluster):
+        return [{"host": node.host, "port": node.port} for node in client.get_primaries()]
+    return []
+
+
 def locate_again(client: Any) -> None:
     """Have a client find out again which server has which key.
 

@@ -12,6 +12,8 @@ import os
 import re
 import socket
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from redis import exceptions as errors
@@ -49,13 +51,17 @@ class Connections:
 
     :param key: a key of the board. In a cluster, connections go to the node that has it.
     :param client: the caller's client. Without one, the board makes its own when it first needs a connection.
+    :param node: arguments that lead to another node than the one of ``key``.
     """
 
-    def __init__(self, conf: Settings, key: bytes, client: Any = None) -> None:
+    def __init__(
+        self, conf: Settings, key: bytes, client: Any = None, node: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self._conf = conf
         self._key = key
         self._given = client
         self._client = client
+        self._node = node
         self._home = os.getpid()
         self._idle: deque[Any] = deque()
         self._all: set[Any] = set()
@@ -66,6 +72,10 @@ class Connections:
         connections = Connections(self._conf, self._key, self._given)
         connections._home = self._home
         return connections
+
+    def to_each_node(self) -> list[Connections]:
+        """Return connections to each primary of a cluster, for the caller to close; none for a server alone."""
+        return [Connections(self._conf, self._key, self._client, node) for node in clients.primaries(self._client)]
 
     def call(self, *requests: bytes) -> Any:
         """Send requests at once. Return the reply to a single request, or the list of replies to several.
@@ -118,7 +128,7 @@ class Connections:
             if self._client is None:
                 self._client = clients.make(self._conf)
             kind, kwargs = clients.source(self._client, self._key, self._conf["socket_timeout"])
-            connection = kind(**{**kwargs, **changes})
+            connection = kind(**{**kwargs, **self._node, **changes})
             self._all.add(connection)
             try:
                 connection.connect()

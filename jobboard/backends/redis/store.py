@@ -382,15 +382,17 @@ class RedisStore(Store):
         there: list[str] = []
         found: set[str] = set()
         words = (b"MATCH", search_of(self.seat.conf["namespace"]), b"COUNT", b"%d" % SCANNED)
-        cursor = b"0"
         # A user without the right to search sees no boards.
-        with contextlib.suppress(errors.ResponseError):
+        with contextlib.suppress(errors.ResponseError), contextlib.ExitStack() as stack:
             there += [self.seat.name] if self.connections.call(command(b"EXISTS", self.keys.tag)) else []
-            for _ in range(SCANS):
-                cursor, keys = self.connections.call(command(b"SCAN", cursor, *words))
-                found.update(map(name_of, keys))
-                if cursor == b"0" or len(found) > most:
-                    break
+            nodes = [stack.enter_context(contextlib.closing(node)) for node in self.connections.to_each_node()]
+            for node in nodes or [self.connections]:
+                cursor = b"0"
+                for _ in range(SCANS):
+                    cursor, keys = node.call(command(b"SCAN", cursor, *words))
+                    found.update(map(name_of, keys))
+                    if cursor == b"0" or len(found) > most:
+                        break
         return [*there, *sorted(found - {self.seat.name})][:most]
 
     # Writing

@@ -24,7 +24,7 @@ from tests.support import servers
 
 pytestmark = pytest.mark.backends("redis")
 
-DEPENDENT = {"TestEvents", "TestLife", "TestWakeUp"}
+DEPENDENT = {"TestEvents", "TestLife", "TestSiblings", "TestWakeUp"}
 
 if not os.environ.get("JOBBOARD_TEST_FULL"):
     for name in set(conformance.__all__) - DEPENDENT:
