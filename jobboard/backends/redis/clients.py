@@ -227,7 +227,7 @@ def source(client: Any, key: bytes, timeout: float) -> tuple[Callable[..., Any],
 
 
 def primaries(client: Any) -> list[dict[str, Any]]:
-    """Return the arguments that connections to each node of a cluster need; nothing for a server alone."""
+    """Return the arguments of connections to each primary of a cluster; none for a server alone."""
     if isinstance(client, RedisCluster):
         return [{"host": node.host, "port": node.port} for node in client.get_primaries()]
     return []

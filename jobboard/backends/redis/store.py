@@ -378,7 +378,9 @@ class RedisStore(Store):
         return {state: count for state, count in found if state in states}
 
     def boards(self, most: int) -> list[str]:
-        """Return boards of this namespace. A request of its own finds this board, which the search may miss."""
+        """Return boards of this namespace. A request of its own finds this board, which the search may miss.
+
+        Boards on an unreachable node of a cluster are missing."""
         there: list[str] = []
         found: set[str] = set()
         words = (b"MATCH", search_of(self.seat.conf["namespace"]), b"COUNT", b"%d" % SCANNED)
@@ -388,11 +390,12 @@ class RedisStore(Store):
             nodes = [stack.enter_context(contextlib.closing(node)) for node in self.connections.to_each_node()]
             for node in nodes or [self.connections]:
                 cursor = b"0"
-                for _ in range(SCANS):
-                    cursor, keys = node.call(command(b"SCAN", cursor, *words))
-                    found.update(map(name_of, keys))
-                    if cursor == b"0" or len(found) > most:
-                        break
+                with contextlib.suppress(*[ConnectionFailure] if nodes else []):
+                    for _ in range(SCANS):
+                        cursor, keys = node.call(command(b"SCAN", cursor, *words))
+                        found.update(map(name_of, keys))
+                        if cursor == b"0" or len(found) > most:
+                            break
         return [*there, *sorted(found - {self.seat.name})][:most]
 
     # Writing

@@ -280,3 +280,31 @@ def test_a_board_follows_the_replica_of_a_killed_node(
     finally:
         primary.start()
     assert slot_of(make_client(), busy.board)[1] != node
+
+
+@pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
+def test_siblings_do_without_a_killed_node(
+    topology: servers.RedisCluster, make_board: Open, make_client: Callable[..., Any]
+) -> None:
+    wait_for_cluster(topology)
+    board = make_board(retry_for=0)
+    others = [make_board(f"other {number}") for number in range(8)]
+    cluster = make_client()
+    _, home = slot_of(cluster, board)
+    away = next(node for node in cluster.get_primaries() if node != home)
+    left = {other.name for other in others if slot_of(cluster, other)[1] != away}
+    assert left
+    primary = topology.node((away.host, away.port))
+    wait_for_replica(primary)
+    primary.kill()
+    try:
+        assert set(board.siblings()) == left
+    finally:
+        primary.start()
+        wait_for_cluster(topology)
+
+
+def wait_for_cluster(topology: servers.RedisCluster) -> None:
+    """Wait until each node finds that all slots are served."""
+    nodes = [topology.node(address) for address in topology.nodes]
+    eventually(lambda: all("cluster_state:ok" in node.call("CLUSTER", "INFO") for node in nodes), PATIENCE)
