@@ -13,8 +13,7 @@ of the nonce, in place of the answer to the slot's earlier call.
 - A repetition (``attempt`` > 1) stores its answer in any case, so that a delayed first try cannot act after it. A first
   try that changes nothing may leave its answer out.
 - Stored answers are ``(status, uuid, token)``. A replay reads the record again. A claim that has lapsed or that another
-  holds by then is answered as LOST; a take leaves it out. An extend whose token still stands is done again, and so are
-  drafts that ``insert`` did not store.
+  holds by then is answered as LOST; a take leaves it out. An extend whose token still stands is done again.
 - A store may drop an answer after an hour.
 
 **Failures.** A call raises :class:`~jobboard.exceptions.ConnectionFailure` within a few seconds where the server cannot
@@ -237,7 +236,7 @@ class Taken(NamedTuple):
     """The answer to a take.
 
     margin: the smallest margin of its claims. trashed: known jobs that this call moved to the trash, as a lapse used up
-    their last attempt. next_event: the µs until the next lapse or due time, None if none is known. mark: see ``wait``.
+    their last attempt. next_event: the µs until the next lapse or due time, None if none is known.
     replayed: the answer was stored, so that fewer jobs than asked for do not mean that there are no more.
     """
 
@@ -245,7 +244,6 @@ class Taken(NamedTuple):
     margin: int | None
     trashed: list[Record]
     next_event: int | None
-    mark: object
     replayed: bool = False
 
 
@@ -265,11 +263,10 @@ class Renewed(NamedTuple):
 
 
 class Peeked(NamedTuple):
-    """The answer to a peek: whether anything can be claimed now. The other fields are as in :class:`Taken`."""
+    """The answer to a peek: whether anything can be claimed now, and the µs until the next lapse or due time."""
 
     any: bool
     next_event: int | None
-    mark: object
 
 
 class Seen(NamedTuple):

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from jobboard.conf import Option
 from jobboard.engine import Seat
 from jobboard.exceptions import JobFailure
-from jobboard.kv.driver import ALIVE, ANY, MISSED, Driver, Node, Numbers, Op, Range, Refused, Snapshot, Version
+from jobboard.kv.driver import ALIVE, MISSED, Driver, Node, Numbers, Op, Range, Refused, Snapshot, Version
 from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
 
@@ -76,7 +76,7 @@ class Shelf:
             return self.has(f"{ALIVE}/{op.path}")
         if op.do in ("put", "delete", "check"):
             node = self.records.get(op.path)
-            return node is not None and op.version in (ANY, node.version)
+            return node is not None and op.version == node.version
         return True
 
     def write(self, path: str, value: bytes) -> Version:

@@ -9,7 +9,7 @@ from jobboard.engine.answers import Answer, Deed, slot_of
 from jobboard.engine.committer import Committer, Plan, Result, held_key
 from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
-from jobboard.engine.engine import Engine, Life
+from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
 from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.outcomes import Done
@@ -28,10 +28,10 @@ from jobboard.engine.store import (
     Found,
     Hears,
     Lane,
+    Life,
     Look,
     Mark,
     Occupied,
-    ScopeLock,
     ScopePlace,
     Seat,
     Side,
@@ -76,7 +76,6 @@ __all__ = [
     "Result",
     "RetryingEngine",
     "Rules",
-    "ScopeLock",
     "ScopePlace",
     "Seat",
     "Side",

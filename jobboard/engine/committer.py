@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -153,7 +154,7 @@ class Committer:
         self,
         nonce: Nonce | None,
         plan: Callable[[], Plan],
-        again: Callable[[Answer], Plan | None] | None = None,
+        repeats: bool = False,
         beaten: Callable[[Stale], None] | None = None,
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> Result:
@@ -161,12 +162,12 @@ class Committer:
 
         :param nonce: None in a transaction of the caller's.
         :param plan: decides the call. Called again at each try.
-        :param again: returns the plan of a repetition from the stored answer; None if nothing is left to be done.
+        :param repeats: a repetition acts again, and is not answered by the stored answer.
         :param beaten: gets the refusal of each try at which others were quicker.
         :param extra: arguments of :meth:`Store.transaction`.
         """
         if nonce is None:
-            return self._joined(plan, beaten, extra)
+            return self._joined(plan, extra)
         self.before_call(nonce)
         began = boottime()
         slot, stored = self._remembered(nonce), None
@@ -178,14 +179,10 @@ class Committer:
                         stored = Answer.of(slot)
                     if stored is not None and stored.call > nonce.call:
                         raise JobFailure("this call comes after a later one: its caller has long gone on")
-                    if stored is None or stored.call < nonce.call:
-                        made: Plan | None = plan()
-                    else:
-                        made = again(stored) if again is not None else None
-                    if made is None:
-                        assert stored is not None
+                    if stored is not None and stored.call == nonce.call and not repeats:
                         self.commit([])
                         return Result(stored.done, [], True)
+                    made = plan()
                     if not (made.changes or made.marks) and nonce.attempt == 1:
                         # A repetition stores its answer in any case: a delayed first try would act after it.
                         self._slots[slot_of(nonce)] = nonce.call, slot
@@ -207,19 +204,13 @@ class Committer:
             return Result(made.done, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
 
-    def _joined(
-        self, plan: Callable[[], Plan], beaten: Callable[[Stale], None] | None, extra: Mapping[str, Any]
-    ) -> Result:
+    def _joined(self, plan: Callable[[], Plan], extra: Mapping[str, Any]) -> Result:
         """Commit a plan in a transaction of the caller's. Nobody repeats the call, so no answer is stored."""
         for _ in self.tries():
-            try:
-                with self.store.transaction(**extra):
-                    made = plan()
-                    committed = self.commit(made.changes, made.marks, made.sides, made.checks)
-                    return Result(made.done, committed.jobs, False)
-            except Stale as stale:
-                if beaten is not None:
-                    beaten(stale)
+            with contextlib.suppress(Stale), self.store.transaction(**extra):
+                made = plan()
+                committed = self.commit(made.changes, made.marks, made.sides, made.checks)
+                return Result(made.done, committed.jobs, False)
         raise AssertionError("unreachable")
 
     def _remembered(self, nonce: Nonce) -> Side | None:

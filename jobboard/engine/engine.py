@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeGuard
 
 from jobboard import codec, forks, states
 from jobboard import notifier as events
-from jobboard.conf import Option
 from jobboard.engine import doctor
-from jobboard.engine.answers import Answer, Deed
+from jobboard.engine.answers import Deed
 from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at
 from jobboard.engine.ends import DAY, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
@@ -72,30 +70,6 @@ CLOSING = 2.0
 """The seconds that a request may take once its board is about to be closed."""
 
 
-class BeatSoon(Protocol):
-    """A function that renews kept claims now; see :meth:`~jobboard.claims.Claims.beat_soon`."""
-
-    def __call__(self, start: bool = False) -> None: ...
-
-
-@dataclass
-class Life:
-    """The functions of one handle (a connected life of a board) that its engine calls.
-
-    wake: have waiting threads look again. alarm: wake the posters of schedules. nap: sleep until a wake, and return
-    whether one came. sleep_unless_closed: sleep between two tries. beat_soon: renew kept claims now. happened: notify
-    of an act of another process.
-    """
-
-    handle: str
-    wake: Callable[[], None]
-    alarm: Callable[[], None]
-    nap: Callable[[float], bool]
-    sleep_unless_closed: Callable[[float], None]
-    beat_soon: BeatSoon
-    happened: Callable[[str, Record], None]
-
-
 class Engine(Hears):
     """The calls of a board over a :class:`~jobboard.engine.Store`.
 
@@ -106,22 +80,14 @@ class Engine(Hears):
     :raises ValueError, TypeError: the backend does not accept the options or the client.
     """
 
-    options: Mapping[str, Option] = {}
-    uri_parts: Mapping[str, str] = {}
-    """See :class:`~jobboard.engine.Store`. The constructor takes both over from the store."""
-
     characteristics: Characteristics
     """The promises of the board; set by :meth:`open`."""
-
-    life: Life | None = None
-    """The connected life of the board: from open to close. A forked child has a new one."""
 
     def __init__(self, seat: Seat, make: Callable[[Seat], Store]) -> None:
         self._seat = seat
         self._make = make
-        self._store = store = make(seat)
-        self.options, self.uri_parts, self.extras = store.options, store.uri_parts, store.extras
-        self.wire, self.most_kept = store.wire, store.most_kept
+        self.backend = make(seat)
+        """The store, open or not."""
         self._is_open = False
         self._ttl = int(seat.conf["claim_ttl"] * 1e6)
         self._creates = seat.conf["auto_setup"] and not seat.conf["read_only"]
@@ -147,42 +113,12 @@ class Engine(Hears):
         """
         if not self._is_open:
             raise ConnectionFailure(f"{self} is closed")
-        return self._store
-
-    @property
-    def poll_cap(self) -> float:
-        """The longest sleep of :meth:`wait` without a look, in seconds."""
-        return self._store.poll_cap
-
-    @property
-    def slot_calls(self) -> float:
-        """The number of calls after which a slot is better replaced by a new one."""
-        return self._store.slot_calls
-
-    @property
-    def has_replicas(self) -> bool:
-        """True if a replica may take the place of the server, as far as the board knows."""
-        return self._store.has_replicas
-
-    @property
-    def reported_events(self) -> frozenset[str]:
-        """The acts of other processes of which listeners of an open board hear."""
-        return self._store.reported_events
+        return self.backend
 
     @property
     def connected(self) -> bool:
         """True if the board is open and has a connection at this moment."""
-        return self._is_open and self._store.connected
-
-    @property
-    def table(self) -> Any:
-        """The table of the jobs on SQL.
-
-        :raises AttributeError: the jobs lie in no table.
-        """
-        if self._store.table is None:
-            raise AttributeError(f"the jobs of {self} lie in no table")
-        return self._store.table
+        return self._is_open and self.backend.connected
 
     # Life
 
@@ -200,15 +136,15 @@ class Engine(Hears):
         :raises JobFailure: the store is too new for this version of the library.
         """
         # A closed store, or one that could not be opened, cannot be opened again.
-        self._store = self._make(self._seat)
-        self.characteristics = self._store.open(self, self._creates)
+        self.backend = self._make(self._seat)
+        self.characteristics = self.backend.open(self, self._creates)
         self._is_open = True
         self._begin()
 
     def _begin(self) -> None:
         committer = self._committer = self._make_committer()
         self._keeper = ClaimKeeper(committer)
-        self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.wire)
+        self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.wire)
         self._recent = Recent()
         self._finder = Finder(committer, self._ttl)
         self._idle = IdleScopes(committer)
@@ -218,7 +154,7 @@ class Engine(Hears):
 
     def hurry(self) -> None:
         """Let no request take long from now on, as the board is about to be closed."""
-        self._store.patience = min(self._store.patience, CLOSING)
+        self.backend.patience = min(self.backend.patience, CLOSING)
 
     def shut(self) -> None:
         """Drop the connections of this board; never a client of the caller's."""
@@ -228,18 +164,18 @@ class Engine(Hears):
             except Exception as error:  # noqa: BLE001 - the connections are closed after any error
                 LOG.warning("claims that nobody holds are left to end by themselves: %s", error)
             self._is_open = False
-            self._store.close()
+            self.backend.close()
 
     def forked(self) -> None:
         """Drop every inherited connection *without closing it*, before anything else in a forked child.
 
         The parent still uses the socket. The next call opens a new connection. Take no lock."""
         if self._is_open:
-            self._store.forked()
+            self.backend.forked()
             self._begin()
         else:
             # Another thread may have been opening or closing the store.
-            forks.keep(self._store)
+            forks.keep(self.backend)
 
     def tidy(self, seconds: float = 1.0) -> bool:
         """Drop expired side records: answers, entities, marks of purged jobs, outcomes, and idle scopes of limits.
@@ -266,46 +202,15 @@ class Engine(Hears):
         This board's own name is among them if the board exists. Names may be missing where the search would be long."""
         return self.store.boards(most)
 
-    # Reports of the store: the Hears of its contract
-
-    @property
-    def handle(self) -> str:
-        return "" if self.life is None else self.life.handle
-
-    def news(self) -> None:
-        if (life := self.life) is not None:
-            life.wake()
-
-    def rescheduled(self) -> None:
-        if (life := self.life) is not None:
-            life.alarm()
-
-    def reconnected(self) -> None:
-        if (life := self.life) is not None:
-            life.beat_soon()
-
-    def happened(self, event: str, record: Record) -> None:
-        if (life := self.life) is not None:
-            life.happened(event, record)
-
-    def nap(self, seconds: float) -> bool:
-        return (life := self.life) is not None and life.nap(seconds)
-
-    def sleep_unless_closed(self, seconds: float) -> None:
-        if (life := self.life) is not None:
-            life.sleep_unless_closed(seconds)
-
     # Posting
 
-    def insert(self, drafts: Sequence[Draft], nonce: Nonce | None, **extra: Any) -> list[Posted]:
+    def insert(self, nonce: Nonce | None, /, drafts: Sequence[Draft], **extra: Any) -> list[Posted]:
         """Store all drafts or none, in their order: at most 500.
 
         - A draft is not stored while another job holds its key. The answer is that job, which may be an earlier draft
           of this call. A draft with ``replace`` gives its posting to an unclaimed or scheduled holder.
         - An arrival is not stored if its uuid is on the board or in the trash. A purged job may arrive again.
         - On a replay, a job that has left the board since is answered without a record.
-        - On a replay, a draft is tried again if a job of another call held its key, and holds the key no longer. Only a
-          later try than the answered one does so, as nobody waits for an earlier try.
         """
         store = self.store
         if self._is_plain(nonce) and all(draft.key is None and draft.arrival is None for draft in drafts):
@@ -316,28 +221,12 @@ class Engine(Hears):
         holders: dict[str, Record] = {}
         made = Plan([], [])
 
-        def plan(drafts: Sequence[Draft] = drafts) -> Plan:
+        def plan() -> Plan:
             nonlocal made
             made = self._posting(drafts, holders)
             return made
 
-        def again(answer: Answer) -> Plan | None:
-            if nonce is None or nonce.attempt <= answer.attempt:
-                return None
-            mine = {uuid for status, uuid, _ in answer.done if status == OK}
-            found = store.read([uuid for _, uuid, _ in answer.done])
-            gone = {
-                index
-                for index, ((status, uuid, _), stored) in enumerate(zip(answer.done, found.jobs, strict=True))
-                if status == Status.KEY
-                and uuid not in mine
-                and ((holder := record_at(stored, found.now)) is None or holder.state not in LIVE)
-            }
-            anew = plan([drafts[index] for index in sorted(gone)])
-            done = iter(anew.done)
-            return anew._replace(done=[next(done) if i in gone else each for i, each in enumerate(answer.done)])
-
-        result = self._committer.do(nonce, plan, again, extra=extra)
+        result = self._committer.do(nonce, plan, extra=extra)
         for before, after, _ in made.changes:
             if before is not None and before.record.state == CLAIMED and isinstance(after, Record):
                 # The new posting clears the failures of the job, so the lapse shows in the log alone.
@@ -392,7 +281,7 @@ class Engine(Hears):
 
     # Claiming
 
-    def claim(self, uuid: str, who: str, expiry: int | None, nonce: Nonce) -> Claimed:
+    def claim(self, nonce: Nonce, /, uuid: str, who: str, expiry: int | None) -> Claimed:
         """Claim a job if it is UNCLAIMED now. Without ``expiry``, this handle keeps the claim."""
         if self._is_plain(nonce) and self._finder.ruled.gate.value is None:
             stored = self.store.claim(uuid, ClaimTerms(who, *self._lease(expiry, nonce, 0)), nonce)
@@ -433,14 +322,7 @@ class Engine(Hears):
         return Claimed(OK, records[0], margin) if records else Claimed(Status.LOST, None, None)
 
     def take(
-        self,
-        who: str,
-        limit: int,
-        expiry: int | None,
-        names: Sequence[str] | None,
-        readable: int,
-        nonce: Nonce,
-        **extra: Any,
+        self, nonce: Nonce, /, who: str, limit: int, expiry: int | None, names: Sequence[str] | None, **extra: Any
     ) -> Taken:
         """Claim the first ``limit`` jobs, at most 100, in order of (priority, sequence).
 
@@ -448,20 +330,24 @@ class Engine(Hears):
         claim is atomic, and no job goes to two callers. A first try without a result wakes nobody.
 
         :param names: claim only jobs of these names.
-        :param readable: skip postings of a version above this one.
         """
         store = self.store
-        if self._is_plain(nonce) and self._finder.ruled.gate.value is None and not extra:
-            lease = ClaimTerms(who, *self._lease(expiry, nonce, 0))
-            taken = store.take(lease, limit, names, readable, nonce)
+        if self._is_plain(nonce) and not extra:
+            lease, ruled = ClaimTerms(who, *self._lease(expiry, nonce, 0)), self._finder.ruled
+            taken = None
+            if ruled.gate.value is None:
+                taken = store.take(lease, limit, names, codec.VERSION, nonce)
+            elif limit == 1 and not ruled.paused:
+                job = store.take_limited(lease, names, codec.VERSION, nonce, ruled.gate, ruled.limits.places)
+                taken = job and ([job], None)
             if taken is not None:
                 jobs, event = taken
                 if jobs:
                     self._committer.answered(nonce)
                     self._recent.learn(jobs)
-                return Taken([stored.record for stored in jobs], self._margin(expiry), [], event, True)
+                return Taken([stored.record for stored in jobs], self._margin(expiry), [], event)
         trashed: list[Record] = []
-        choice = Choice(self._finder, limit, names, readable, trashed, **extra)
+        choice = Choice(self._finder, limit, names, trashed, **extra)
         look: Look | None = None
 
         def plan() -> Plan:
@@ -484,7 +370,7 @@ class Engine(Hears):
         records.sort(key=serving_order)
         # Several tries may have met the same job.
         trashed = list({record.uuid: record for record in trashed}.values())
-        return Taken(records, margin, trashed, look and look.next_event, True, result.replayed)
+        return Taken(records, margin, trashed, look and look.next_event, result.replayed)
 
     def _is_plain(self, nonce: Nonce | None) -> TypeGuard[Nonce]:
         """Return whether a fast path of the store may do the call."""
@@ -494,20 +380,20 @@ class Engine(Hears):
         """Return the keeper and the end of a lease that begins now."""
         if expiry is not None:
             return None, now + expiry
-        return nonce.handle, now + self._ttl if self._store.keeps == "lease" else None
+        return nonce.handle, now + self._ttl if self.backend.keeps == "lease" else None
 
     def _margin(self, expiry: int | None) -> int | None:
         """Return the µs for which a new or renewed claim surely stands."""
-        if self._store.keeps == "lease":
-            return (self._ttl if expiry is None else expiry) - self._store.precision
-        return self._store.margin if expiry is None else expiry
+        if self.backend.keeps == "lease":
+            return (self._ttl if expiry is None else expiry) - self.backend.precision
+        return self.backend.margin if expiry is None else expiry
 
     def _claims(self, result: Result, expiry: int | None) -> tuple[list[Record], int | None]:
         """Return the claims of a call that still stand, and the µs for which they surely stand."""
         margin = self._margin(expiry)
         self._recent.learn(result.stored)
         if not result.replayed:
-            if expiry is None and margin is not None and self._store.keeps == "session":
+            if expiry is None and margin is not None and self.backend.keeps == "session":
                 # The session was alive at the commit, so the time of the looks before does not count.
                 margin += result.late
             return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
@@ -534,7 +420,7 @@ class Engine(Hears):
         """
         return self._keeper.renew(handle, held, ttl)
 
-    def extend(self, uuid: str, holder: Holder, expiry: int | None, nonce: Nonce) -> tuple[Status, int | None]:
+    def extend(self, nonce: Nonce, /, uuid: str, holder: Holder, expiry: int | None) -> tuple[Status, int | None]:
         """Set the lease of a claim if ``holder`` has the claim. Without ``expiry``, this handle keeps the claim.
 
         Return the status, and the µs for which the claim surely stands."""
@@ -557,7 +443,7 @@ class Engine(Hears):
         forsaken = self._keeper.recall(uuid, holder.token)
         try:
             # A second extend does no harm, and revives a claim that has lapsed since the first try.
-            result = self._committer.do(nonce, plan, lambda answer: plan())
+            result = self._committer.do(nonce, plan, repeats=True)
         except BaseException:
             if forsaken and holder.token is not None:
                 self.forsake(uuid, holder.token)
@@ -570,7 +456,7 @@ class Engine(Hears):
 
         A lease ends by itself. Behind a session, the next heartbeat gives the claim back, and repeats that until it
         succeeds. Does not block."""
-        if self._store.keeps == "session":
+        if self.backend.keeps == "session":
             self._keeper.forsake(uuid, token)
             self._clear_up_soon()
 
@@ -578,13 +464,13 @@ class Engine(Hears):
         """Free the jobs that a call may have claimed, or may still claim, whose outcome stays unknown.
 
         Does not block, as :meth:`forsake`."""
-        if self._store.keeps == "session":
+        if self.backend.keeps == "session":
             self._keeper.doubt(nonce)
             self._clear_up_soon()
 
     def _clear_up_soon(self) -> None:
-        if (life := self.life) is not None:
-            life.beat_soon(start=True)
+        if self.life is not None:
+            self.life.beat_soon(start=True)
 
     def clear_up(self) -> None:
         """Give back the claims of :meth:`forsake` and :meth:`doubt`. The heartbeat calls this.
@@ -596,7 +482,7 @@ class Engine(Hears):
 
     # Ends of claims, and acts of operators
 
-    def finish(self, acts: Sequence[Finish], nonce: Nonce | None, **extra: Any) -> list[Status]:
+    def finish(self, nonce: Nonce | None, /, acts: Sequence[Finish], **extra: Any) -> list[Status]:
         """End claims by their verbs, or cancel or purge jobs that nobody holds: at most 100 acts.
 
         Each act is atomic by itself. The answers have the order of the acts. A purged job reads TRASHED for a day."""
@@ -635,7 +521,9 @@ class Engine(Hears):
             store.after_commit(extra, lambda: self._freed(ended, ()), lambda: None)
         return [deed.status for deed in result.done]
 
-    def operate(self, verb: Verb, uuid: str, error: str | None, nonce: Nonce, token: int | None = None) -> Status:
+    def operate(
+        self, nonce: Nonce, /, verb: Verb, uuid: str, error: str | None = None, token: int | None = None
+    ) -> Status:
         """Release, cancel, restore or purge a job. A purged job reads TRASHED for a day.
 
         :param token: release only the claim with this token.
@@ -711,8 +599,8 @@ class Engine(Hears):
         self,
         after: Record | None,
         limit: int,
-        names: Sequence[str] | None,
-        states: frozenset[State] | None,
+        names: Sequence[str] | None = None,
+        states: frozenset[State] | None = None,
         fresh: bool = False,
     ) -> list[Seen]:
         """Return the next ``limit`` live jobs, at most 500, in order of (priority, sequence) behind ``after``.
@@ -736,32 +624,16 @@ class Engine(Hears):
         """Return the number of jobs in each logical state but COMPLETE."""
         return self.store.counts({*LIVE, TRASHED})
 
-    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
+    def peek(self, names: Sequence[str] | None = None) -> Peeked:
         """Return whether a take would find a job. Write nothing."""
-        return self._finder.peek(names, readable)
+        look = Choice(self._finder, 1, names).next()
+        return Peeked(bool(look.ready), look.next_event)
 
     # Waits and reports
 
-    def wait(self, mark: object, names: Sequence[str] | None, limit: float) -> None:
-        """Sleep until a job may have become claimable, for at most ``limit`` seconds, or until the board is closed.
-
-        May return early for nothing.
-
-        :param mark: the mark of the take or peek that found nothing. It shows which of the two that was.
-        """
-        self.store.wait(names, codec.VERSION, limit, takes=mark is not None)
-
-    def rouse(self) -> None:
-        """Make every running :meth:`wait` of this handle return soon."""
-        self._store.rouse()
-
-    def forgo(self) -> None:
-        """Pass the wake-up of this thread on to another waiter, as this thread will not look after its :meth:`wait`."""
-        self._store.forgo()
-
     def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
         """See :meth:`Store.watch <jobboard.engine.Store.watch>`. The reports reach the :attr:`life` of the board."""
-        return self._is_open and self._store.watch(topic, on)
+        return self._is_open and self.backend.watch(topic, on)
 
     # Pauses and limits
 
@@ -769,23 +641,23 @@ class Engine(Hears):
         """Return the pauses and limits of the board."""
         return self._finder.newest().rules
 
-    def pause(self, names: Sequence[str] | None, nonce: Nonce) -> None:
+    def pause(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Pause jobs of these names, or (None) all jobs. Existing claims go on, and can be extended, revived and ended.
 
         No call that begins after this one has returned claims a paused job."""
         self._rule(lambda rules: rules.pause(names), nonce)
-        self._store.commit((), after_older_gates=True)
+        self.backend.commit((), after_older_gates=True)
 
-    def resume(self, names: Sequence[str] | None, nonce: Nonce) -> None:
+    def resume(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Resume jobs of these names, or (None) all jobs, and wake the waiters."""
         self._rule(lambda rules: rules.resume(names), nonce)
 
-    def set_limit(self, limit: Limit, nonce: Nonce) -> None:
+    def set_limit(self, nonce: Nonce, /, limit: Limit) -> None:
         """Bound the claims of some jobs once this returns. Claims from before may stay uncounted."""
         self._rule(lambda rules: rules.limit(limit), nonce)
-        self._store.commit((), after_older_gates=True)
+        self.backend.commit((), after_older_gates=True)
 
-    def remove_limit(self, name: str, per: str | None, nonce: Nonce) -> Status:
+    def remove_limit(self, nonce: Nonce, /, name: str, per: str | None) -> Status:
         """Remove limits of a name, and have waiters look again. Without ``per``, remove both. Return OK or ABSENT."""
         return self._rule(lambda rules: rules.unlimit(name, per), nonce)
 
@@ -831,7 +703,7 @@ class Engine(Hears):
     def keep(self, dones: Sequence[Done]) -> int:
         """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
         of stored ones."""
-        most, limit = max((len(done.packed()) for done in dones), default=0), self.most_kept
+        most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.most_kept
         if limit is not None and most > limit:
             raise ValueError(f"the outcome takes {most} bytes, and {limit} fit here")
         there = self.outcomes([done.record.uuid for done in dones])
@@ -881,7 +753,7 @@ class Engine(Hears):
         """Return all schedules, unreadable ones included."""
         return self._schedules.listed()
 
-    def set_schedule(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
+    def set_schedule(self, nonce: Nonce, /, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
         """Set a schedule to the result of ``make``. An equal schedule is not written again.
 
         :param make: returns the schedule (None: none) from the time and the stored schedule. Called again if others
@@ -890,7 +762,7 @@ class Engine(Hears):
         """
         return self._schedules.set(id, make, nonce)
 
-    def remove_schedule(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
+    def remove_schedule(self, nonce: Nonce, /, id: str) -> Status:  # noqa: A002 - as users have it
         """Remove a schedule. Return OK or ABSENT."""
         return self._schedules.remove(id, nonce)
 
@@ -934,18 +806,6 @@ class Engine(Hears):
         found = self._committer.listed(ENTITY)
         stored = (StoredEntity.of(side) for side in found.sides if side.stands(found.now))
         return [entity[1:] for entity in stored if entity is not None]
-
-    # Transactions of the caller's
-
-    def joins(self, extra: dict[str, Any]) -> bool:
-        """Return whether these arguments put the call into a transaction of the caller's.
-
-        Such a call gets no nonce, and is never repeated: only the caller can repeat the whole transaction."""
-        return "connection" in extra
-
-    def after_commit(self, extra: dict[str, Any], done: Callable[[], None], undone: Callable[[], None]) -> None:
-        """Call ``done`` once a mutation stands: now, or at the caller's commit. Call ``undone`` if it never will."""
-        self._store.after_commit(extra, done, undone)
 
 
 def _is_plain_end(act: Finish) -> bool:

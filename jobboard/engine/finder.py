@@ -6,11 +6,12 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from jobboard import codec
 from jobboard.engine.committer import AT_ONCE, Committer, record_at
 from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, RETRY_HELD, Lane, Look, Side, Stale, Stored, weight
-from jobboard.primitives import Peeked, batches
+from jobboard.primitives import batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
 SWEEPING = 0.25
@@ -96,8 +97,6 @@ class Finder:
         self,
         limit: int,
         names: Sequence[str] | None,
-        readable: int,
-        *,
         full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
@@ -106,7 +105,7 @@ class Finder:
         for _ in self.committer.tries():
             asked = self.ruled.allowed(names, full)
             gate, allowed, without, shut, lanes = asked
-            wanted = (0, [], readable) if shut else (limit, allowed, readable, without, lanes, where)
+            wanted = (0, [], codec.VERSION) if shut else (limit, allowed, codec.VERSION, without, lanes, where)
             look = store.look(*wanted)
             if look.gate.tag != gate.tag:
                 self.ruled = ruled = Ruled(look.gate)
@@ -120,9 +119,7 @@ class Finder:
         self,
         limit: int,
         names: Sequence[str] | None,
-        readable: int,
         trashed: list[Record],
-        *,
         full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
@@ -132,7 +129,7 @@ class Finder:
 
         :param trashed: receives the jobs that the sweep has moved to the trash.
         """
-        look = self.look(limit, names, readable, full=full, where=where)
+        look = self.look(limit, names, full, where)
         settled, tries = False, self.committer.tries()
         while look.overdue and not (settled and look.ready):
             met = self.committer.sweep(look.overdue, look.now)
@@ -142,7 +139,7 @@ class Finder:
                 break
             if not met:
                 next(tries)
-            look, settled = self.look(limit, names, readable, full=full, where=where), not waits
+            look, settled = self.look(limit, names, full, where), not waits
         return look
 
     def _refused_lately(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
@@ -154,11 +151,9 @@ class Finder:
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())
 
-    def preview(
-        self, limit: int, names: Sequence[str] | None, readable: int, *, full: Sequence[LimitScope] = ()
-    ) -> Look:
+    def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
-        look = self.look(limit, names, readable, full=full)
+        look = self.look(limit, names, full)
         paused = self.ruled_by(look.gate).paused
         ended = (stored._replace(record=record_at(stored, look.now)) for stored in look.overdue)
         back = [
@@ -167,14 +162,9 @@ class Finder:
             if stored.record.state == UNCLAIMED
             and (names is None or stored.record.name in names)
             and stored.record.name not in paused
-            and stored.record.version <= readable
+            and stored.record.version <= codec.VERSION
         ]
         return look._replace(ready=sorted([*look.ready, *back], key=_order), overdue=[])
-
-    def peek(self, names: Sequence[str] | None, readable: int) -> Peeked:
-        """Return whether a job of these names can be claimed."""
-        look = Choice(self, 1, names, readable).next()
-        return Peeked(bool(look.ready), look.next_event, None)
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
@@ -204,14 +194,12 @@ class Choice:
         finder: Finder,
         limit: int,
         names: Sequence[str] | None,
-        readable: int,
         trashed: list[Record] | None = None,
         where: Any = None,
     ) -> None:
         self._finder = finder
         self._limit = limit
         self._names = names
-        self._readable = readable
         self._trashed = trashed
         self._where = where
         self._looks = self._beaten = 0
@@ -224,9 +212,6 @@ class Choice:
         # The jobs that this try has locked, and the room in the scopes that it has locked.
         self._locked: dict[str, Stored] = {}
         self._held: Rooms | None = None
-        # Whether to lock parts of scopes, and whether to wait for a part.
-        self._shares = limit == 1 and trashed is not None and finder.committer.store.locks_scopes
-        self._waits = False
         self._needed: dict[str, LimitScope] = {}
         self._full: dict[str, LimitScope] = {}
 
@@ -260,24 +245,6 @@ class Choice:
         self._locked |= {stored.record.uuid: stored for stored in found}
         return found
 
-    def _under_parts(self, rooms: Rooms) -> list[Stored]:
-        """Lock the first job with room, under a part of the lock of each scope. Return no job where no lock has parts.
-
-        :raises Stale: another try has to find a job, under a part or under a whole lock.
-        """
-        ahead = self._in_order()[: 1 + SPARE_LOCKED]
-        open_ = rooms.by_parts(ahead, self._waits)
-        if open_ is None:
-            return []
-        if open_ and (locked := self._lock(open_, 1)):
-            return locked
-        first = rooms.scopes(stored.record for stored in ahead[:1])
-        # Others have taken all of these jobs, or hold all parts, or a part is not enough to decide.
-        self._looks -= not open_
-        self._lose([stored.record.uuid for stored in open_])
-        self._shares, self._waits = bool(open_) or not rooms.holds(first), not rooms.holds(first)
-        raise Stale(sides=[(SCOPE, key) for key in first])
-
     def _under_locks(self, look: Look, rooms: Rooms) -> Look:
         """Lock the scopes of the first jobs with room, and count again, as others may have claimed jobs meanwhile.
 
@@ -291,9 +258,6 @@ class Choice:
             ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
             rooms.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed})
             self._held = rooms
-            if self._limit == 1 and (open_ := rooms.open_jobs(self._in_order())):
-                # Others may have taken the first jobs meanwhile.
-                self._lock(open_, 1)
             look = look._replace(now=max(look.now, rooms.now), ready=self._fitting(self._limit)[0])
         held = [rooms.holds(rooms.scopes([stored.record])) for stored in look.ready]
         if all(held):
@@ -346,8 +310,6 @@ class Choice:
         if not ruled.limited(names):
             return look._replace(ready=self._fitting(self._limit)[0])
         self.rooms = rooms = self._held or Rooms(finder.committer, ruled.limits, look.now, self._trashed)
-        if self._shares and (locked := self._under_parts(rooms)):
-            return look._replace(now=max(look.now, rooms.now), ready=locked)
         known = 0
         chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
@@ -366,23 +328,23 @@ class Choice:
         if self._full:
             if event is None and not chosen:
                 # The look was full, and none of its jobs has room.
-                event = finder.look(0, None, self._readable).next_event
+                event = finder.look(0, None).next_event
             waits = (event, rooms.opens_in, finder.patience)
             event = min(wait for wait in waits if wait is not None)
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
 
     def _looked(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
-        finder, names, readable = self._finder, self._names, self._readable
+        finder, names = self._finder, self._names
         if self._trashed is None:
-            return finder.preview(wanted, names, readable, full=full)
+            return finder.preview(wanted, names, full)
         asked = wanted
         while True:
             if self._held is None:
-                look = finder.sweep_and_look(asked, names, readable, self._trashed, full=full, where=self._where)
+                look = finder.sweep_and_look(asked, names, self._trashed, full, self._where)
             else:
                 # Under locks of scopes, lapses were swept before.
-                look = finder.look(asked, names, readable, full=full, where=self._where)
+                look = finder.look(asked, names, full, self._where)
             left = [stored for stored in look.ready if version(stored) not in self._lost]
             if len(left) < len(look.ready):
                 look = look._replace(

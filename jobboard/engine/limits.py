@@ -5,9 +5,7 @@ record has the instants at which the last claims of a rate began. There are two 
 scope:
 
 - A store that *counts* locks a scope, and then counts its jobs that are stored as claimed. No other call begins or
-  revives a claim of the scope until the end of the transaction. The lock may have *parts*. A call that holds one of n
-  parts may begin a claim where there is room for n: the holders of the other parts begin n - 1 claims at most. The end
-  of a claim changes only its job.
+  revives a claim of the scope until the end of the transaction. The end of a claim changes only its job.
 - On other stores, the side record *lists* claims by uuid and token. The commit of a claim also changes the records of
   its scopes, so that two claims cannot both take the last slot. A record lists every living claim that began under the
   limit. It may also list ended claims, as the end of a claim does not change the record. A scope with a short list
@@ -19,7 +17,6 @@ after that meets a changed job, and has to enter the scope again.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections import Counter
@@ -31,7 +28,7 @@ import msgpack
 from jobboard.engine.answers import HOUR
 from jobboard.engine.committer import AT_ONCE, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopeLock, ScopePlace, Side, Stale, Stored, turns
+from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
@@ -61,9 +58,6 @@ REMEMBERED = HOUR
 LAPSED = 100
 """The number of lapsed claims of a scope that a counting store lists."""
 
-MOST_IDLE = 2000
-"""The number of remaining scope records after which a tidying stops."""
-
 
 Grouped = Record | Finish
 """A job with its uuid, name and group."""
@@ -84,23 +78,25 @@ class Limits:
         for limit in limits:
             self._by_name.setdefault(limit.name, []).append(limit)
 
-    def scopes(self, job: Grouped) -> list[LimitScope]:
-        """Return the scopes that a claim of this job has to enter."""
-        limits = self._by_name.get(job.name)
-        if limits is None:
-            return []
+    def scopes(self, name: str, group: str | None) -> list[LimitScope]:
+        """Return the scopes that a claim of a job of this name and group has to enter."""
         # A line feed separates them, as neither names nor groups have control characters.
         return [
-            LimitScope(job.name if limit.per == "name" else f"{job.name}\n{job.group}", limit)
-            for limit in limits
-            if limit.per == "name" or job.group is not None
+            LimitScope(name if limit.per == "name" else f"{name}\n{group}", limit)
+            for limit in self._by_name.get(name, ())
+            if limit.per == "name" or group is not None
         ]
+
+    def places(self, name: str, group: str | None) -> list[ScopePlace]:
+        """Return the same scopes, as a store takes them."""
+        return list(map(_place, self.scopes(name, group)))
 
     def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
         """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
         if not self._by_name:
             return {}
-        held = ((job.uuid, [scope for scope in self.scopes(job) if scope.limit.concurrency]) for job in jobs)
+        scoped = ((job.uuid, self.scopes(job.name, job.group)) for job in jobs)
+        held = ((uuid, [scope for scope in scopes if scope.limit.concurrency]) for uuid, scopes in scoped)
         return {uuid: scopes for uuid, scopes in held if scopes}
 
     def bind(self, names: Sequence[str] | None) -> bool:
@@ -157,19 +153,14 @@ class _Room:
     """The room in one scope: the scope as it was read, and the claims that have entered it since.
 
     :param counted: the claims that the store has counted; None where the side record lists the claims.
-    :param ended: the counted claims that have lapsed.
-    :param others: the claims that the holders of the other parts of the scope's lock may begin meanwhile.
     """
 
-    def __init__(
-        self, scope: LimitScope, side: Side, counted: int | None = None, ended: int = 0, others: int = 0
-    ) -> None:
+    def __init__(self, scope: LimitScope, side: Side, counted: int | None = None) -> None:
         self.scope = scope
         self.side = side
         listed = Listed.of(side)
         self._counts = counted is not None
-        self._counted = (counted or 0) + others
-        self._live = (counted or 0) - ended
+        self._counted = counted or 0
         # cleared: the list without ended claims, where that mattered. listed: the same with entered claims.
         self.cleared = self.listed = listed._replace(claims=()) if self._counts else listed
         self._was_crowded = self.crowded
@@ -195,11 +186,6 @@ class _Room:
             if others >= limit.concurrency:
                 return False
         return not (begins and limit.rate) or self.opens_in(now) == 0
-
-    def is_full(self, now: int) -> bool:
-        """Return whether no claim can begin, even without lapsed claims and holders of other parts."""
-        most = self.scope.limit.concurrency
-        return self.opens_in(now) > 0 or (most is not None and self._live >= most)
 
     def opens_in(self, now: int) -> int:
         """Return the µs until the rate lets one more claim begin."""
@@ -260,8 +246,6 @@ class Rooms:
         self._own = own
         self._rooms: dict[str, _Room] = {}
         self._locked: frozenset[str] = frozenset()
-        self._has_parts = False
-        self._most_parts = committer.store.scope_parts
         self._weights: dict[str, int] = {}
         self._scopes: dict[tuple[str, str | None], list[LimitScope]] = {}
         self.now = now
@@ -276,7 +260,7 @@ class Rooms:
     def _scopes_of(self, job: Record) -> list[LimitScope]:
         found = self._scopes.get((job.name, job.group))
         if found is None:
-            found = self._scopes[job.name, job.group] = self._limits.scopes(job)
+            found = self._scopes[job.name, job.group] = self._limits.scopes(job.name, job.group)
         return found
 
     def learn(self, jobs: Iterable[Record]) -> None:
@@ -295,49 +279,8 @@ class Rooms:
 
     def lock(self, scopes: Mapping[str, LimitScope]) -> None:
         """Lock these scopes until the end of the transaction, and count again."""
-        self._read_counted(scopes, "whole")
+        self._read_counted(scopes, locks=True)
         self._locked = frozenset(scopes)
-
-    def by_parts(self, jobs: Sequence[Stored], waits: bool) -> list[Stored] | None:
-        """Lock a part of each scope of the first jobs, and return the :meth:`open_jobs` among them.
-
-        These are the jobs before the first one whose scopes have a lock without parts. Return None if that is the first
-        job.
-
-        :param waits: lock the scopes of the first job alone, and wait for a part. Otherwise lock parts that are free.
-        """
-        shared = list(itertools.takewhile(lambda stored: self._is_shared(stored.record), jobs))
-        if not shared:
-            return None
-        scopes = self.scopes(stored.record for stored in (shared[:1] if waits else shared))
-        self._read_counted(scopes, "part" if waits else "free part")
-        self._locked, self._has_parts = frozenset(self._rooms), True
-        return self.open_jobs(shared)
-
-    def open_jobs(self, jobs: Iterable[Stored]) -> list[Stored]:
-        """Return the jobs with room, in their order, of which any one may be claimed under the locks.
-
-        The result ends before the first job whose scope is not locked, or cannot be decided with the part of the lock
-        that is held."""
-        found = []
-        for stored in jobs:
-            mine = self._scopes_of(stored.record)
-            if not self.holds(scope.key for scope in mine):
-                break
-            if not self.full(stored.record):
-                found.append(stored)
-            elif self._has_parts and not any(self._rooms[scope.key].is_full(self.now) for scope in mine):
-                break
-        return found
-
-    def _is_shared(self, job: Record) -> bool:
-        """Return whether the locks of all scopes of this job have as many parts as the store gives them."""
-        return all(self._parts(scope) == self._most_parts for scope in self._scopes_of(job))
-
-    def _parts(self, scope: LimitScope) -> int:
-        """Return the number of parts of a scope's lock: one if the scope never has room for one claim of each part."""
-        parts, limit = self._most_parts, scope.limit
-        return 1 if limit.rate is not None or (limit.concurrency or 0) <= parts else parts
 
     def holds(self, scopes: Iterable[str]) -> bool:
         """Return whether all of these scopes are locked."""
@@ -371,19 +314,16 @@ class Rooms:
             self._sweep(left, now)
         raise AssertionError("unreachable")
 
-    def _read_counted(self, scopes: Mapping[str, LimitScope], locks: ScopeLock | None = None) -> list[Stored]:
+    def _read_counted(self, scopes: Mapping[str, LimitScope], locks: bool = False) -> list[Stored]:
         """Count the claims in these scopes, under locks if asked. Return lapsed claims that a sweep can free."""
         store, asked = self._committer.store, boottime()
-        now, counts = store.occupied([_place(scope, self._parts(scope)) for scope in scopes.values()], locks)
-        found = {key: occupied for key, occupied in zip(scopes, counts, strict=True) if occupied is not None}
-        scopes = {key: scopes[key] for key in found}
+        now, counts = store.occupied([_place(scope) for scope in scopes.values()], locks)
         self._tell(now, asked)
         rated = [(SCOPE, key) for key, scope in scopes.items() if scope.limit.rate is not None]
         sides = {side.key: side for side in (store.read([], rated).sides if rated else ())}
         own = self._own and self._own.record
         lapsed: dict[str, Stored] = {}
-        for key, occupied in found.items():
-            scope = scopes[key]
+        for (key, scope), occupied in zip(scopes.items(), counts, strict=True):
             others = [each for each in occupied.lapsed if own is None or each.record.uuid != own.uuid]
             counted = occupied.claims
             if own is not None and own.state == CLAIMED and key in self.scopes([own]):
@@ -394,8 +334,7 @@ class Rooms:
                 # Others have swept some meanwhile. The count under locks shows those that were prolonged.
                 counted -= occupied.ended - len(occupied.lapsed)
             side = sides.get(key) or Side(SCOPE, key, None, None, None)
-            more = 0 if locks in (None, "whole") else self._parts(scope) - 1
-            self._rooms[key] = _Room(scope, side, counted, occupied.ended, more)
+            self._rooms[key] = _Room(scope, side, counted)
             lapsed |= {each.record.uuid: each for each in others}
         return list(lapsed.values())
 
@@ -514,9 +453,10 @@ class Rooms:
         return min((wait for wait in waits if wait), default=None)
 
 
-def _place(scope: LimitScope, parts: int = 1) -> ScopePlace:
-    lane_ = lane(scope)
-    return ScopePlace(scope.key, scope.limit.name, None if lane_ is None else lane_[1], parts)
+def _place(scope: LimitScope) -> ScopePlace:
+    limit, lane_ = scope.limit, lane(scope)
+    most = None if limit.rate is not None else limit.concurrency
+    return ScopePlace(scope.key, limit.name, None if lane_ is None else lane_[1], most)
 
 
 def lane(scope: LimitScope) -> Lane | None:
@@ -566,7 +506,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     others: dict[ClaimKey, Change] = {}
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
-        (bound if limits.scopes(change.after) else others)[claim] = change
+        (bound if limits.scopes(change.after.name, change.after.group) else others)[claim] = change
     stored = {id(change) for change in committer.apart(list(others.values()), ruled.sides)}
     lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
@@ -599,7 +539,7 @@ def free_slots(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -
         known = {scope.key: scope for scope in scopes}
         _, found = committer.store.occupied([_place(scope) for scope in known.values()])
         for scope, occupied in zip(known.values(), found, strict=True):
-            if occupied and occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
+            if occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
                 committer.store.wake()
                 return
 
@@ -661,25 +601,23 @@ class IdleScopes:
         if not self._begun:
             self._begun = True
             return False
-        met = 0
         for _ in turns(seconds):
             found, self._place = self._committer.store.sides(SCOPE, self._place, AT_ONCE)
-            met += len(found.sides) - self._drop(found.sides)
-            if self._place is None or met >= MOST_IDLE:
+            self._drop(found.sides)
+            if self._place is None:
                 return False
         return True
 
-    def _drop(self, sides: Sequence[Side]) -> int:
-        if not sides:
-            return 0
+    def _drop(self, sides: Sequence[Side]) -> None:
         ruled = self._committer.store.read([], [GATE])
         try:
             rules = Rules.of(ruled.sides[0])
         except JobFailure:
-            return 0
+            return
         read = ((side, Listed.of(side)) for side in sides)
         idle = [(side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), ruled.now)]
         held = _claimed(self._committer, list(dict.fromkeys(uuid for _, listed in idle for uuid, _ in listed.claims)))
         gone = [Mark(side, None) for side, listed in idle if held.isdisjoint(listed.claims)]
         # A claim may enter a scope meanwhile, or the rules may change.
-        return self._committer.marks_apart(gone, ruled.sides) if gone else 0
+        if gone:
+            self._committer.marks_apart(gone, ruled.sides)

@@ -117,18 +117,14 @@ class Look(NamedTuple):
 class ScopePlace(NamedTuple):
     """A scope whose claims a store counts.
 
-    key: the key of its side record. name, group: of its jobs; None for any group. parts: the number of parts of its
-    lock.
+    key: the key of its side record. name, group: of its jobs; None for any group. most: the concurrency limit, if the
+    scope has no rate.
     """
 
     key: str
     name: str
     group: str | None
-    parts: int
-
-
-ScopeLock = Literal["free part", "part", "whole"]
-"""The lock of a scope: a part if one is free, a part after a wait, or all parts."""
+    most: int | None
 
 
 class Occupied(NamedTuple):
@@ -223,34 +219,65 @@ class Seat:
     shown: str
 
 
+@dataclass
+class Life:
+    """The functions of one handle (a connected life of a board) that its engine calls.
+
+    wake: have waiting threads look again. alarm: wake the posters of schedules. nap: sleep until a wake, and return
+    whether one came. sleep_unless_closed: sleep between two tries. beat_soon: renew kept claims now; with
+    ``start=True``, even without claims. happened: notify of an act of another process.
+    """
+
+    handle: str
+    wake: Callable[[], None]
+    alarm: Callable[[], None]
+    nap: Callable[[float], bool]
+    sleep_unless_closed: Callable[[float], None]
+    beat_soon: Callable[..., None]
+    happened: Callable[[str, Record], None]
+
+
 class Hears:
     """The engine, as its store sees it: the receiver of the store's reports, from any thread.
 
-    This class ignores all reports. It serves a store without an engine."""
+    Reports are ignored while no board is connected."""
+
+    life: Life | None = None
+    """The connected life of the board: from open to close. A forked child has a new one."""
 
     @property
     def handle(self) -> str:
         """The handle of the connected board, as in the nonces of its calls; empty before the board is connected."""
-        return ""
+        return "" if self.life is None else self.life.handle
 
     def news(self) -> None:
         """Wake the waiters of this board: jobs may have become claimable, or the next event may come sooner."""
+        if (life := self.life) is not None:
+            life.wake()
 
     def rescheduled(self) -> None:
         """Report that the schedules have changed."""
+        if (life := self.life) is not None:
+            life.alarm()
 
     def reconnected(self) -> None:
         """Report a new connection, perhaps in another session."""
+        if (life := self.life) is not None:
+            life.beat_soon()
 
     def happened(self, event: str, record: Record) -> None:
         """Report an act of another process, between ``watch("events")`` and ``watch("events", on=False)``."""
+        if (life := self.life) is not None:
+            life.happened(event, record)
 
     def nap(self, seconds: float) -> bool:
         """Sleep for ``seconds``, or until :meth:`news`. Return whether there was news since this thread's last look."""
-        return False
+        return (life := self.life) is not None and life.nap(seconds)
 
     def sleep_unless_closed(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the board is closed."""
+        if (life := self.life) is not None:
+            life.sleep_unless_closed(seconds)
 
 
 class Store(abc.ABC):
@@ -317,10 +344,6 @@ class Store(abc.ABC):
     locks_scopes: bool = False
     """True if the store counts the claims in the scope of a limit under a lock: see :meth:`occupied`. Otherwise the
     side record of the scope lists the claims."""
-
-    scope_parts: int = 1
-    """The number of parts of a scope's lock. Each part is for one claim, while there is room for one claim of each
-    part. 1: the lock keeps all other transactions out, as on SQLite, and is never waited for by itself."""
 
     wakes: bool = False
     """True if :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
@@ -464,15 +487,12 @@ class Store(abc.ABC):
         """
         return list(jobs)
 
-    def occupied(
-        self, places: Sequence[ScopePlace], locks: ScopeLock | None = None
-    ) -> tuple[int, list[Occupied | None]]:
+    def occupied(self, places: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
         """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``.
 
-        :param locks: lock this much of each scope until the end of the transaction, all in one order, and then count by
-            a statement that begins under the locks. Missing records are created, unless a free part is asked for. The
-            answer is None for a scope without a free part. A transaction locks scopes once. A try that needs more
-            scopes begins again.
+        :param locks: lock the scopes until the end of the transaction, all in one order, and then count by a statement
+            that begins under the locks. Missing records are created. A transaction locks scopes once. A try that needs
+            more scopes begins again.
         """
         raise NotImplementedError
 
@@ -530,6 +550,24 @@ class Store(abc.ABC):
         """Claim the first ``limit`` jobs of these names. Return the claims, and the µs until the next event.
 
         Leave the call to the engine where a job is overdue. Write nothing where no job can be claimed."""
+        return None
+
+    def take_limited(
+        self,
+        lease: ClaimTerms,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        gate: Side,
+        scopes: Callable[[str, str | None], Sequence[ScopePlace]],
+    ) -> Stored | None:
+        """Claim the first job of these names that has room in its scopes.
+
+        Leave the call to the engine where a job is overdue, where no job surely has room, and where the board has other
+        rules than those of ``gate``.
+
+        :param scopes: returns the scopes of a job by its name and group.
+        """
         return None
 
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:

@@ -26,9 +26,6 @@ from jobboard.primitives import Characteristics
 Version = Any
 """The mark of one state of a record. No other state of that path ever has an equal one."""
 
-ANY: Version = object()
-"""In a put or a delete: the record may have any version. In a check: it exists."""
-
 ALIVE = "alive"
 """The index of the sessions that live. The driver itself adds and removes the names."""
 
@@ -95,7 +92,7 @@ class Op(NamedTuple):
     do: Literal["create", "put", "delete", "check", "add", "remove", "ring", "lives"]
     path: str
     value: bytes = b""
-    version: Version = ANY
+    version: Version = None
 
 
 class Numbers(NamedTuple):

@@ -15,7 +15,6 @@ import msgpack
 from jobboard import retry
 from jobboard.engine import (
     GATE,
-    KINDS,
     LAPSING,
     OVERDUE,
     Change,
@@ -518,25 +517,12 @@ class KVStore(Store):
     # Damage
 
     def oddities(self) -> Iterator[Oddity]:
-        for path, value in self._values("job"):
-            uuid = unquote(path.rpartition("/")[2])
-            try:
-                unpack(uuid, value)
-            except ValueError as error:
-                yield odd_job(uuid, self._driver.place(path), error)
-        for kind in KINDS:
-            for path, value in self._values(f"side/{kind}"):
-                try:
-                    _unpacked(value)
-                except ValueError as error:
-                    yield Oddity(self._driver.place(path), str(error), "it counts as absent: delete it")
-
-    def _values(self, folder: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the path and the value of each record in a folder."""
-        names = self._names(folder, fresh=True, most=PAGE)
-        while paths := [f"{folder}/{name}" for name in islice(names, PAGE)]:
-            nodes = self._driver.read(paths).nodes
-            yield from ((path, node.value) for path, node in zip(paths, nodes, strict=True) if node is not None)
+        names = self._names("job", fresh=True, most=PAGE)
+        while uuids := [unquote(name) for name in islice(names, PAGE)]:
+            for job in self.read(uuids).jobs:
+                if job is not None and _tag(job).is_damaged:
+                    uuid = job.record.uuid
+                    yield odd_job(uuid, self._driver.place(job_path(uuid)), job.record.error)
 
     # Writing
 
@@ -804,21 +790,10 @@ def _side(kind: str, key: str, node: Node | None) -> Side:
     if node is None or not node.value:
         return Side(kind, key, None, None, node and node.version)
     try:
-        return Side(kind, key, *_unpacked(node.value), node.version)
-    except ValueError:
-        return Side(kind, key, damaged_value(kind), None, node.version)
-
-
-def _unpacked(value: bytes) -> tuple[bytes, int | None]:
-    """Return the value of a side record, and until when it counts.
-
-    :raises ValueError: the record is damaged.
-    """
-    try:
-        data, until = msgpack.unpackb(value)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise ValueError(f"this record can't be decoded: {str(error) or type(error).__name__}") from error
-    return data, until
+        value, until = msgpack.unpackb(node.value)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        value, until = damaged_value(kind), None
+    return Side(kind, key, value, until, node.version)
 
 
 def _outcome_names(side: Side) -> set[str]:

@@ -4,17 +4,17 @@ import contextlib
 import importlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import jobboard
-from jobboard.kv.driver import Driver
+from jobboard.kv.driver import Driver, Op
 from jobboard.testing.drivers import build_driver, driver, make_driver
 from tests.support.etcd_servers import EtcdCluster
 from tests.support.zookeeper_servers import ZooKeeperEnsemble
 
-__all__ = ["DRIVERS", "build", "driver", "driver_class", "driver_of", "make_driver", "private_board"]
+__all__ = ["DRIVERS", "build", "change", "driver", "driver_class", "driver_of", "make_driver", "private_board"]
 
 DRIVERS = {
     "memory": "jobboard.backends.memory:MemoryDriver",
@@ -48,6 +48,13 @@ def driver_of(board: Any) -> Driver:
     """Return the driver under a board."""
     driver: Driver = board.engine.store._driver
     return driver
+
+
+def change(driver: Driver, do: Literal["put", "delete"], path: str, value: bytes = b"") -> None:
+    """Change a record behind the board's back."""
+    [node] = driver.read([path]).nodes
+    assert node is not None
+    driver.commit([Op(do, path, value, node.version)])
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from jobboard.backends.zookeeper import connection
 from jobboard.exceptions import NotFound
 from jobboard.job import Posting
 from jobboard.states import CLAIMED, COMPLETE
 from jobboard.testing import conformance
 from jobboard.testing.conformance import *  # noqa: F403 - this is how the suite is used
 from tests.full import FULL
-from tests.kv.conftest import driver_of, one_of
+from tests.kv.conftest import one_of
 
 # All tests of a cluster run on one worker, which starts the cluster once.
 pytestmark = [
@@ -54,16 +55,15 @@ def test_only_fresh_pages_cost_the_ensemble_a_write(
 ) -> None:
     board = make_board()
     jobs = board.post_many([Posting("resize")] * 1100)
-    connection, changes = driver_of(board).connection, list[Any]()  # type: ignore[attr-defined]
-    multi = connection._multi
+    changes, multi = list[Any](), connection.multi
 
-    def counting(ops: Any) -> Any:
+    def counting(client: Any, ops: Any) -> Any:
         # Every ten seconds a board asks for the time, by a write.
         if not any(op.path.endswith("/clock") for op in ops):
             changes.append(ops)
-        return multi(ops)
+        return multi(client, ops)
 
-    monkeypatch.setattr(connection, "_multi", counting)
+    monkeypatch.setattr(connection, "multi", counting)
     for fresh in (False, True):
         changes.clear()
         assert len(list(board.iterjobs(ensure_fresh=fresh))) == len(jobs)

@@ -8,9 +8,8 @@ import pytest
 
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.kv.driver import Op
 from jobboard.kv.layout import LAYOUT
-from tests.kv.conftest import driver_of
+from tests.kv.conftest import change, driver_of
 from tests.support.server import reserve_port
 
 pytestmark = [pytest.mark.backends("zookeeper", "etcd"), pytest.mark.timeout(120)]
@@ -20,7 +19,7 @@ pytestmark = [pytest.mark.backends("zookeeper", "etcd"), pytest.mark.timeout(120
     ("stored", "told"), [(b"9 9", "newer version of this library; upgrade"), (b"garbage", "1 1")], ids=["newer", "none"]
 )
 def test_a_layout_of_another_kind_is_refused(make_board: Callable[..., Any], stored: bytes, told: str) -> None:
-    driver_of(make_board()).commit([Op("put", LAYOUT, stored)])
+    change(driver_of(make_board()), "put", LAYOUT, stored)
     with pytest.raises(JobFailure, match=told):
         make_board()
 

@@ -21,7 +21,7 @@ from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, EventLog, Waiter, take, uuids
 from jobboard.testing.drivers import names, walked
 
-from .conftest import driver_of
+from .conftest import change, driver_of
 
 _names = itertools.count(1)
 
@@ -205,7 +205,7 @@ def test_a_damaged_claim_of_an_ended_session_goes_to_the_trash(make: Callable[..
     job = board.post("a", key="k")
     take(board)
     driver = driver_of(board)
-    driver.commit([Op("put", layout.job_path(job.uuid), b"\xc1")])
+    change(driver, "put", layout.job_path(job.uuid), b"\xc1")
     driver.lose()
     assert other.claim_next("bert") is None
     assert uuids(other.trashed()) == [job.uuid]
@@ -223,9 +223,9 @@ def test_a_read_only_board_writes_nothing_behind_an_ended_session(make: Callable
     driver.lose()
     before = names(driver, layout.HOLDERS)
     assert list(reader.wait(timeout=0.01)) == [] if reader.job_count else True
-    reader.engine.raw.peek(None, 9)
+    reader.engine.raw.peek(None)
     assert names(driver, layout.HOLDERS) == before != []
-    board.engine.raw.peek(None, 9)
+    board.engine.raw.peek(None)
     assert names(driver, layout.HOLDERS) == []
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard import codec
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.engine import Committed, Recent, Stale, committer
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
-from jobboard.primitives import Draft, End, Finish, Nonce
-from jobboard.states import OK, Holder, Status, Verb
+from jobboard.primitives import End, Finish, Nonce
+from jobboard.states import OK, Holder, Verb
 from jobboard.testing.conformance.support import Background, take, uuids
 
 _names = itertools.count(1)
@@ -95,23 +94,6 @@ def test_a_post_returns_the_job_that_takes_its_key_meanwhile(boards: tuple[Any, 
     assert slow.job_count == 1
 
 
-def test_a_repetition_posts_its_job_once_the_holder_of_its_key_is_gone(boards: tuple[Any, JobBoard]) -> None:
-    slow, other = boards
-    holder = other.post("a", key="k")
-    nonce = Nonce("handle", 1, 1, 2)
-    content = codec.encode(codec.Content({}, None), "msgpack")
-    draft = Draft("00000000-0000-4000-8000-000000000001", "b", 0, "k", codec.VERSION, content, None, None, None)
-    slow.engine.store.meanwhile = [lambda: other.consume(take(other, "bert"), "bert")]
-    [(status, _, record)] = slow.engine.raw.insert([draft], nonce)
-    assert status == Status.KEY
-    assert record.uuid == holder.uuid, "the holder was there when this call began"
-    [(status, _, record)] = slow.engine.raw.insert([draft], nonce._replace(attempt=3))
-    assert status == OK
-    assert record.uuid == draft.uuid
-    assert uuids(other.iterjobs()) == [draft.uuid]
-    assert slow.engine.raw.insert([draft], nonce._replace(attempt=4)) == [(OK, draft.uuid, record)], "and once only"
-
-
 def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
     boards: tuple[Any, JobBoard], clock: ManualClock
 ) -> None:
@@ -148,7 +130,7 @@ def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard
 
     slow.engine.store.meanwhile = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
-        slow.engine.raw.claim(job.uuid, "anna", None, Nonce("handle", 1, 1))
+        slow.engine.raw.claim(Nonce("handle", 1, 1), job.uuid, "anna", None)
     assert len(tries) == 8
     assert other.find_owner(job) is None
 
@@ -164,19 +146,19 @@ def test_a_first_try_that_arrives_after_its_repetition_does_nothing(boards: tupl
 
     slow.engine.store.meanwhile = [hold]
     nonce = Nonce("handle", 1, 1)
-    late = Background(lambda: slow.engine.raw.take("anna", 1, None, None, 1, nonce))
+    late = Background(lambda: slow.engine.raw.take(nonce, "anna", 1, None, None))
     assert held.wait(30)
-    [taken] = slow.engine.raw.take("anna", 1, None, None, 1, nonce._replace(attempt=2)).records
+    [taken] = slow.engine.raw.take(nonce._replace(attempt=2), "anna", 1, None, None).records
     act = Finish(taken.uuid, Holder("anna", taken.token), End(Verb.CONSUME))
-    assert slow.engine.raw.finish([act], Nonce("handle", 2, 1)) == [OK]
+    assert slow.engine.raw.finish(Nonce("handle", 2, 1), [act]) == [OK]
     free.set()
     assert late.wait().records == []
     assert [(job.name, job.seen_state) for job in other.iterjobs()] == [("b", "UNCLAIMED")]
     # The slot has gone on: the try is refused.
-    slow.engine.raw.claim(other.get(next(other.iterjobs()).uuid).uuid, "anna", None, Nonce("handle", 1, 2))
+    slow.engine.raw.claim(Nonce("handle", 1, 2), other.get(next(other.iterjobs()).uuid).uuid, "anna", None)
     last = other.post("c")
     with pytest.raises(JobFailure, match="later"):
-        slow.engine.raw.take("anna", 1, None, None, 1, nonce)
+        slow.engine.raw.take(nonce, "anna", 1, None, None)
     assert other.find_owner(last) is None
 
 
@@ -185,13 +167,13 @@ def test_a_first_try_that_arrives_twice_acts_once(boards: tuple[Any, JobBoard]) 
     board, _ = boards
     board.post_many([{"name": name} for name in "abcd"])
     first, second, third = (Nonce("handle", 1, call) for call in (1, 2, 3))
-    board.engine.raw.take("anna", 1, None, None, 1, first)
+    board.engine.raw.take(first, "anna", 1, None, None)
     for _ in range(2):
-        [taken] = board.engine.raw.take("anna", 1, None, None, 1, second).records
+        [taken] = board.engine.raw.take(second, "anna", 1, None, None).records
         assert taken.name == "b"
-    board.engine.raw.take("anna", 1, None, None, 1, third)
+    board.engine.raw.take(third, "anna", 1, None, None)
     with pytest.raises(JobFailure, match="later"):
-        board.engine.raw.take("anna", 1, None, None, 1, second)
+        board.engine.raw.take(second, "anna", 1, None, None)
     assert [job.name for job in board.iterjobs() if job.seen_state == "UNCLAIMED"] == ["d"]
 
 
