@@ -58,12 +58,12 @@ class Bind:
         self._closed = False
         self._closes = False
         self._links: Links | None = None
+        self._inherited: sa.Pool | None = None
         if isinstance(bind, Engine):
             if is_in_memory(bind):
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
             check_engine(bind, name)
-            # No statement trusts a count of matched rows, which connections of a caller's may not give.
-            self._links = Links(lambda: bind, False, PATIENCE, PATIENCE, name, remedy, counting=False, walks=True)
+            self._links = Links(lambda: bind, False, PATIENCE, PATIENCE, name, remedy)
             _binds.add(self)
         elif isinstance(bind, Connection):
             self._give: Callable[[], object] = lambda: bind
@@ -100,13 +100,22 @@ class Bind:
             engine = self._links.engine
             self._links.leak()
             forks.keep(engine.pool)
-            # SQLite takes the locks of inherited connections for the child's until these are closed. To close them
-            # takes nothing from the parent.
-            engine.dispose(close=database(engine.dialect).exclusive)
+            if database(engine.dialect).exclusive:
+                self._inherited = engine.pool
+            engine.dispose(close=False)
+
+    def _close_inherited(self) -> None:
+        """Close inherited connections of SQLite, which takes their locks for the child's until then. The parent loses
+        nothing. A child that never uses the loop does not call SQLite: another thread of the parent may have been
+        inside SQLite at the fork."""
+        inherited, self._inherited = self._inherited, None
+        if inherited is not None:
+            inherited.dispose()
 
     def _run(self, work: Work[T], table: sa.TableClause | None, keep: bool, reads: bool) -> T:
         if self._closed:
             raise ConnectionFailure(f"{self._name} is closed")
+        self._close_inherited()
         links = self._links
         if links is not None:
             again = retrying(lambda error: _is_undone(error) and not self._closed, PATIENCE)
@@ -185,9 +194,7 @@ class Bind:
 
 def _on_link(link: Link, work: Work[T], keep: bool, reads: bool) -> T:
     """Run work in a transaction on a connection of the engine."""
-    if reads:
-        link.product.begin_read(link.cursor)
-    else:
+    if not reads:
         link.begin()
     result = work(link, link.product)
     if reads:

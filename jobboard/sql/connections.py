@@ -107,7 +107,7 @@ def sorted_out(
         case Trouble.MISSING:
             return JobFailure(f"a table is missing; {remedy} creates it ({text})", kept)
     if isinstance(error, (sa.exc.SQLAlchemyError, product.dialect.loaded_dbapi.Error, *UNSENDABLE)):
-        return JobFailure(f"the database refused it: {text}{product.remedy(cause)}", kept)
+        return JobFailure(f"the database refused it: {text}", kept)
     return error
 
 
@@ -140,8 +140,8 @@ class Link(Runner):
     """
 
     def __init__(self, connection: Connection, product: Database) -> None:
-        self._connection = connection
-        self._told = False
+        self.connection = connection
+        """SQLAlchemy's connection, for statements that it runs by itself."""
         self.raw = cast(Raw, connection.connection.dbapi_connection)
         self.product = product
         self.dialect = connection.dialect
@@ -150,37 +150,24 @@ class Link(Runner):
         """Whether the last request may have been carried out although no reply came."""
         self.since: float | None = None
         """When the request under way was sent, on the monotonic clock."""
-        self.give_back: Callable[[], None] | None = None
-        """Restores the settings of a caller's connection."""
         self._descriptor: int | None = None
         with contextlib.suppress(AttributeError, OSError):
             # A duplicate, as the driver may close its own at any time, and another file then has its number.
             self._descriptor = os.dup(product.descriptor(self.raw))
-
-    @property
-    def connection(self) -> Connection:  # type: ignore[override]
-        """SQLAlchemy's connection, for statements that it runs by itself."""
-        if not self._told:
-            sa.event.listen(self._connection, "before_cursor_execute", self._sends)
-            self._told = True
-        return self._connection
-
-    def _sends(self, *args: Any) -> None:
-        self.since = time.monotonic()
 
     # Requests
 
     def rows(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
         if isinstance(statement, sa.Executable):
             self.since = time.monotonic()
-            return [tuple(row) for row in executed(self._connection, statement, params)]
+            return [tuple(row) for row in executed(self.connection, statement, params)]
         self._send(statement, params)
         return self.cursor.fetchall()  # type: ignore[no-any-return]
 
     def count(self, statement: Statement, params: Mapping[str, Any]) -> int:
         if isinstance(statement, sa.Executable):
             self.since = time.monotonic()
-            return executed(self._connection, statement, params).rowcount
+            return executed(self.connection, statement, params).rowcount
         self._send(statement, params)
         return self.cursor.rowcount  # type: ignore[no-any-return]
 
@@ -228,7 +215,7 @@ class Link(Runner):
         :param hurries: send one request also where that costs more than several do, as others wait for its locks.
         """
         joined = None
-        if (hurries or self.product.compound) and not (begins and self._connection.dispatch.begin):
+        if (hurries or self.product.compound) and not (begins and self.connection.dispatch.begin):
             texts = [statement.compiled(self.dialect, params) for statement, params in statements]
             joined = self.product.joined(self.raw, self.cursor, texts, begins, ends)
         if joined is None:
@@ -253,9 +240,9 @@ class Link(Runner):
 
     def begin(self) -> None:
         self.since = time.monotonic()
-        if self._connection.dispatch.begin and not self._connection.in_transaction():
+        if self.connection.dispatch.begin and not self.connection.in_transaction():
             # A listener to this event may begin by hand, as SQLite's users are told to. Let it do so before ours.
-            self._connection.begin()
+            self.connection.begin()
             self.product.rollback(self.raw, self.cursor)
         self.product.begin(self.cursor)
 
@@ -277,13 +264,11 @@ class Link(Runner):
     # The end of a call
 
     def close(self) -> None:
-        """Give a caller's connection back to its pool, with the settings that it had."""
+        """Give a caller's connection back to its pool."""
         self.since = time.monotonic()
         try:
             self.cursor.close()
-            if self.give_back is not None:
-                self.give_back()
-            self._connection.close()
+            self.connection.close()
             self._forget()
         except Exception:  # noqa: BLE001 - drivers raise anything for a connection that is broken
             self.discard()
@@ -295,9 +280,9 @@ class Link(Runner):
             with contextlib.suppress(Exception):
                 self.product.rollback(self.raw, self.cursor)
         with contextlib.suppress(Exception):
-            self._connection.invalidate()
+            self.connection.invalidate()
         with contextlib.suppress(Exception):
-            self._connection.close()
+            self.connection.close()
         self._forget()
 
     def leak(self) -> None:
@@ -310,7 +295,7 @@ class Link(Runner):
             self.cut()
             with contextlib.suppress(Exception):
                 # SQLAlchemy replaces all connections of a pool once it has itself found one that is broken.
-                self._connection.exec_driver_sql("SELECT 1")
+                self.connection.exec_driver_sql("SELECT 1")
         self.discard()
 
     # For the watchdog
@@ -438,38 +423,18 @@ class Watchdog:
                 LOG.warning("%s: the server was silent for %.1f s; its connection is ended", self._name, self._deadline)
 
 
-class _Hold:
-    """A block in which a thread holds a connection. A class, as a generator would cost a call a tenth of its time."""
-
-    def __init__(self, links: Links, local: threading.local, patient: bool) -> None:
-        self._links = links
-        self._local = local
-        self._patient = patient
-
-    def __enter__(self) -> Link:
-        self._link = link = self._links.take()
-        if not self._patient:
-            self._links.watch.watch(link)
-        self._local.link = link
-        return link
-
-    def __exit__(self, kind: object, error: BaseException | None, *where: object) -> None:
-        self._local.link = None
-        self._links.end(self._link, error)
-
-
 class Links:
     """The connections of one board or task loop to its database.
 
     :param make: makes the engine; a forked child calls it again, as it needs another.
     :param own: whether the engine is ours. It has no pool then: connections are kept here, as SQLAlchemy's pool costs a
         call a third of its CPU time. Otherwise the engine is the caller's: each of its connections is used for one
-        call, and given back to its pool as it was.
+        call, and given back to its pool.
     :param patience: the number of seconds for which a transaction that lost against another is repeated.
     :param deadline: the number of seconds after which a server that does not answer counts as silent.
     :param name: the name of the board or task loop in errors.
     :param remedy: the command or call that creates a missing table.
-    :param options: passed to :meth:`Database.prepare`.
+    :param options: passed to :meth:`Database.prepare`, for connections of our own.
     """
 
     def __init__(
@@ -552,36 +517,34 @@ class Links:
 
     # Work
 
-    def run(self, work: Callable[[Link], T], patience: float | None = None, patient: bool = False) -> T:
+    def run(self, work: Callable[[Link], T], patient: bool = False) -> T:
         """Do some work on a connection, and repeat it with a backoff while it loses against other transactions. Within
         the work of this thread, more work runs on the same connection.
 
-        :param patience: the number of seconds for which to repeat it; None: as long as this board repeats anything.
         :param patient: wait for answers as long as it takes.
         :raises ConnectionFailure: the connection is broken, or the database stayed busy.
         :raises ConstraintViolated: a constraint refused it. After any error the transaction is rolled back.
         """
-        begun = time.monotonic()
-        seconds = self._patience if patience is None else patience
+        until = time.monotonic() + self._patience
         try:
             try:
                 return self._once(work, patient)
             except Contended:
                 # SQLite waits for its turn by itself, for a while.
-                left = begun + seconds - time.monotonic()
+                left = until - time.monotonic()
                 if left <= 0:
                     raise
-            again = repeated(Contended, left)
-            return again(lambda: self._once(work, patient))
+            return repeated(Contended, left)(lambda: self._once(work, patient))
         except Contended as error:
-            raise ConnectionFailure(f"the database stayed busy for {seconds:g} s: {error}", error.cause) from error
+            text = f"the database stayed busy for {self._patience:g} s: {error}"
+            raise ConnectionFailure(text, error.cause) from error
 
-    def finish(self, work: Callable[[Link], T], patience: float | None = None, patient: bool = False) -> T:
+    def finish(self, work: Callable[[Link], T], patient: bool = False) -> T:
         """Run work as :meth:`run` does, where nothing else can be tried.
 
         :raises JobFailure: also where a constraint that somebody has added to the tables refused the work."""
         try:
-            return self.run(work, patience, patient)
+            return self.run(work, patient)
         except ConstraintViolated as error:
             raise refused(error) from error.cause
 
@@ -593,30 +556,40 @@ class Links:
         with self.held(patient) as link:
             return work(link)
 
-    def held(self, patient: bool = False) -> contextlib.AbstractContextManager[Link]:
+    @contextlib.contextmanager
+    def held(self, patient: bool = False) -> Iterator[Link]:
         """Give this thread a connection for a block, which is not repeated. Within the block, more work of this thread
         runs on the same connection. An error in the block is raised as by :meth:`run`, or as :class:`Contended`, and
         what was begun is rolled back."""
         link: Link | None = getattr(self._local, "link", None)
         if link is not None:
-            return contextlib.nullcontext(link)
+            yield link
+            return
         if getattr(self._local, "beside", False):
-            return self.apart.held(patient)
-        return _Hold(self, self._local, patient)
-
-    def end(self, link: Link, error: BaseException | None) -> None:
-        """Give back the connection of a block that has ended, or raise this library's error for the block's."""
-        if error is None:
-            self._leave(link)
-        elif isinstance(error, Exception):
+            with self.apart.held(patient) as link:
+                yield link
+            return
+        link = self._taken()
+        if not patient:
+            self.watch.watch(link)
+        self._local.link = link
+        try:
+            yield link
+        except Exception as error:
             raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, link.in_doubt)
             self._failed(link, raised)
-            if raised is not error:
-                raise raised from getattr(raised, "cause", None)
-        else:
+            if raised is error:
+                raise
+            raise raised from getattr(raised, "cause", None)
+        except BaseException:
             # A request may have been interrupted before its reply came. The next request could read that reply.
             link.discard()
             self.watch.release(link)
+            raise
+        else:
+            self._leave(link)
+        finally:
+            self._local.link = None
 
     def _failed(self, link: Link, raised: Exception) -> None:
         if not isinstance(raised, ConnectionFailure):
@@ -634,7 +607,7 @@ class Links:
 
     # Connections
 
-    def take(self) -> Link:
+    def _taken(self) -> Link:
         """Take the connection that was given back last, or make one."""
         try:
             link = self.idle.pop()
@@ -670,17 +643,19 @@ class Links:
         except (sa.exc.SQLAlchemyError, OSError, *UNSENDABLE) as error:
             raise self._unreachable(error) from None
         try:
+            is_first = self.product is None
             if self.product is None:
                 self.product = database(connection.dialect)
             link = Link(connection, self.product)
             with self.watch.watching(link):
-                self._set_up(link, connection)
+                connection.execution_options(isolation_level=self.product.isolation)
+                if self.own:
+                    self.product.prepare(link.raw, **self._options)
+                    link.end_read()
+                elif is_first:
+                    self.product.prepare_file(link.raw)
             return link
         except BaseException as error:
-            if isinstance(error, JobFailure):
-                # An engine whose connections a board can't use.
-                connection.close()
-                raise
             connection.invalidate()
             connection.close()
             if not isinstance(error, Exception):
@@ -689,16 +664,6 @@ class Links:
                 # As where several processes turn a new SQLite file to its write-ahead log at once.
                 raise busy from error
             raise self._unreachable(error) from None
-
-    def _set_up(self, link: Link, connection: Connection) -> None:
-        product = link.product
-        walks = self._options.get("walks")
-        connection.execution_options(isolation_level=product.isolation_of_walks if walks else product.isolation)
-        if self.own:
-            product.prepare(link.raw, **self._options)
-            link.end_read()
-        else:
-            link.give_back = product.borrow(link.raw, **self._options)
 
     def _unreachable(self, error: Exception) -> ConnectionFailure:
         product = self.product or database(self.engine.dialect)

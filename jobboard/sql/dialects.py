@@ -9,17 +9,13 @@ import contextlib
 import enum
 import os
 import re
-import select
-import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Dialect
-
-from jobboard.exceptions import JobFailure
 
 Raw = Any
 """A connection of the driver's own, as PEP 249 has it."""
@@ -72,16 +68,13 @@ class Database:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
 
-    isolation: Literal["READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"] = "READ COMMITTED"
-    isolation_of_walks = isolation
-    """The isolation at which a walk sees the rows that others have just locked."""
+    isolation: Literal["READ COMMITTED", "AUTOCOMMIT"] = "READ COMMITTED"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         """Set up a new connection of our own, once."""
 
-    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
-        """Set up a connection of the caller's for one call; return a function that restores its settings."""
-        return lambda: None
+    def prepare_file(self, raw: Raw) -> None:
+        """Give the database, where it is a file, the journal in which readers wait for no writer."""
 
     def begin(self, cursor: Any) -> None:
         """Open a transaction for writing."""
@@ -93,9 +86,6 @@ class Database:
         :returns: None where the database or the driver takes one statement at a time.
         """
         return None
-
-    def begin_read(self, cursor: Any) -> None:
-        """Have the next statements read committed rows alone, at :attr:`isolation_of_walks`, too."""
 
     def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
         """Prepare a transaction that has just begun on a caller's connection for writing.
@@ -166,17 +156,10 @@ class Database:
         """Return the way out where this user may not write the database at all; None where another try may help."""
         return None
 
-    def remedy(self, error: BaseException) -> str:
-        """Return the server's setting that allows what this error refuses; empty where none is known."""
-        return ""
-
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
         """Keep all other set-ups of this name out, and undo a failed one where the database can."""
         yield
-
-    def hurry(self, cursor: Any, seconds: float) -> None:
-        """Limit the time for which this connection waits for the transactions of others, where it waits by itself."""
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
         dbapi = self.dialect.dbapi
@@ -211,74 +194,15 @@ class PostgreSQLDatabase(Database):
     )
 
     # One statement is one transaction and one round trip; what needs several begins one by hand.
-    isolation = isolation_of_walks = "AUTOCOMMIT"
+    isolation = "AUTOCOMMIT"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
-        # The role, the database or the environment may say otherwise, and a text may hold any character.
-        cursor.execute("SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'")
+        # The role, the database or the environment may say otherwise.
+        cursor.execute("SET default_transaction_isolation = 'read committed'")
         if options.get("read_only"):
             cursor.execute("SET default_transaction_read_only = on")
         cursor.close()
-        self.borrow(raw, **options)
-
-    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
-        restores: list[Callable[[], object]] = []
-        encoding = self._client_encoding(raw)
-        if encoding != "UTF8":
-            # Another one can't send all text that a job may hold.
-            raw.cursor().execute("SET client_encoding = 'UTF8'")
-            restores.append(lambda: raw.cursor().execute(f"SET client_encoding = '{encoding}'"))
-        if options.get("pooled") and hasattr(raw, "prepare_threshold"):
-            threshold = raw.prepare_threshold
-            # Behind a transaction pooler the next statement may meet another server process.
-            raw.prepare_threshold = None
-            restores.append(lambda: setattr(raw, "prepare_threshold", threshold))
-
-        def give_back() -> None:
-            for restore in restores:
-                restore()
-
-        return give_back
-
-    @staticmethod
-    def _client_encoding(raw: Any) -> str:
-        """Return the encoding of a connection. The server reports it, and psycopg's drivers keep what it has said."""
-        if hasattr(raw, "info") and hasattr(raw.info, "parameter_status"):
-            return str(raw.info.parameter_status("client_encoding"))
-        cursor = raw.cursor()
-        cursor.execute("SHOW client_encoding")
-        return str(cursor.fetchone()[0])
-
-    @property
-    def can_listen(self) -> bool:
-        """True if :meth:`listen` and :meth:`calls` work with this driver."""
-        return self.dialect.driver.startswith("psycopg") and hasattr(self.dialect.dbapi, "Connection")
-
-    def listen(self, raw: Raw, channel: str) -> None:
-        """Listen on a channel from now on."""
-        raw.cursor().execute("LISTEN " + self.dialect.identifier_preparer.quote_identifier(channel))
-
-    def calls(self, raw: Raw, stop: socket.socket, seconds: float) -> list[str] | None:
-        """Wait for notifications, or until ``stop`` has something to read. Return the payloads; None if nothing came in
-        this time."""
-        poll = select.poll()
-        poll.register(raw.fileno(), select.POLLIN)
-        poll.register(stop.fileno(), select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
-        if not ready:
-            return None
-        if raw.fileno() not in ready:
-            return []
-        raw.pgconn.consume_input()
-        payloads = []
-        while (call := raw.pgconn.notifies()) is not None:
-            payloads.append(call.extra.decode())
-        return payloads
-
-    def ping(self, raw: Raw) -> None:
-        """Check that the server is there. Notifications that come in meanwhile are lost."""
-        raw.cursor().execute("SELECT 1")
 
     def begin(self, cursor: Any) -> None:
         cursor.execute(self._BEGIN)
@@ -341,12 +265,7 @@ class PostgreSQLDatabase(Database):
         return self._TROUBLES.get(state) or self._TROUBLES.get(state[:2])
 
 
-_FOUND_ROWS = 2
-
-
 class MySQLDatabase(Database):
-    # With the rows as committed, a get of ids that another is just taking sends nine requests instead of two.
-    isolation_of_walks = "READ UNCOMMITTED"
     commits_at_create = True
     counts_changes = True
     ignored = sa.text("SHOW WARNINGS")
@@ -373,31 +292,12 @@ class MySQLDatabase(Database):
         # PyMySQL sends a compound statement as it is, and returns all its results. Other drivers are not known to.
         self.compound = mariadb and self.skip_locked and dialect.driver == "pymysql"
 
-    def prepare(self, raw: Raw, **options: Any) -> None:
-        self.borrow(raw, **options)
-
-    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
-        # A board's fence trusts the count of matched rows, and MySQL by itself counts only those that changed.
-        if options.get("counting", True) and not self._counts_matched(raw):
-            raise JobFailure("the engine's connections must count found rows (FOUND_ROWS), as SQLAlchemy's do")
-        return super().borrow(raw, **options)
-
-    def begin_read(self, cursor: Any) -> None:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-
     def joined(self, raw: Raw, cursor: Any, texts: Sequence[tuple[str, Any]], begins: bool, ends: bool) -> str | None:
         if not self.compound or len(texts) + ends < 2:
             return None
         # A transaction begins by itself.
         written = [cursor.mogrify(text, values) for text, values in texts]
         return "begin not atomic\n" + "".join(f"{text};\n" for text in [*written, *["commit"] * ends]) + "end"
-
-    @staticmethod
-    def _counts_matched(raw: Raw) -> bool:
-        """Return whether matched rows are counted: PyMySQL and mysqlclient show flags, mysql-connector has a method."""
-        if hasattr(raw, "isset_client_flag"):
-            return bool(raw.isset_client_flag(_FOUND_ROWS))
-        return bool(getattr(raw, "client_flag", _FOUND_ROWS) & _FOUND_ROWS)
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
@@ -414,11 +314,6 @@ class MySQLDatabase(Database):
         # This error shares its number with all other troubles of TLS.
         without_tls = "SSL is required but the server doesn't support it" in str(error)
         return str(error.args[-1]) if without_tls or self._code(error) in self._REFUSALS else None
-
-    def remedy(self, error: BaseException) -> str:
-        if self._code(error) == 1665:
-            return "; set binlog_format to MIXED or ROW on the server, as by SET GLOBAL binlog_format = 'MIXED'"
-        return ""
 
     def descriptor(self, raw: Raw) -> int:
         return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())
@@ -441,7 +336,7 @@ class MySQLDatabase(Database):
 
 
 class SQLiteDatabase(Database):
-    isolation = isolation_of_walks = "AUTOCOMMIT"
+    isolation = "AUTOCOMMIT"
     exclusive = True
     precision = 1000
     way_out = "a transaction that reads before it writes must begin by BEGIN IMMEDIATE, or it may lose at once"
@@ -457,27 +352,17 @@ class SQLiteDatabase(Database):
 
     def prepare(self, raw: Raw, **options: Any) -> None:
         cursor = raw.cursor()
-        self._busy(cursor, options.get("busy", 10))
+        cursor.execute(f"PRAGMA busy_timeout = {int(min(options['busy'], self._TURN) * 1000)}")
+        cursor.fetchall()
         if options.get("read_only"):
             cursor.execute("PRAGMA query_only = on")
         else:
-            cursor.execute("PRAGMA journal_mode = WAL")
-            cursor.fetchall()
+            self.prepare_file(raw)
         cursor.execute("PRAGMA synchronous = NORMAL" if options.get("relaxed") else "PRAGMA synchronous = FULL")
         cursor.close()
 
-    def borrow(self, raw: Raw, **options: Any) -> Callable[[], None]:
-        cursor = raw.cursor()
-        names = ("busy_timeout", "synchronous", "query_only")
-        was = [(name, cursor.execute("PRAGMA " + name).fetchone()[0]) for name in names]
-        cursor.close()
-        self.prepare(raw, **options)
-
-        def give_back() -> None:
-            for name, value in was:
-                raw.execute("PRAGMA " + name + " = " + str(value))
-
-        return give_back
+    def prepare_file(self, raw: Raw) -> None:
+        raw.execute("PRAGMA journal_mode = WAL").fetchall()
 
     def begin(self, cursor: Any) -> None:
         # A transaction that reads first and writes later fails at once when another has written in between.
@@ -524,17 +409,10 @@ class SQLiteDatabase(Database):
             raise
         cursor.execute("COMMIT")
 
-    def hurry(self, cursor: Any, seconds: float) -> None:
-        self._busy(cursor, seconds)
-
     def commits(self, cursor: Any) -> int:
         """Return a count that changes with each commit of another connection."""
         cursor.execute("PRAGMA data_version")
         return int(cursor.fetchone()[0])
-
-    def _busy(self, cursor: Any, seconds: float) -> None:
-        cursor.execute("PRAGMA busy_timeout = " + str(int(min(seconds, self._TURN) * 1000)))
-        cursor.fetchall()
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
         return "unable to open database file" in str(error)

@@ -60,17 +60,6 @@ class Spare(ColumnElement[str]):
         self.size = size
 
 
-class Place(ColumnElement[str]):
-    """The place of a table: the running server, the database and, on PostgreSQL, the schema. Reading it needs no right.
-    It is empty on databases that this library does not know."""
-
-    type = sa.String()
-    inherit_cache = False
-
-    def __init__(self, table: sa.Table) -> None:
-        self.table = table
-
-
 class Exact(sa.String):
     """Text that is compared byte by byte: no case folding, no accents, no padding."""
 
@@ -131,32 +120,6 @@ def _seconds(element: Seconds, compiler: Any, **kw: Any) -> str:
 def _seconds_mysql(element: Seconds, compiler: Any, **kw: Any) -> str:
     # Without an argument it needs no time zone, and it is a constant to the optimiser, which a calculation is not.
     return "UNIX_TIMESTAMP()"
-
-
-@compiles(Place)
-def _place(element: Place, compiler: Any, **kw: Any) -> str:
-    return "''"
-
-
-@compiles(Place, "sqlite")
-def _place_sqlite(element: Place, compiler: Any, **kw: Any) -> str:
-    return "(SELECT file FROM pragma_database_list WHERE name = 'main')"
-
-
-@compiles(Place, "postgresql")
-def _place_postgresql(element: Place, compiler: Any, **kw: Any) -> str:
-    # Copies of a whole cluster have all its numbers, but not the instant at which it was started.
-    table = compiler.preparer.format_table(element.table)
-    return (
-        "concat_ws('/', CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS BIGINT), current_database(), "
-        f"CAST(to_regclass('{table}') AS OID))"
-    )
-
-
-@compiles(Place, "mysql", "mariadb")
-def _place_mysql(element: Place, compiler: Any, **kw: Any) -> str:
-    # Above its lowest 24 bits, which count, UUID_SHORT() has the second at which the server was started.
-    return "concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())"
 
 
 @compiles(Greatest, "sqlite")

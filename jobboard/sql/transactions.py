@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -15,7 +14,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.sql.clients import is_async
 from jobboard.sql.connections import ConstraintViolated, Contended, refused, sorted_out
 from jobboard.sql.dialects import Database, Trouble, database
-from jobboard.sql.runners import CallersConnection, Runner, Statement
+from jobboard.sql.runners import CallersConnection
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -118,21 +117,6 @@ def check_savepoint(connection: Connection, name: str) -> None:
             "release commits. Begin it by hand: sqlalchemy.event.listen(engine, 'begin', lambda connection: "
             "connection.exec_driver_sql('BEGIN IMMEDIATE'))"
         )
-
-
-def leads_to(run: Runner, place: Statement) -> tuple[object, list[Any]]:
-    """Return the place that a connection leads to, and further columns. The place is equal for all names, sockets and
-    poolers of one database, as the server itself reports it. A database and its copy have different places.
-
-    :param place: a statement whose first column is a :class:`~jobboard.sql.expressions.Place`.
-    """
-    told, *others = run.rows(place, {})[0]
-    if told and run.connection.dialect.name == "sqlite":
-        with contextlib.suppress(OSError):
-            file = Path(told).stat()
-            return (file.st_dev, file.st_ino), others
-    url = run.connection.engine.url
-    return told or (url.host, url.port, url.database), others
 
 
 def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Exception:

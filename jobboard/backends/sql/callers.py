@@ -6,6 +6,7 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -15,17 +16,16 @@ from jobboard.backends.sql.statements import Statement
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.connections import Link, Links
-from jobboard.sql.dialects import Database, database
-from jobboard.sql.expressions import Place
+from jobboard.sql.dialects import Database, PostgreSQLDatabase, database
 from jobboard.sql.runners import Runner
-from jobboard.sql.transactions import Transaction, begin_writing, check_savepoint, leads_to
+from jobboard.sql.transactions import Transaction, begin_writing, check_savepoint
 
 LOG = logging.getLogger(__name__)
 
 NAME = "connection="
 """The name of such a transaction in errors."""
 
-SNAPSHOTS = ("repeatable read", "serializable")
+SNAPSHOTS = ("REPEATABLE READ", "SERIALIZABLE")
 """PostgreSQL's isolation levels with a snapshot: they show no later commits, and fail where a row has changed since."""
 
 
@@ -33,8 +33,8 @@ class CallersTransactions:
     """The transactions of callers in which an open board works.
 
     :param links: the board's own connections, which lead to its tables.
+    :param find: the statement that returns the place of a board's tables.
     :param remedy: the command that creates missing tables.
-    :param notifies: whether a commit wakes listeners.
     :param retry_for: for how many seconds the board repeats a request of its own.
     :param sleep: sleeps for some seconds between two such requests.
     """
@@ -44,23 +44,17 @@ class CallersTransactions:
         table: sa.Table,
         product: Database,
         links: Links,
+        find: Statement,
         remedy: str,
-        notifies: bool,
         retry_for: float,
         sleep: Callable[[float], None],
     ) -> None:
         self._table = table
         self._product = product
         self._links = links
+        self._find = find
         self._remedy = remedy
-        self._notifies = notifies
-        self._retry_for = retry_for
-        self._sleep = sleep
-        level: list[sa.ColumnElement[str]] = []
-        if product.dialect.name == "postgresql":
-            level = [sa.literal_column("current_setting('transaction_isolation')")]
-        # As text: on an engine of the caller's, SQLAlchemy's "begin" could have a listener that locks an SQLite file.
-        self._find = Statement("place", str(sa.select(Place(table), *level).compile(dialect=product.dialect)))
+        self._retrying = retrying(ConnectionFailure, retry_for, sleep=sleep)
         self._place: object = None
 
     @contextlib.contextmanager
@@ -95,37 +89,42 @@ class CallersTransactions:
         there, here = connection.dialect, self._product.dialect
         if type(database(there)) is not type(self._product):
             raise JobFailure(f"{NAME} leads to {there.name}, and the board is in {here.name}")
+        if isinstance(connection.get_transaction(), sa.TwoPhaseTransaction):
+            raise JobFailure(f"{NAME} is in a transaction in two phases: give a connection in a plain transaction")
         if self._product.exclusive:
             check_savepoint(connection, NAME)
-        if self._notifies and isinstance(connection.get_transaction(), sa.TwoPhaseTransaction):
+        level = connection.get_isolation_level() if isinstance(self._product, PostgreSQLDatabase) else None
+        if level in SNAPSHOTS:
             raise JobFailure(
-                f"PostgreSQL prepares no transaction that wakes waiters: open the board with notify=false for {NAME} "
-                "in two phases"
-            )
-
-    def _check_place(self, run: Runner) -> None:
-        """:raises JobFailure: a connection does not lead to this board's tables, or its transaction does not see the
-        commits of others."""
-        there, level = leads_to(run, self._find)
-        if level and level[0] in SNAPSHOTS:
-            raise JobFailure(
-                f"{NAME} is in a transaction at {level[0].upper()}, which would take no notice of claims and keys that "
+                f"{NAME} is in a transaction at {level}, which would take no notice of claims and keys that "
                 "others have written since it began: have it at READ COMMITTED, as by "
                 'engine.execution_options(isolation_level="READ COMMITTED")'
             )
+
+    def _check_place(self, run: Runner) -> None:
+        """:raises JobFailure: a connection does not lead to this board's tables."""
+        there = self._place_of(run)
         if there != self._place:
             # Not asked for before, or no longer true: a server was restarted, or another has taken its place.
-            self._place = retrying(ConnectionFailure, self._retry_for, sleep=self._sleep)(
-                self._links.run, self._own_place
-            )
+            self._place = self._retrying(self._links.run, self._own_place)
         if there != self._place:
             raise JobFailure(
                 f"{NAME} leads to another database than the board's, or to another schema, or to a copy of it"
             )
 
     def _own_place(self, link: Link) -> object:
-        place, _ = leads_to(link, self._find)
+        place = self._place_of(link)
         link.end_read()
+        return place
+
+    def _place_of(self, run: Runner) -> object:
+        """Return the place that a connection leads to. It is equal for all names, sockets and poolers of one database,
+        as the server itself reports it."""
+        [[place]] = run.rows(self._find, {})
+        if self._product.exclusive:
+            with contextlib.suppress(OSError):
+                file = Path(place).stat()
+                return file.st_dev, file.st_ino
         return place
 
 
@@ -149,10 +148,6 @@ class _Sequels:
         sa.event.listen(connection, "commit", self._commit)
         sa.event.listen(connection, "rollback", lambda connection: self._undo(0))
         sa.event.listen(connection, "rollback_savepoint", lambda connection, name, context: self._undo(_number(name)))
-        # These events come before the end, too. A prepared transaction is decided by then. If its commit fails, a claim
-        # that has ended in it comes back when its lease has lapsed.
-        sa.event.listen(connection, "commit_twophase", lambda connection, xid, is_prepared: self._committed())
-        sa.event.listen(connection, "rollback_twophase", lambda connection, xid, is_prepared: self._undo(0))
 
     def add(self, connection: Connection, done: Callable[[], None], undone: Callable[[], None]) -> None:
         nested = connection.get_nested_transaction()

@@ -415,9 +415,6 @@ from {jobs}
 where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <= {now} {also?}
 limit 100
 
--- name: scopes_there
-select place from {sides} where board = :board and kind = 'scope' and place = any(:places)
-
 -- name: ready_of_group
 -- The first jobs of one group that can be claimed, as they lie in the index by groups.
 select * from (

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from jobboard import states
+from jobboard.backends.sql import scopes
 from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import Point, Starts, Told
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD
-from jobboard.engine import RETRY_HELD, ClaimTerms, Side, Stored
-from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.logs import Log
+from jobboard.engine import RETRY_HELD, ClaimTerms, ScopePlace, Side, Stored
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
 from jobboard.sql.dialects import Database
 from jobboard.states import CONSUME, serving_order
 
-LOG = Log(__name__)
-
 T = TypeVar("T")
 
 SPARE = 8
 """How many more jobs of several names than wanted a take on MariaDB looks at. PostgreSQL's text has that number."""
+
+AHEAD = 9
+"""How many of the first jobs a take under limits chooses one of, as others may claim the first ones meanwhile."""
+
+LIMITED_TRIES = 4
+"""How often a take under limits tries by itself, before the engine locks scopes as a whole."""
 
 Params = dict[str, Any]
 
@@ -69,7 +72,7 @@ class FastPaths(abc.ABC):
         looks = self._looks(names, limit)
         if looks is None:
             return None
-        params = {**_slot(nonce), **lease._asdict(), **looks.params, "readable": readable, "limit": limit}
+        params = {**_slot(nonce), **lease._asdict(), **looks.params, "readable": readable, "limit": limit, "gate": -1}
         claims: list[Stored] | None = []
         if (point := self.point(names, readable)) is not None:
             take, more = self._since(point, names, limit)
@@ -87,8 +90,51 @@ class FastPaths(abc.ABC):
         left = None if event is None else event - now
         return [], left if not busy else RETRY_HELD if left is None else min(left, RETRY_HELD)
 
+    def take_limited(
+        self,
+        lease: ClaimTerms,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        gate: Side,
+        scopes_of: Callable[[str, str | None], Sequence[ScopePlace]],
+    ) -> Stored | None:
+        if names is not None and len(names) > NAMES_AT_ONCE:
+            return None
+        ahead, looked = self._ahead(names, self.point(names, readable))
+        params = {**self._base, **_slot(nonce), **lease._asdict(), "limit": 1, "gate": gate.tag}
+
+        def work(link: Link) -> Stored | None:
+            waits = False
+            for _ in range(LIMITED_TRIES):
+                found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
+                jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
+                wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
+                locks = scopes.part_locks(self._statements, wanted, waits)
+                asked = [*locks, *scopes.counts(self._statements, wanted)]
+                keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
+                told = [(made, {**self._base, **some}) for made, some in asked]
+                rows = link.several(told, begins=True, hurries=keeps_out)
+                locked = scopes.held(self._statements, wanted, rows[: len(locks)])
+                claims = scopes.claims_in(rows[len(locks) :])
+                if free := list(_free(jobs, locked, claims)):
+                    tags = {"ids": [id_ for id_, _ in free], "versions": [f"{id_} {tag}" for id_, tag in free]}
+                    more = {**params, **tags, "tags": json.dumps(free)}
+                    if (claim := self._claim_one_of(link, more, keeps_out)) is not None:
+                        return claim
+                    # Others have claimed all of these jobs meanwhile.
+                    waits = False
+                else:
+                    link.rollback()
+                    if not jobs or locked.issuperset(jobs[0][2]):
+                        return None
+                    waits = True
+            return None
+
+        return self._tried(work)
+
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
-        claims = self._claimed(self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid})
+        claims = self._claimed(self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid, "gate": -1})
         return claims[0] if claims else None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
@@ -155,6 +201,21 @@ class FastPaths(abc.ABC):
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         """Return the statements of a take; None: only the engine can do it."""
 
+    @abc.abstractmethod
+    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+        """Return the statement that reads ids, tags, names and groups of the first ready jobs, and its arguments."""
+
+    def _rows_ahead(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
+        rows = link.rows(ahead, params)
+        link.end_read()
+        return rows
+
+    @abc.abstractmethod
+    def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
+        """Claim the first free one of these jobs in the transaction that has begun, and end the transaction.
+
+        :param hurries: see :meth:`Link.several`."""
+
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         """Return the statement of a take that begins at a starting point, and its arguments."""
         raise NotImplementedError
@@ -218,16 +279,30 @@ class PostgreSQLPaths(FastPaths):
         return link.single(statement, params)
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
+        parts, params = self._ready(names, limit)
+        take = self._statements.made("take", limit=str(limit), **parts)
+        return Looks(take, self._statements.made("take_nothing", **parts), params)
+
+    def _ready(self, names: Sequence[str] | None, limit: int) -> tuple[dict[str, str], Params]:
+        """Return the parts of a statement for the first ready jobs, and its arguments."""
         st = self._statements
-        parts: dict[str, str] = {}
         if names is None:
-            ready, params = st.text("take_any"), {}
-        elif len(names) == 1:
-            ready, params, parts = st.text("take_of_name"), {"name": names[0]}, {"of_one": st.text("of_one")}
-        else:
-            ready, params = st.made("take_of_names", limit=str(limit)).text, {"names": "\n".join(names)}
-        take = st.made("take", ready=ready, limit=str(limit), **parts)
-        return Looks(take, st.made("take_nothing", ready=ready, **parts), params)
+            return {"ready": st.text("take_any")}, {}
+        if len(names) == 1:
+            return {"ready": st.text("take_of_name"), "of_one": st.text("of_one")}, {"name": names[0]}
+        return {"ready": st.made("take_of_names", limit=str(limit)).text}, {"names": "\n".join(names)}
+
+    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+        parts, params = self._ready(names, AHEAD)
+        if point is not None:
+            ranges, params = self._ranges(point, names)
+            parts = {"ready": self._statements.text("take_since", some=str(AHEAD), **ranges)}
+        return self._statements.made("ahead", limit=str(AHEAD), **parts), params
+
+    def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
+        take = self._statements.made("take", ready=self._statements.text("take_ahead"), limit="1")
+        [rows] = link.several([(take, params)], ends=True, hurries=hurries)
+        return stored_of(rows[0]) if rows else None
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
@@ -282,21 +357,44 @@ class MariaDBPaths(FastPaths):
     def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
         def work(link: Link) -> list[Stored]:
             link.begin()
-            rows = _unpacked(link.rows(statement, {**self._base, **params}))
-            if not rows:
-                link.rollback()
-                return []
-            now = rows[0][-1]
-            claims = [_claim_of(row, params, now) for row in rows]
-            told = {
-                "now": now,
-                "ids": [record.sequence for record, *_ in claims],
-                "answer": ",".join([f"{record.uuid} {record.token}" for record, *_ in claims]),
-            }
-            link.compound(self._statements["claim_locked"], {**self._base, **params, **told})
-            return claims
+            return self._claim(link, statement, {**self._base, **params})
 
         return self._tried(work)
+
+    def _claim(self, link: Link, statement: Statement, params: Params) -> list[Stored]:
+        """Claim the jobs that a statement locks, and end the transaction."""
+        rows = _unpacked(link.rows(statement, params))
+        if not rows:
+            link.rollback()
+            return []
+        now = rows[0][-1]
+        claims = [_claim_of(row, params, now) for row in rows]
+        told = {
+            "now": now,
+            "ids": [record.sequence for record, *_ in claims],
+            "answer": ",".join([f"{record.uuid} {record.token}" for record, *_ in claims]),
+        }
+        link.compound(self._statements["claim_locked"], {**params, **told})
+        return claims
+
+    def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
+        claims = self._claim(link, self._statements["take_ahead"], params)
+        return claims[0] if claims else None
+
+    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+        st = self._statements
+        if point is not None:
+            number, parts, params = self._ranges(point, names)
+            returned = st.text("returned", of_names="" if names is None else st.text("take_of_names"))
+            ones = st.ones("take_since", number, **parts)
+            return st.made("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
+        if names is None:
+            return st.made("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
+        params = {"some": AHEAD, **{f"one{i}": name for i, name in enumerate(names)}}
+        return st.union("ahead", "take_of", len(names)), params
+
+    def _rows_ahead(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
+        return [row[1:] for row in sorted(_unpacked(super()._rows_ahead(link, ahead, params)))]
 
     def _ended(self, statement: Statement, params: Params) -> bool:
         return self._do(statement, params) is not None
@@ -403,10 +501,23 @@ class SQLitePaths(FastPaths):
             raise ConstraintViolated("this call was overtaken by its repetition")
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
-        st = self._statements
-        ready = st.text("take_any" if names is None else "take_of_names")
-        params = {} if names is None else {"names": json.dumps(names)}
-        return Looks(st.made("take", ready=ready), st["take_nothing"], params)
+        ready, params = self._ready(names)
+        return Looks(self._statements.made("take", ready=ready), self._statements["take_nothing"], params)
+
+    def _ready(self, names: Sequence[str] | None) -> tuple[str, Params]:
+        ready = self._statements.text("take_any" if names is None else "take_of_names")
+        return ready, {} if names is None else {"names": json.dumps(names)}
+
+    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+        ready, params = self._ready(names)
+        return self._statements.made("ahead", ready=ready), {**params, "limit": AHEAD}
+
+    def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
+        rows = link.rows(self._statements.made("take", ready=self._statements.text("take_ahead")), params)
+        if rows:
+            self._keep(link, params, f"{rows[0][0]} {rows[0][10]}")
+        link.commit()
+        return stored_of(rows[0]) if rows else None
 
     @staticmethod
     def _listed(values: Sequence[str]) -> Any:
@@ -424,7 +535,7 @@ def fast_paths(
     kind: type[FastPaths]
     if product.dialect.name == "postgresql":
         kind = PostgreSQLPaths
-    elif product.compound and _takes_compounds(links, statements):
+    elif product.compound:
         kind = MariaDBPaths
     elif product.dialect.driver == "pysqlite" and product.dialect.update_returning:
         kind = SQLitePaths
@@ -433,23 +544,29 @@ def fast_paths(
     return kind(links, statements, base, notify)
 
 
-def _takes_compounds(links: Links, statements: Statements) -> bool:
-    """Return whether the server takes compound statements. In its Oracle mode MariaDB spells them in another way."""
-    try:
-        links.run(lambda link: link.compound(statements["compound"], {}))
-    except ConnectionFailure:
-        raise
-    except JobFailure as error:
-        LOG.info("the server refuses compound statements (%s), so there are no fast paths", error)
-        return False
-    return True
-
-
 def _claim_of(row: Row, lease: Params, now: int) -> Stored:
     """Return the job in a row of ``{record}, tag``, as the claim leaves it."""
     _, record = states.claim(record_of(row), now, lease["who"], lease["keeper"], now + lease["ttl"])
     assert record is not None
     return Stored(record, (row[3], row[RECORD] + 1))
+
+
+def _free(
+    jobs: Sequence[tuple[int, int, Sequence[ScopePlace]]],
+    locked: Collection[ScopePlace],
+    claims: Mapping[tuple[str, str | None], tuple[int, int]],
+) -> Iterator[tuple[int, int]]:
+    """Yield the ids and tags of the jobs with room, up to the first job of which the locked parts do not decide."""
+    for id_, tag, mine in jobs:
+        left = {
+            scope: scope.most - claims.get((scope.name, scope.group), (0, 0))[0]
+            for scope in mine
+            if scope.most is not None and scope in locked
+        }
+        if len(left) == len(mine) and all(room > scopes.others(scope) for scope, room in left.items()):
+            yield id_, tag
+        elif all(room > 0 for room in left.values()):
+            return
 
 
 def _posted(draft: Draft, id_: int, tag: int, now: int) -> Stored:

@@ -44,11 +44,10 @@ def setup(connection: Connection, product: Database, tables: Tables) -> None:
     connection.commit()
 
 
-def check(connection: Connection, tables: Tables, create: bool, write: bool) -> bool:
+def check(connection: Connection, tables: Tables, create: bool) -> bool:
     """Return whether the tables are there, and of our layout; False if they are to be created.
 
     :param create: missing tables may be created, by :func:`create`.
-    :param write: the board is going to change jobs.
     :raises JobFailure: the tables are missing, or of another layout."""
     _check_text(connection)
     layout = stored_layout(connection, tables)
@@ -60,8 +59,6 @@ def check(connection: Connection, tables: Tables, create: bool, write: bool) -> 
             raise JobFailure(
                 f"the tables of {tables.prefix!r} have the older layout {layout[0]}; `jobboard setup` updates them"
             )
-        if write:
-            _check_log(connection, tables)
     connection.commit()
     return layout is not None
 
@@ -83,11 +80,13 @@ def stored_layout(connection: Connection, tables: Tables) -> tuple[int, int] | N
 
 @contextlib.contextmanager
 def _setting_up(connection: Connection, product: Database, tables: Tables) -> Iterator[None]:
-    # Begin now: a listener to SQLAlchemy's "begin", as SQLite's users have one, must not begin within what comes next.
-    if not connection.in_transaction():
-        connection.begin()
-    with contextlib.closing(connection.connection.cursor()) as cursor, product.setting_up(cursor, tables.prefix):
-        yield
+    with contextlib.closing(connection.connection.cursor()) as cursor:
+        # Begin now: a listener to SQLAlchemy's "begin", as SQLite's users have one, must not begin within what comes
+        # next.
+        if not connection.in_transaction():
+            connection.begin()
+        with product.setting_up(cursor, tables.prefix):
+            yield
 
 
 def _create(connection: Connection, tables: Tables) -> None:
@@ -132,19 +131,19 @@ def _check_new(tables: Tables, stored: tuple[int, int]) -> None:
 
 
 def _check_text(connection: Connection) -> None:
-    """:raises JobFailure: the database can't store all text, such as that of an error with which a job is abandoned."""
-    if connection.dialect.name == "postgresql":
-        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
-        if encoding != "UTF8":
-            raise JobFailure(
-                f"the database {connection.engine.url.database!r} is in {encoding}, and jobs hold any text: give the "
-                "jobboard one that is made WITH ENCODING 'UTF8' TEMPLATE template0"
-            )
-
-
-def _check_log(connection: Connection, tables: Tables) -> None:
-    """Write nothing, so that a server whose log can't have our changes refuses that now and not at the first post."""
-    if connection.dialect.name in ("mysql", "mariadb"):
-        settings = connection.exec_driver_sql("SHOW VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')")
-        if {value for _, value in settings} == {"ON", "STATEMENT"}:
-            connection.execute(sa.delete(tables.jobs).where(sa.false()))
+    """:raises JobFailure: the database, or the connection, can't take all text, such as that of an error with which a
+    job is abandoned."""
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise JobFailure(
+            f"the database {connection.engine.url.database!r} is in {encoding}, and jobs hold any text: give the "
+            "jobboard one that is made WITH ENCODING 'UTF8' TEMPLATE template0"
+        )
+    encoding = connection.exec_driver_sql("SHOW client_encoding").scalar()
+    if encoding != "UTF8":
+        raise JobFailure(
+            f"the engine's connections are in {encoding}, and jobs hold any text: make the engine by "
+            "create_engine(url, client_encoding='utf8')"
+        )

@@ -33,12 +33,6 @@ json_table(:wanted, '$[*]' columns (name varchar(255) {text} path '$')) as wante
 -- the driver more. Its first element gives the array a collation, where those of the columns differ.
 -- ==================================================================================================================
 
--- name: compound
--- Shows whether the server takes compound statements.
-begin not atomic
-    declare l_has_rules bool;
-end
-
 -- name: has_rules
 exists (select 1 from {sides} where board = :board and {gate} and value is not null)
 
@@ -126,6 +120,37 @@ for update skip locked
     limit :some
 )
 
+-- name: ahead
+-- The first ready jobs, of which a take under limits claims one.
+select json_array('' collate utf8mb4_bin, {jobs}.priority, {jobs}.id, tag, name, job_group)
+from (
+    select id, priority from (
+        {ones?} {returned?}
+    ) as of_each
+    order by priority, id
+    limit :some
+) as first
+straight_join {jobs} force index (primary) on {jobs}.id = first.id
+where board = :board and state = 'UNCLAIMED'
+
+-- name: ahead_any
+(
+    select id, priority
+    from {jobs} force index (`{prefix}_ready`)
+    where board = :board and state = 'UNCLAIMED' and version <= :readable
+    order by priority, id
+    limit :some
+)
+
+-- name: take_ahead
+-- Locks the first free one of these jobs. They are given in serving order.
+select json_array('' collate utf8mb4_bin, {record}, {jobs}.tag, {now})
+from json_table(:tags, '$[*]' columns (id bigint path '$[0]', tag bigint path '$[1]')) as wanted
+straight_join {jobs} force index (primary) on {jobs}.id = wanted.id
+where {jobs}.tag = wanted.tag and not {overdue_there}
+limit :limit
+for update skip locked
+
 -- name: take_since
 -- From a starting point on: the first jobs of a range of priorities, and a few more. See starts.py.
 (
@@ -209,7 +234,8 @@ for update
 -- Claims jobs that are locked. set_limit and pause wait for those who have locked the gate.
 begin not atomic
     declare l_has_rules bool;
-    select value is not null into l_has_rules from {sides} where board = :board and {gate} lock in share mode;
+    select value is not null and version <> :gate into l_has_rules
+    from {sides} where board = :board and {gate} lock in share mode;
     if l_has_rules then
         signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the board has rules';
     end if;
@@ -436,6 +462,15 @@ on duplicate key update value = values(value), until = values(until), version = 
 insert into {outcomes} ({outcome_columns}, board)
 values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
     :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+
+-- ==================================================================================================================
+-- Transactions of callers, see callers.py
+-- ==================================================================================================================
+
+-- name: place
+-- The place of the board's tables. Above its lowest 24 bits, which count, uuid_short() has the second of the server's
+-- start.
+select concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())
 
 -- ==================================================================================================================
 -- Limits: the locks of scopes, see scopes.py

@@ -6,10 +6,8 @@ import contextlib
 import math
 import os
 import re
-import socket
 import ssl
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +37,10 @@ transaction whose client has fallen silent."""
 
 _PLAIN = (
     "SET SESSION innodb_lock_wait_timeout = {turn}, lock_wait_timeout = {turn}, "
-    "sql_select_limit = 18446744073709551615, sql_safe_updates = 0, completion_type = 'NO_CHAIN', "
-    "sql_mode = REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', '') /*M!100300 , idle_transaction_timeout = {silent} */"
+    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION' /*M!100300 , idle_transaction_timeout = {silent} */"
 )
-"""MariaDB and MySQL return all rows, change all rows and end a transaction where it ends, whatever the server's
-defaults. No statement waits longer than a turn for a lock on a row or a table. MariaDB undoes a transaction of a silent
-client."""
+"""MariaDB and MySQL read statements as they are written, whatever the server's mode. No statement waits longer than a
+turn for a lock on a row or a table. MariaDB undoes a transaction of a silent client."""
 
 _SETTINGS = {"postgresql": _STEADY, "mysql": _PLAIN, "mariadb": _PLAIN}
 
@@ -81,7 +77,7 @@ OPTIONS: Mapping[str, Option] = {
     "password": Option(text, None, "the user's password", secret=True),
     "connect_timeout": Option(seconds(1, 3600), 10.0, "longest time for a connection, in seconds"),
     "synchronous": Option(choice("full", "normal"), "full", "SQLite: normal may lose the latest commits at power loss"),
-    "notify": Option(flag, True, "PostgreSQL: wake waiters by NOTIFY; false behind a transaction pooler"),
+    "notify": Option(flag, True, "PostgreSQL: LISTEN for posts; false behind a transaction pooler"),
     "sslmode": Option(text, None, "PostgreSQL: passed on to libpq"),
     "sslrootcert": Option(text, None, "PostgreSQL: the authority's certificate"),
     "sslcert": Option(text, None, "PostgreSQL: the client's certificate"),
@@ -192,64 +188,68 @@ def _passed_on(conf: Settings) -> list[str]:
     return [option for option in dict.fromkeys((*_OF_POSTGRESQL, *_OF_MYSQL)) if conf[option] is not None]
 
 
-def make_engine(url: URL, conf: Settings, limit: Callable[[], float]) -> Engine:
-    """Return a new engine. :class:`~jobboard.sql.connections.Links` keeps its connections, so it has no pool.
+def make_engine(url: URL, conf: Settings) -> Engine:
+    """Return a new engine. :class:`~jobboard.sql.connections.Links` keeps its connections, so it has no pool."""
+    arguments = _connect_args(url, conf)
+    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+    # Behind a transaction pooler a setting would meet the statements of others.
+    settings = _SETTINGS.get(url.get_backend_name()) if conf["notify"] else None
+    silent = math.ceil(deadline(conf["retry_for"], conf["claim_ttl"]))
 
-    :param limit: how many seconds the connection may take that is being made.
-    """
-    name = url.get_backend_name()
-    arguments: dict[str, Any] = {}
+    def set_up(raw: Any, record: Any) -> None:
+        if "read_timeout" in arguments:
+            if "ssl" in arguments and not isinstance(raw._sock, ssl.SSLSocket):
+                raise raw.OperationalError(3159, "the server has no TLS, which is asked for")
+            # It was for the greeting. Requests have a watchdog, and a setup may wait longer.
+            raw._read_timeout = None
+        if settings is not None:
+            cursor = raw.cursor()
+            cursor.execute(settings.format(turn=silent // 2, silent=silent))
+            cursor.close()
+            raw.commit()
+
+    # SQLAlchemy asks about the server next, and ends a transaction.
+    sa.event.listen(engine, "connect", set_up, insert=True)
+    return engine
+
+
+def _connect_args(url: URL, conf: Settings) -> dict[str, Any]:
+    """Return the arguments of the driver's ``connect`` beside those of the URL."""
+    name, driver = url.get_backend_name(), url.get_driver_name()
+    # An attempt to connect does not outlast the time for which it is repeated by much.
+    limit = max(2, round(min(conf["connect_timeout"], conf["retry_for"])))
     if name == "sqlite":
         # Calls of one thread after another use a connection.
-        arguments = {"check_same_thread": False, "timeout": conf["retry_for"]}
-    elif name == "postgresql" and url.get_driver_name().startswith("psycopg"):
+        return {"check_same_thread": False, "timeout": conf["retry_for"]}
+    if driver.startswith("psycopg"):
         arguments = {
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
             "tcp_user_timeout": 30000,
             "application_name": "jobboard",
-            # From a database in SQL_ASCII SQLAlchemy would read bytes before the board could refuse it.
+            "connect_timeout": limit,
             "client_encoding": "utf8",
             **_of_libpq(conf),
         }
-    elif url.get_driver_name() == "pymysql":
-        arguments = {"charset": "utf8mb4"}
-        if conf["unix_socket"] is not None:
-            arguments["unix_socket"] = conf["unix_socket"]
-        tls = _tls_of_mysql(conf)
-        if tls:
-            arguments["ssl"] = tls
-        if conf["ssl_mode"] == "disabled":
-            # Later versions of PyMySQL use TLS by themselves where the server has it.
-            arguments["ssl_disabled"] = True
-    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
-
-    def connect(dialect: Any, record: Any, args: Any, arguments: dict[str, Any]) -> Any:
-        arguments["connect_timeout"] = max(2, round(limit()))
-        if url.get_driver_name() == "pymysql" and url.password is not None:
-            # As MariaDB's own clients send it, where PyMySQL would send a str as latin-1.
-            arguments["password"] = url.password.encode()
-        greeted = url.get_driver_name() == "pymysql" and "unix_socket" not in arguments
-        return _greeted(dialect.loaded_dbapi, arguments) if greeted else None
-
-    if url.get_driver_name() == "pymysql" or url.get_driver_name().startswith("psycopg"):
-        sa.event.listen(engine, "do_connect", connect)
-    # Behind a transaction pooler a setting would meet the statements of others.
-    settings = _SETTINGS.get(name) if conf["notify"] else None
-    if settings is not None:
-        silent = math.ceil(deadline(conf["retry_for"], conf["claim_ttl"]))
-        text = settings.format(turn=silent // 2, silent=silent)
-
-        def set_up(raw: Any, record: Any) -> None:
-            cursor = raw.cursor()
-            cursor.execute(text)
-            cursor.close()
-            raw.commit()
-
-        # SQLAlchemy asks about the server next, and ends a transaction.
-        sa.event.listen(engine, "connect", set_up, insert=True)
-    return engine
+        if driver == "psycopg" and not conf["notify"]:
+            # Behind a transaction pooler the next statement may meet another server process.
+            arguments["prepare_threshold"] = None
+        return arguments
+    if driver != "pymysql":
+        return {}
+    arguments = {"charset": "utf8mb4", "connect_timeout": limit, "read_timeout": limit}
+    if url.password is not None:
+        # As MariaDB's own clients send it, where PyMySQL would send a str as latin-1.
+        arguments["password"] = url.password.encode()
+    if conf["unix_socket"] is not None:
+        arguments["unix_socket"] = conf["unix_socket"]
+    if tls := _tls_of_mysql(conf):
+        arguments["ssl"] = tls
+    if conf["ssl_mode"] == "disabled":
+        # Later versions of PyMySQL use TLS by themselves where the server has it.
+        arguments["ssl_disabled"] = True
+    return arguments
 
 
 def _of_libpq(conf: Settings) -> dict[str, Any]:
@@ -301,37 +301,6 @@ def _tls_of_mysql(conf: Settings) -> dict[str, Any]:
     if _ssl_mode(conf) == "verify_ca" or (_ssl_mode(conf) == "required" and "ca" not in tls):
         tls["check_hostname"] = False
     return tls
-
-
-def _greeted(pymysql: Any, arguments: dict[str, Any]) -> Any:
-    """Connect within the limit. PyMySQL's own limit ends once the socket is connected, though the greeting may never
-    come."""
-    limit = arguments["connect_timeout"]
-    connection = pymysql.connect(**arguments, defer_connect=True)
-    try:
-        sock = socket.create_connection((connection.host, connection.port), limit)
-    except OSError as error:
-        raise pymysql.OperationalError(2003, f"can't connect to {connection.host!r} ({error})") from error
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # TLS takes the first one's number away.
-    with sock.dup() as same:
-        timer = threading.Timer(limit, _shut, (same,))
-        timer.daemon = True
-        timer.start()
-        try:
-            connection.connect(sock)
-        finally:
-            timer.cancel()
-    if "ssl" in arguments and not isinstance(connection._sock, ssl.SSLSocket):
-        connection.close()
-        raise pymysql.OperationalError(3159, "the server has no TLS, which is asked for")
-    return connection
-
-
-def _shut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
 
 
 def check_there(url: URL, create: bool) -> None:

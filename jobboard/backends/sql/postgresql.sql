@@ -122,7 +122,7 @@ with {prefix}_clock as materialized (
     where id = any(array(
         select id
         from {jobs}
-        where {ready?} and not {has_rules}
+        where {ready?} and not {has_other_rules}
             and (
                 select wake_at from {jobs} where board = :board and wake_at <= {now} {since?} order by wake_at limit 1
             ) is null
@@ -143,6 +143,13 @@ select * from taken
 -- might walk through the table.
 select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
     {has_rules}, (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
+
+-- name: ahead
+-- The first ready jobs, of which a take under limits claims one.
+select id, tag, name, job_group from {jobs} where {ready?} order by {of_one?} priority, id limit {limit?}
+
+-- name: take_ahead
+id = any(:ids) and id || ' ' || tag = any(:versions)
 
 -- name: take_any
 board = :board and state = 'UNCLAIMED' and version <= :readable
@@ -403,6 +410,15 @@ select virtualtransaction
 from pg_locks
 where database = (select oid from pg_database where datname = current_database())
     and relation = to_regclass('{answers}') and mode = 'RowExclusiveLock' and pid is distinct from pg_backend_pid()
+
+-- ==================================================================================================================
+-- Transactions of callers, see callers.py
+-- ==================================================================================================================
+
+-- name: place
+-- The place of the board's tables. Copies of a whole cluster have all its numbers, but not the instant of its start.
+select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * 1000000 as bigint), current_database(),
+    cast(to_regclass('{jobs}') as oid))
 
 -- ==================================================================================================================
 -- Limits: the locks of scopes, see scopes.py

@@ -20,13 +20,13 @@ import json
 import random
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobboard.backends.sql.rows import Row, stored_of
 from jobboard.backends.sql.statements import Statement, Statements, chunks
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import Lane, Occupied, ScopeLock, ScopePlace, Stored
+from jobboard.engine import Lane, Occupied, ScopePlace, Stored
 
 GROUPS = 50
 """How many groups one statement reads the first jobs of."""
@@ -45,89 +45,89 @@ Together = Callable[[Sequence[Asked]], list[list[Row]]]
 
 
 def locked(
-    statements: Statements,
-    together: Together,
-    write: Callable[..., object],
-    scopes: Sequence[ScopePlace],
-    how: ScopeLock,
-) -> tuple[list[ScopePlace], list[list[Row]]]:
-    """Lock these scopes, or a part of each, until the end of the transaction, and then count: in one request where the
-    rows exist that are locked. Return the locked scopes and the counts."""
-    keys = {scope: _parts(scope.key, scope.parts) for scope in scopes}
-    places = {scope: list(some) for scope, some in keys.items()}
-    if how == "part":
-        # Others hold all parts, so any part will do to wait for.
-        places = {scope: [random.choice(some)] for scope, some in places.items()}
-    wanted = {place: scope for scope, some in places.items() for place in some}
-    if "scopes_locked" not in statements or not scopes:
-        # A transaction of SQLite's that writes is alone.
-        locks: list[Asked] = []
-    elif how == "free part":
-        locks = [_free_parts(statements, list(places.values()))]
-    else:
-        locks = [(statements["scopes_locked"], {"places": some}) for some in chunks(sorted(wanted))]
+    statements: Statements, together: Together, write: Callable[..., object], scopes: Sequence[ScopePlace]
+) -> list[list[Row]]:
+    """Lock these scopes until the end of the transaction, and return the counts of a statement behind that: in one
+    request where the locked rows exist."""
+    keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
+    # A transaction of SQLite's that writes is alone.
+    some = chunks(sorted(keys)) if "scopes_locked" in statements else []
+    locks: list[Asked] = [(statements["scopes_locked"], {"places": places}) for places in some]
     while True:
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}
-        met = {wanted[place] for place in have}
-        held = [scope for scope in scopes if not locks or scope in met]
-        if not locks or (len(held) == len(scopes) if how == "free part" else have == wanted.keys()):
-            return held, found[len(locks) :]
-        lacking = {place for place, scope in wanted.items() if how != "free part" or scope not in met}
-        if how == "free part":
-            [there] = together([(statements["scopes_there"], {"places": sorted(lacking)})])
-            lacking -= {place for (place,) in there}
-            if not lacking:
-                return held, found[len(locks) :]
-        made = [{"place": place, "key": keys[wanted[place]][place]} for place in sorted(lacking - have)]
+        if not locks or have == keys.keys():
+            return found[len(locks) :]
+        made = [{"place": place, "key": keys[place]} for place in sorted(keys.keys() - have)]
         write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
 
 
-def _free_parts(statements: Statements, places: Sequence[Sequence[str]]) -> Asked:
-    """Return the statement that locks the first free place of each list."""
+def part_locks(statements: Statements, scopes: Collection[ScopePlace], waits: bool) -> list[Asked]:
+    """Return the statements that lock a part of each scope: any part after a wait, or else the first one that is
+    free."""
+    if "scopes_locked" not in statements or not scopes:
+        return []
+    places = [list(_parts(scope)) for scope in scopes]
+    if waits:
+        return [(statements["scopes_locked"], {"places": [random.choice(some) for some in places]})]
     if "parts_locked_all" in statements:
         made = statements.union("parts_locked_all", "parts_locked", len(places))
-        return made, {f"one{i}": some for i, some in enumerate(places)}
-    return statements["parts_locked"], {"scopes": " ".join(map(",".join, places))}
+        return [(made, {f"one{i}": some for i, some in enumerate(places)})]
+    return [(statements["parts_locked"], {"scopes": " ".join(map(",".join, places))})]
+
+
+def held(statements: Statements, scopes: Collection[ScopePlace], locks: Sequence[Sequence[Row]]) -> set[ScopePlace]:
+    """Return the scopes of which these rows of :func:`part_locks` have locked a part."""
+    have = {place for rows in locks for (place,) in rows}
+    return {scope for scope in scopes if "scopes_locked" not in statements or not have.isdisjoint(_parts(scope))}
+
+
+def others(scope: ScopePlace) -> int:
+    """Return the number of claims that the holders of the other parts of a scope's lock may begin meanwhile."""
+    return len(_parts(scope)) - 1
 
 
 @functools.lru_cache(1000)
-def _parts(key: str, number: int) -> Mapping[str, str]:
+def _parts(scope: ScopePlace) -> Mapping[str, str]:
     """Return the places of the records of a lock's parts, with their keys. The first part is the scope's own record."""
+    number = PARTS if scope.most is not None and scope.most > PARTS else 1
     # No group is empty.
-    return {place_of(part): part for part in (key, *(f"{key}\n\n{i}" for i in range(1, number)))}
+    return {place_of(part): part for part in (scope.key, *(f"{scope.key}\n\n{i}" for i in range(1, number)))}
 
 
-def counts(statements: Statements, scopes: Sequence[ScopePlace]) -> list[Asked]:
+def counts(statements: Statements, scopes: Collection[ScopePlace]) -> list[Asked]:
     """Return the statements that count the claims in these scopes."""
     asked = ((statements[f"claims_of_{kind}"], params) for kind, params in _asked(scopes))
     return list(asked) or [(statements["claims_of_names"], {"names": []})]
 
 
-def _asked(scopes: Sequence[ScopePlace]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _asked(scopes: Collection[ScopePlace]) -> Iterator[tuple[str, dict[str, Any]]]:
     for kind in ("names", "groups"):
-        some = [(name, group or "") for _, name, group, _ in scopes if (group is not None) is (kind == "groups")]
+        some = [(scope.name, scope.group or "") for scope in scopes if (scope.group is not None) is (kind == "groups")]
         if some:
             yield kind, {"names": sorted({name for name, _ in some}), "groups": sorted({group for _, group in some})}
 
 
+def claims_in(counts: Sequence[Sequence[Row]]) -> dict[tuple[str, str | None], tuple[int, int]]:
+    """Return the numbers of claims, and of lapsed ones among them, by the names and groups of scopes."""
+    rows = (row for some in counts for row in some)
+    return {(name, group): (int(number or 0), int(ended or 0)) for _, name, group, number, ended in rows}
+
+
 def counted(
     statements: Statements, rows: Rows, scopes: Sequence[ScopePlace], found: Sequence[Sequence[Row]]
-) -> tuple[int, dict[str, Occupied]]:
-    """Return the time, and the counted claims of these scopes by their keys."""
-    claims: dict[Lane, tuple[int, int]] = {}
-    lapsed: dict[Lane, list[Stored]] = defaultdict(list)
-    for _, name, group, number, ended in (row for some in found for row in some):
-        claims[(name, group or "")] = int(number or 0), int(ended or 0)
+) -> tuple[int, list[Occupied]]:
+    """Return the time, and the counted claims of these scopes."""
+    claims = claims_in(found)
+    lapsed: dict[tuple[str, str | None], list[Stored]] = defaultdict(list)
     for kind, params in _asked(scopes):
-        if any(ended for (_, group), (_, ended) in claims.items() if bool(group) is (kind == "groups")):
-            also = statements.text("of_groups") if kind == "groups" else ""
+        grouped = kind == "groups"
+        if any(ended for (_, group), (_, ended) in claims.items() if (group is not None) is grouped):
+            also = statements.text("of_groups") if grouped else ""
             for stored in map(stored_of, rows(statements.made("lapsed_of_names", also=also), **params)):
-                lapsed[(stored.record.name, (stored.record.group or "") if kind == "groups" else "")].append(stored)
-    return found[0][0][0], {
-        key: Occupied(*claims.get((name, group or ""), (0, 0)), lapsed[(name, group or "")])
-        for key, name, group, _ in scopes
-    }
+                lapsed[stored.record.name, stored.record.group if grouped else None].append(stored)
+    lanes = [(scope.name, scope.group) for scope in scopes]
+    return found[0][0][0], [Occupied(*claims.get(lane, (0, 0)), lapsed[lane]) for lane in lanes]
 
 
 def ready_beside(

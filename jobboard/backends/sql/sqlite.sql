@@ -61,13 +61,20 @@ select uuid, id, tag, created_on from {jobs} where id > last_insert_rowid() - :c
 -- before the others.
 update {jobs}
 set {claimed}
-where id in (select id from {jobs} {ready?} order by priority, id limit :limit) and not {has_rules}
+where id in (select id from {jobs} {ready?} order by priority, id limit :limit) and not {has_other_rules}
     and not exists (select 1 from {jobs} where board = :board and wake_at <= {now})
 returning {record}, tag
 
 -- name: claimed
 state = 'CLAIMED', attempts = attempts + 1, token = max(token + 1, {now}), who = :who, keeper = :keeper,
     lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, tag = tag + 1
+
+-- name: ahead
+-- The first ready jobs, of which a take under limits claims one.
+select id, tag, name, job_group from {jobs} {ready?} order by priority, id limit :limit
+
+-- name: take_ahead
+where id in (:ids) and id || ' ' || tag in (:versions)
 
 -- name: take_any
 where board = :board and state = 'UNCLAIMED' and version <= :readable
@@ -230,6 +237,14 @@ insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts
 values (:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who, :lock_until,
     :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on, :board)
 on conflict do nothing
+
+-- ==================================================================================================================
+-- Transactions of callers, see callers.py
+-- ==================================================================================================================
+
+-- name: place
+-- The file of the board's tables.
+select file from pragma_database_list where name = 'main'
 
 -- ==================================================================================================================
 -- Upkeep: in small steps, see SQLStore.tidy.

@@ -55,7 +55,6 @@ from jobboard.engine import (
     Look,
     Mark,
     Occupied,
-    ScopeLock,
     ScopePlace,
     Seat,
     Side,
@@ -64,7 +63,6 @@ from jobboard.engine import (
     Stored,
     reschedules,
     slot_of,
-    time_left,
     turns,
 )
 from jobboard.engine.answers import KEPT
@@ -174,7 +172,7 @@ class SQLStore(Store):
         if self.seat.client is None:
             check_there(self._url, create)
         try:
-            if not self.links.finish(lambda link: layout.check(link.connection, self.tables, create, writes)):
+            if not self.links.finish(lambda link: layout.check(link.connection, self.tables, create)):
                 self.links.finish(lambda link: layout.create(link.connection, link.product, self.tables), patient=True)
             self.product = product = self.links.known_product()
             self.statements = Statements(product.dialect, self.tables)
@@ -185,22 +183,28 @@ class SQLStore(Store):
             self.links.close()
             raise
         self.precision = product.precision
-        self.scope_parts = 1 if product.exclusive else scopes.PARTS
         self.gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
         self.slot_calls = SLOT_CALLS if product.returning else self.slot_calls
-        self.notifies = self.wakes = product.wakes and conf["notify"]
+        self.notifies = self.wakes = product.wakes
         base = {"board": self.board, "channel": self.tables.prefix}
         self._fast = fast_paths(self.links, product, self.statements, base, self.notifies)
         self._commits_whole = "commit" in self.statements and self._fast is not None
         self.joined = CallersTransactions(
-            self.table, product, self.links, REMEDY, self.notifies, conf["retry_for"], hears.sleep_unless_closed
+            self.table,
+            product,
+            self.links,
+            self.statements["place"],
+            REMEDY,
+            conf["retry_for"],
+            hears.sleep_unless_closed,
         )
         self.waiter = waiter_of(
-            hears, self.links, product, self.notifies, self.tables.prefix, self.board, conf["claim_ttl"]
+            hears, self.links, product, conf["notify"], self.tables.prefix, self.board, conf["claim_ttl"]
         )
+        # The end of another's claim shows at the latest when a lease as long as ours would end.
+        self._longest_sleep = max(self.poll_cap, conf["claim_ttl"])
         if self.waiter.hears_others:
-            # The end of another's claim shows at the latest when a lease as long as ours would end.
-            self.poll_cap = max(self.poll_cap, conf["claim_ttl"])
+            self.poll_cap = self._longest_sleep
         return Characteristics(
             durable=not weak,
             survives_failover=False,
@@ -236,12 +240,12 @@ class SQLStore(Store):
 
         def make() -> sa.Engine:
             if client is None:
-                return make_engine(self._url, conf, lambda: self._connect_timeout(links))
+                return make_engine(self._url, conf)
             forks.check_home(home)
             engine: sa.Engine = client
             return engine
 
-        links = Links(
+        return Links(
             make,
             own=client is None,
             patience=conf["retry_for"],
@@ -251,16 +255,7 @@ class SQLStore(Store):
             busy=conf["retry_for"],
             relaxed=conf["synchronous"] == "normal",
             read_only=conf["read_only"],
-            pooled=not conf["notify"],
         )
-        return links
-
-    def _connect_timeout(self, links: Links) -> float:
-        limit: float = self._conf["connect_timeout"]
-        if links.watch.closing:
-            return min(limit, 1.0)
-        left = time_left()
-        return limit if left is None else min(limit, left + 3)
 
     def _make_gate(self) -> None:
         gate = {"kind": GATE[0], "place": place_of(GATE[1]), "key": GATE[1], "version": secrets.randbits(62)}
@@ -707,7 +702,7 @@ class SQLStore(Store):
         parts: dict[str, str] = {}
         if checks:
             parts["gate_is"], params["gate"] = st.text("gate_is"), checks[0].tag
-        if self.notifies and any(wakes(change, self.poll_cap) for change in changes):
+        if self.notifies and any(wakes(change, self._longest_sleep) for change in changes):
             parts["notify"], params["channel"] = st.text("commit_notify"), self.tables.prefix
         if self.product.compound:
             parts["changes"] = st.text(*["commit_changed"] * bool(rows), *["commit_gone"] * bool(gone))
@@ -900,7 +895,7 @@ class SQLStore(Store):
         """Wake listeners when the transaction commits."""
         if not self.notifies:
             return
-        if any(wakes(change, self.poll_cap) for change in changes) or any(mark.wakes for mark in marks):
+        if any(wakes(change, self._longest_sleep) for change in changes) or any(mark.wakes for mark in marks):
             self._rows(run, "notify", channel=self.tables.prefix, payload=self.board)
         if reschedules(changes, marks):
             self._rows(run, "notify", channel=self.tables.prefix, payload=schedules_payload(self.board))
@@ -939,6 +934,17 @@ class SQLStore(Store):
     ) -> tuple[list[Stored], int | None] | None:
         return None if self._fast is None else self._fast.take(lease, limit, names, readable, nonce)
 
+    def take_limited(
+        self,
+        lease: ClaimTerms,
+        names: Sequence[str] | None,
+        readable: int,
+        nonce: Nonce,
+        gate: Side,
+        scopes: Callable[[str, str | None], Sequence[ScopePlace]],
+    ) -> Stored | None:
+        return None if self._fast is None else self._fast.take_limited(lease, names, readable, nonce, gate, scopes)
+
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
         return None if self._fast is None else self._fast.claim(uuid, lease, nonce)
 
@@ -953,17 +959,14 @@ class SQLStore(Store):
 
     # Limits
 
-    def occupied(
-        self, places: Sequence[ScopePlace], locks: ScopeLock | None = None
-    ) -> tuple[int, list[Occupied | None]]:
+    def occupied(self, places: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
         if locks:
-            self._block.keeps_out = locks == "whole"
-            held, counts = scopes.locked(self.statements, self._together, self._write_lasting, places, locks)
+            self._block.keeps_out = True
+            counts = scopes.locked(self.statements, self._together, self._write_lasting, places)
         else:
             asked = scopes.counts(self.statements, places)
-            held, counts = list(places), self._read(lambda run: [self._rows(run, made, **p) for made, p in asked])
-        now, found = scopes.counted(self.statements, self.query, held, counts)
-        return now, [found.get(place.key) for place in places]
+            counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
+        return scopes.counted(self.statements, self.query, places, counts)
 
     def wake(self) -> None:
         self.query("notify", channel=self.tables.prefix, payload=self.board)

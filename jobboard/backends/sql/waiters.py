@@ -6,7 +6,6 @@ A polling waiter looks again at once when its own process has news, and otherwis
 from __future__ import annotations
 
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from jobboard import logs
 from jobboard.engine import Hears
 from jobboard.sql.connections import Link, Links
-from jobboard.sql.dialects import Database, PostgreSQLDatabase, SQLiteDatabase
+from jobboard.sql.dialects import Database, SQLiteDatabase
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -180,31 +179,22 @@ class _ListeningThread:
     """
 
     def __init__(self, links: Links, channel: str, heard: Callable[[str | None], None], every: float) -> None:
-        product = links.known_product()
-        assert isinstance(product, PostgreSQLDatabase)
         self._heard = heard
-        self._product = product
         self._links = links
         self._every = every
-        self._link = links.listener()
-        self._raw = self._link.raw
-        try:
-            with links.watch.watching(self._link):
-                self._product.listen(self._raw, channel)
-        except BaseException:
-            self._link.discard()
-            raise
-        self._stopper, self._stopped = socket.socketpair()
+        self._link = link = links.listener()
         self.listens = True
         try:
+            with links.watch.watching(link):
+                link.cursor.execute("LISTEN " + link.dialect.identifier_preparer.quote_identifier(channel))
             started(f"{channel}-listener", self._run)
         except BaseException:
-            self._end()
+            link.discard()
             raise
 
     def stop(self) -> None:
         self.listens = False
-        self._stopper.close()
+        self._link.cut()
 
     def forked(self) -> None:
         self.listens = False
@@ -213,41 +203,37 @@ class _ListeningThread:
     def _run(self) -> None:
         try:
             while self.listens:
-                payloads = self._product.calls(self._raw, self._stopped, self._every)
-                if payloads is None:
+                is_silent = True
+                for call in self._link.raw.notifies(timeout=self._every):
+                    is_silent = False
+                    self._heard(call.payload)
+                if is_silent:
                     self._ask()
-                for payload in payloads or ():
-                    self._heard(payload)
         except Exception as error:  # noqa: BLE001 - drivers raise anything when a connection breaks
             if self.listens:
                 LOG.info("the connection that listens is lost: %s", type(error).__name__)
         finally:
-            self._end()
+            self.listens = False
+            self._link.discard()
             self._heard(None)
 
     def _ask(self) -> None:
         """Check that the server is there."""
         with self._links.watch.watching(self._link):
-            self._product.ping(self._raw)
-        # The driver drops a notification that came in with the answer.
+            self._link.cursor.execute("SELECT 1")
+        # The driver may drop a notification that came in with the answer.
         self._heard(None)
-
-    def _end(self) -> None:
-        self.listens = False
-        self._link.discard()
-        self._stopper.close()
-        self._stopped.close()
 
 
 def waiter_of(
-    hears: Hears, links: Links, product: Database, notifies: bool, channel: str, board: str, every: float
+    hears: Hears, links: Links, product: Database, listens: bool, channel: str, board: str, every: float
 ) -> SQLWaiter:
     """Return the best waiter for a database.
 
-    :param notifies: whether commits notify listeners.
+    :param listens: whether connections may listen.
     """
     if isinstance(product, SQLiteDatabase):
         return FileWaiter(hears, links, product)
-    if notifies and isinstance(product, PostgreSQLDatabase) and product.can_listen:
+    if listens and product.dialect.driver == "psycopg":
         return ListeningWaiter(hears, links, channel, board, every)
     return SQLWaiter(hears)

@@ -76,7 +76,19 @@ def test_a_lost_listener_leaves_no_socket_open(board: JobBoard, engine: sa.Engin
     )
     with engine.begin() as connection:
         connection.execute(ends, {"here": engine.url.database})
-    eventually(lambda: listener._stopper.fileno() == listener._stopped.fileno() == -1)
+    eventually(lambda: listener._link.raw.closed and not listener._link.watched)
+
+
+@pytest.mark.backends("postgresql")
+def test_a_post_of_a_board_that_does_not_listen_wakes_a_waiter(make_board: Callable[..., Any]) -> None:
+    """As behind a pooler."""
+    board, poster = make_board(claim_ttl=3600), make_board(notify=False)
+    assert poster.characteristics.blocking_wait is False
+    assert board.claim_next("anna", timeout=0.1) is None
+    for name in ("a", "b"):
+        sleeping = Background(lambda: board.claim_next("anna", timeout=3600))
+        poster.post(name)
+        assert sleeping.wait(20).name == name
 
 
 # A caller's pool

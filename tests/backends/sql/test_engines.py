@@ -210,53 +210,12 @@ def test_all_text_is_sent_whatever_the_default_encoding(engine: sa.Engine) -> No
     with database(engine, "ENCODING 'UTF8'") as url:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(f"ALTER DATABASE {url.database} SET client_encoding = 'LATIN1'")
-        own = sa.create_engine(url)
-        boards = [
-            jobboard.fetch("board", url.set(drivername="postgresql").render_as_string(hide_password=False)),
-            jobboard.fetch("board", "postgresql", client=own),
-        ]
-        for board in boards:
-            board.connect()
+        with jobboard.backend("board", url.set(drivername="postgresql").render_as_string(False)) as board:
             job = board.post("☃", details={"text": "😀"})
             board.claim(job, "anna")
             board.abandon(job, "anna", error="☃😀")
             assert board.get(job.uuid).error == "☃😀"
-            board.close()
+        own = sa.create_engine(url)
+        with pytest.raises(JobFailure, match=r"in LATIN1.*client_encoding='utf8'"):
+            jobboard.fetch("board", "postgresql", client=own).connect()
         own.dispose()
-
-
-class Replicated(MariaDB):
-    """With a binary log, which has InnoDB's rows at READ COMMITTED but not its statements."""
-
-    def _command(self) -> list[Any]:
-        return [*super()._command(), "--log-bin", "--binlog-format=MIXED"]
-
-
-@pytest.mark.backends("mariadb")
-def test_a_binary_log_of_statements_is_refused(private_server: Callable[..., Any]) -> None:
-    server = private_server(Replicated)
-    engine = sa.create_engine(server.uri.replace("mariadb://", "mariadb+pymysql://"), poolclass=sa.NullPool)
-
-    def log(what: str) -> None:
-        with engine.begin() as connection:
-            connection.exec_driver_sql(f"SET GLOBAL binlog_format = '{what}'")
-
-    board, loop = jobboard.fetch("board", server.uri), TaskLoop(engine, "loop")
-    log("STATEMENT")
-    loop.create()
-    for use in (board.setup, board.connect, lambda: loop.add([1])):
-        with pytest.raises(JobFailure, match="set binlog_format to MIXED or ROW"):
-            use()
-    log("MIXED")
-    board.setup()
-    log("STATEMENT")
-    # Not at the first post: the tables are there.
-    with pytest.raises(JobFailure, match="set binlog_format to MIXED or ROW"):
-        board.connect()
-    with jobboard.backend("board", f"{server.uri}?read_only=true") as looking:
-        assert looking.job_count == 0
-    log("MIXED")
-    board.connect()
-    board.post("a")
-    board.close()
-    loop.close()

@@ -249,10 +249,20 @@ def waiting(connection: sa.Connection) -> int:
     return int(connection.exec_driver_sql(asked).scalar_one())
 
 
+def learn(board: JobBoard) -> None:
+    """Let a board read the rules. Its next take under limits goes the fast way."""
+    assert board.claim_next("bert", names=["other"]) is None
+
+
 @pytest.mark.backends("postgresql", "mariadb")
-def test_a_claim_counts_behind_its_wait_for_the_lock(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_claim_counts_behind_its_wait_for_the_lock(
+    board: JobBoard, other: JobBoard, engine: sa.Engine, fast: bool
+) -> None:
     """A statement that waits for a lock sees what was there when it began."""
     board.set_limit("mail", concurrency=1)
+    if fast:
+        learn(other)
     first, _ = board.post_many([Posting("mail")] * 2)
     board.abandon(take(board), "anna")
     table = board.table
@@ -271,12 +281,14 @@ def test_a_claim_counts_behind_its_wait_for_the_lock(board: JobBoard, other: Job
 
 
 @pytest.mark.backends("postgresql", "mariadb")
-@pytest.mark.parametrize("verb", ["claim_next", "claim"])
+@pytest.mark.parametrize("verb", ["claim_next", "fast claim_next", "claim"])
 def test_a_lapsed_claim_that_a_late_heartbeat_prolongs_counts(
     board: JobBoard, other: JobBoard, engine: sa.Engine, verb: str
 ) -> None:
     """It has found its claim alive, and prolongs it; so the claim takes its slot until its lapse is written down."""
     board.set_limit("mail", concurrency=1)
+    if "fast" in verb:
+        learn(other)
     held, second = board.post_many([Posting("mail")] * 2)
     board.claim(held, "anna", expiry=0.1)
     table = board.table
@@ -285,7 +297,7 @@ def test_a_lapsed_claim_that_a_late_heartbeat_prolongs_counts(
         until = board.engine.raw.now() + 60_000_000
         connection.execute(prolonged.values(lock_until=until, tag=table.c.tag + 1))
         eventually(lambda: other.get(held.uuid).state == "UNCLAIMED")
-        if verb == "claim_next":
+        if "claim_next" in verb:
             assert other.claim_next("bert") is None
         else:
             with pytest.raises(UnclaimableJob):
@@ -356,6 +368,7 @@ def test_claims_far_from_the_limit_wait_only_for_all_parts(board: JobBoard, othe
     board.set_limit("mail", concurrency=1000)
     jobs = board.post_many([Posting("mail")] * 4)
     assert take(board) == jobs[0]
+    learn(other)
     with engine.connect() as connection:
         assert len(connection.execute(scope(board).limit(PARTS - 1)).all()) == PARTS - 1
         assert other.claim_next("bert") == jobs[1]
@@ -408,7 +421,7 @@ def test_at_most_two_requests_follow_the_lock_of_a_scope(board: JobBoard, spy: A
 
 @SQL
 def test_how_many_statements_a_claim_under_a_limit_takes(board: JobBoard, backend: str, spy: Any) -> None:
-    """A look, the locks with a count, the lock of a job and the commit; then the end, and on PostgreSQL a count."""
+    """A look, the locks with a count, the claim and the commit; then the end, and on PostgreSQL a count."""
     board.set_limit("mail", concurrency=1000)
     board.post_many([Posting("mail")] * 30)
     # The second take looks where to begin as well: see starts.py.
@@ -417,7 +430,7 @@ def test_how_many_statements_a_claim_under_a_limit_takes(board: JobBoard, backen
         held = take(board)
         claim = len(seen.texts)
         board.consume(held, "anna")
-    assert (claim, len(seen.texts) - claim) == {"postgresql": (7, 2), "mariadb": (4, 1), "sqlite": (8, 4)}[backend]
+    assert (claim, len(seen.texts) - claim) == {"postgresql": (6, 2), "mariadb": (4, 1), "sqlite": (6, 4)}[backend]
 
 
 @SQL

@@ -75,7 +75,7 @@ def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) 
         Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, *[None] * 3)
         for number in (1, 2)
     ]
-    board.engine.raw.insert(drafts, Nonce("handle", 1, 4))
+    board.engine.raw.insert(Nonce("handle", 1, 4), drafts)
     has_written, go_on = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -94,7 +94,7 @@ def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) 
 
     trying = Background(first)
     assert has_written.wait(20)
-    again = Background(lambda: other.engine.raw.take("anna", 1, 60_000_000, None, 1, nonce._replace(attempt=2)))
+    again = Background(lambda: other.engine.raw.take(nonce._replace(attempt=2), "anna", 1, 60_000_000, None))
     go_on.set()
     trying.wait(60)
     result = again.wait(60)

@@ -115,7 +115,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "release": lambda b: b.release(_claimed(b)),
     "heartbeat": lambda b: (_claimed(b), b.claims.beat()),
     "sweep": lambda b: (_lapsed(b), _claimed(b)),
-    "peek": lambda b: b.engine.raw.peek(["n3"], codec.VERSION),
+    "peek": lambda b: b.engine.raw.peek(["n3"]),
     "read": lambda b: b.engine.raw.read([f"no-such-{i}" for i in range(100)]),
     "siblings": lambda b: b.siblings(),
     "first page": lambda b: next(iter(b.iterjobs())),
@@ -198,7 +198,7 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
     with read(link, "plans") as count:
         full.consume(_claimed(full), "anna")
-        peeked = full.engine.raw.peek(None, codec.VERSION)
+        peeked = full.engine.raw.peek(None)
     assert peeked.any
     assert 0 < count() < 1000
 

@@ -152,7 +152,7 @@ def test_a_consumed_job_leaves_its_outcome_in_a_row(
     jobs = board.claim_many("anna", len(left))
     before = rows(engine, board.table)
     given = acts(jobs, left)
-    assert board.engine.raw.finish(given, Nonce("other", 1, 1, attempt)) == [OK] * len(jobs)
+    assert board.engine.raw.finish(Nonce("other", 1, 1, attempt), given) == [OK] * len(jobs)
     assert rows(engine, board.table) == []
     for was, row, told in zip(before, rows(engine, board.engine.store.tables.outcomes), left, strict=True):
         kept = {name: row[name] for name in row if name in was and name != "modified_on"}
@@ -172,7 +172,7 @@ def test_acts_of_a_batch_leave_outcomes_of_their_own(board: JobBoard, engine: sa
     given = acts(jobs, [(ODD, None), (None, None), ("{}", None), (None, None)])
     given[2:] = [given[2]._replace(keep=2 * int(LONG) * 1_000_000), given[3]._replace(keep=None)]
     board.release(jobs[1])
-    assert board.engine.raw.finish(given, Nonce("other", 1, 1)) == [OK, Status.LOST, OK, OK]
+    assert board.engine.raw.finish(Nonce("other", 1, 1), given) == [OK, Status.LOST, OK, OK]
     found = rows(engine, board.engine.store.tables.outcomes)
     assert [row["uuid"] for row in found] == [jobs[0].uuid, jobs[2].uuid]
     assert found[1]["until"] - found[0]["until"] >= LONG * 1_000_000
@@ -231,17 +231,6 @@ def test_errors_that_cannot_be_read_are_shown_as_text(board: JobBoard, engine: s
         board.abandon(taken, "anna", error="later")
         assert [failure[1:] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
         board.cancel(job)
-
-
-def test_a_key_that_belongs_to_no_job_is_reported(board: JobBoard, engine: sa.Engine) -> None:
-    job = board.post("a", key="k", key_for=600)
-    board.claim(job, "anna")
-    board.consume(job, "anna")
-    usual = list(board.examine())
-    sides = board.engine.store.tables.sides
-    change(engine, sides, sides.c.kind == "key", value=b"\xc1")
-    [odd] = [odd for odd in board.examine() if odd not in usual]
-    assert (odd.place, "by itself at" in odd.advice) == ("key k", True)
 
 
 def test_a_constraint_of_somebodys_is_a_failure_of_the_call(board: JobBoard, engine: sa.Engine) -> None:
