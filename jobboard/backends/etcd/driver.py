@@ -30,14 +30,13 @@ from jobboard.backends.etcd.requests import (
     is_at,
     put,
     put_again,
-    span,
     within,
 )
 from jobboard.backends.etcd.watch import BellWatch
 from jobboard.conf import Option
 from jobboard.engine import Seat
 from jobboard.exceptions import JobFailure
-from jobboard.kv.driver import ALIVE, ANY, CONNECTED, Driver, Node, Numbers, Op, Range, Refused, Snapshot
+from jobboard.kv.driver import ALIVE, CONNECTED, Driver, Node, Numbers, Op, Range, Refused, Snapshot
 from jobboard.kv.layout import DONE, OVER, READY, TIMED
 from jobboard.kv.options import uri_parts
 from jobboard.primitives import Characteristics
@@ -229,19 +228,19 @@ class EtcdDriver(Driver):
     def _plain(self, wanted: Range) -> Walk:
         folder = self._key(f"{wanted.place}/")
         start = folder + (f"{wanted.after}\0" if wanted.after else "")
-        [kvs] = yield [span(start, end_of(folder), max(wanted.most, 1), only="keys")]
+        [kvs] = yield [get(start, end_of(folder), max(wanted.most, 1), only="keys")]
         return [kv.key[len(folder) :] for kv in kvs][: wanted.most]
 
     def count(self, place: str) -> int:
         folder = self._key(f"{place}/")
-        return self._link.read([span(folder, end_of(folder), only="count")]).counts[0]
+        return self._link.read([get(folder, end_of(folder), only="count")]).counts[0]
 
     def place(self, path: str) -> str:
         return f"the key {self._key(path)}"
 
     def boards(self, most: int) -> list[str]:
         clocks = f"{self._namespace}/{CLOCK}/"
-        [kvs] = self._link.read([span(clocks, end_of(clocks), only="keys")]).found
+        [kvs] = self._link.read([get(clocks, end_of(clocks), only="keys")]).found
         names = [unquote(kv.key[len(clocks) :]) for kv in kvs]
         return sorted(names, key=lambda name: (name != self._name, name))[:most]
 
@@ -274,7 +273,7 @@ class EtcdDriver(Driver):
         if op.do == "lives":
             return self._key(f"{ALIVE}/{op.path}"), None
         if op.do in ("put", "delete", "check"):
-            return self._key(op.path), None if op.version is ANY else op.version
+            return self._key(op.path), op.version
         return None
 
     def _around(self, added: Sequence[str]) -> Iterator[str]:

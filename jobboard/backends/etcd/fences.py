@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from zlib import crc32
 
 from jobboard.backends.etcd.link import Gateway
-from jobboard.backends.etcd.requests import KV, delete, end_of, exists, nothing_in, put, span, within
+from jobboard.backends.etcd.requests import KV, delete, end_of, exists, get, nothing_in, put, within
 from jobboard.kv.driver import Range
 
 WINDOWS = {"ready": 15, "timed": 11, "done": 11, "over": 11}
@@ -126,7 +126,7 @@ class Fences:
 
     def _list(self, index: str, after: str, inclusive: bool = False) -> str:
         start = self._fence(index, after if inclusive or not after else after + "\0")
-        return span(start, end_of(self._fence(index, "")), _LISTED, only="keys")
+        return get(start, end_of(self._fence(index, "")), _LISTED, only="keys")
 
     def _places(self, index: str, kvs: Sequence[KV]) -> list[str]:
         start = len(self._fence(index, ""))
@@ -134,7 +134,7 @@ class Fences:
 
     def _span(self, index: str, part: Part, most: int) -> str:
         start, end = (f"{self._root}{index}/{place}" for place in part)
-        return span(start, end, max(most, 1), only="keys")
+        return get(start, end, max(most, 1), only="keys")
 
     def _names(self, index: str, kvs: Sequence[KV]) -> list[str]:
         start = len(f"{self._root}{index}/")

@@ -38,7 +38,7 @@ _NO_ROOM = "database space exceeded"
 so."""
 
 _ADVICE = {
-    _NO_ROOM: "compact and defragment it, then `etcdctl alarm disarm`; see docs/production/runbook.rst",
+    _NO_ROOM: "compact and defragment it, then `etcdctl alarm disarm`; see the page 'Runbook by symptom'",
     "request is too large": "raise --max-request-bytes of its members, or post less at once",
     "too many operations": "set --max-txn-ops of its members to 128 at least",
     "permission denied": "the user needs a role with readwrite on the prefix of the namespace",
@@ -272,22 +272,9 @@ def _is_stale(error: GatewayRefusal) -> bool:
 
 
 def _ask(wire: HTTPConnection, path: str, body: str, token: str | None) -> HTTPResponse:
-    """Send a request in one piece, and return its answer. ``HTTPConnection.request`` sends two pieces, which wake the
-    server twice: the calls of a claim and its end cost a sixth more."""
-    data = body.encode()
-    host = f"[{wire.host}]" if ":" in wire.host else wire.host
     # A member without a leader refuses requests that say hasleader, and ends its streams.
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}:{wire.port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(data)}\r\nGrpc-Metadata-hasleader: true\r\n"
-    )
+    headers = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
     if token is not None:
-        head += f"Authorization: {token}\r\n"
-    wire.sock.sendall(f"{head}\r\n".encode() + data)
-    response = HTTPResponse(wire.sock, method="POST")
-    try:
-        response.begin()
-    except BaseException:
-        response.close()
-        raise
-    return response
+        headers["Authorization"] = token
+    wire.request("POST", path, body.encode(), headers)
+    return wire.getresponse()

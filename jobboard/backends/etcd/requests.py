@@ -60,16 +60,13 @@ def delete(key: str) -> str:
     return f'{{"request_delete_range":{{"key":"{_coded(key)}"}}}}'
 
 
-def get(key: str, only: str = "") -> str:
-    """Read a key. ``only``: ``keys`` leaves out the value."""
-    more = f',"{only}_only":true' if only else ""
+def get(key: str, end: str = "", limit: int = 0, only: str = "") -> str:
+    """Read a key, or the range of keys up to ``end``. ``only``: ``keys`` leaves out the values, ``count`` the keys
+    too."""
+    more = f',"range_end":"{_coded(end)}","limit":"{limit}"' if end else ""
+    if only:
+        more += f',"{only}_only":true'
     return f'{{"request_range":{{"key":"{_coded(key)}"{more}}}}}'
-
-
-def span(start: str, end: str, limit: int = 0, only: str = "") -> str:
-    """Read a range of keys. ``only``: ``keys`` leaves out the values, ``count`` the keys too."""
-    more = f',"{only}_only":true' if only else ""
-    return f'{{"request_range":{{"key":"{_coded(start)}","range_end":"{_coded(end)}","limit":"{limit}"{more}}}}}'
 
 
 def within(compare: Sequence[str], success: Sequence[str], failure: str = "") -> str:

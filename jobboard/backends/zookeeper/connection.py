@@ -1,8 +1,9 @@
-"""A board's connection to ZooKeeper: requests with a time limit, through a client of its own or of the caller's."""
+"""A board's connection to ZooKeeper: requests with a time limit, through a client of its own."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import math
@@ -13,22 +14,14 @@ from typing import Any, TypeVar, cast
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
-from jobboard.backends.zookeeper.clients import (
-    AWAY,
-    REFUSED,
-    RESTART,
-    BoardClient,
-    let_go,
-    negotiated,
-    on_negotiated,
-)
-from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read
+from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read, size_of
 from jobboard.engine import time_left
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import boottime
 from jobboard.threads import started
 
 LOG = logging.getLogger(__name__)
@@ -37,6 +30,10 @@ T = TypeVar("T")
 
 Request = Callable[[KazooClient], Any]
 """A function that sends one request and returns kazoo's promise of its result."""
+
+AWAY = "there is no connection to ZooKeeper: no server answers"
+GAVE_UP = "no ZooKeeper server has answered within the tries of connection_retry"
+REFUSED = "ZooKeeper has refused the authentication"
 
 _BROKEN = (
     kazoo.ConnectionLoss,
@@ -64,34 +61,26 @@ _LARGE = 10_000
 
 
 class Connection:
-    """The connection of one board.
+    """The connection of one board, by a client that all threads share.
+
+    Another client replaces a client that has given up, and a client without a connection once its session must be over:
+    servers with older data than a client has seen refuse that client for ever, and give no reason.
 
     :param make: makes a new client, not started.
-    :param client: the caller's client, instead.
-    :param acl: the ACL of new znodes; None: that of the client.
-    :param home: the process that has started the caller's client.
     :param heard: called with each new state of the client; must not block.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], KazooClient],
-        client: Any,
-        acl: Sequence[Any] | None,
-        timeout: float,
-        home: int,
-        heard: Callable[[str], None],
-    ) -> None:
-        self._make, self._callers, self._acl = make, client, acl
-        self._timeout, self._home, self._heard = timeout, home, heard
+    def __init__(self, make: Callable[[], KazooClient], timeout: float, heard: Callable[[str], None]) -> None:
+        self._make, self._timeout, self._heard = make, timeout, heard
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._latest: BoardClient | None = None
+        self._client: KazooClient | None = None
+        self._why, self._is_refused = AWAY, False
+        self._away_since: float | None = None
         self._alone: bool | None = None
         self._closed = self._setting_up = False
-        self._queueing = threading.Lock()
         self._owed: Any = None
         self.most_patience = math.inf
         self.sent = 0
@@ -99,18 +88,13 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        latest = self._latest
-        return latest is not None and latest.connected
-
-    @property
-    def shared(self) -> bool:
-        """Return whether the client is the caller's, and its session goes on without this board."""
-        return self._callers is not None
+        client = self._client
+        return client is not None and bool(client.connected)
 
     @property
     def session_id(self) -> int | None:
-        latest = self._latest
-        known = None if latest is None else latest.client.client_id
+        client = self._client
+        known = None if client is None else client.client_id
         return None if known is None else int(known[0])
 
     @property
@@ -151,91 +135,104 @@ class Connection:
 
         :raises ConnectionFailure: no server answers.
         """
-        latest = self._latest
-        if latest is not None and latest.connected:
-            return latest.client
+        client = self._client
+        if client is not None and client.connected:
+            return client
         left = time_left()
-        limit = self._timeout if latest is None else self.patience if left is None else left
-        why = f"no ZooKeeper server has answered within {limit:g} s" if latest is None else None
-        latest = self._revive()
+        limit = self._timeout if client is None else self.patience if left is None else left
+        why = f"no ZooKeeper server has answered within {limit:g} s" if client is None else None
+        client = self._revive()
         start = time.monotonic()
-        while not latest.connected:
-            latest.check_running()
-            latest = self._revive()
+        while not client.connected:
+            if client.client_state == KeeperState.CLOSED:
+                self._why = REFUSED if self._is_refused else GAVE_UP
+                raise ConnectionFailure(self._why, refused=self._is_refused)
+            client = self._revive()
             left = start + min(limit, self.most_patience) - time.monotonic()
             if left <= 0:
-                raise ConnectionFailure(why or latest.why)
+                raise ConnectionFailure(why or self._why)
             # A new client may fail at once.
             time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
-        return latest.client
+        return client
 
-    def _revive(self) -> BoardClient:
+    def _revive(self) -> KazooClient:
         """Return a client that is connected or tries to connect. Do not wait for the connection."""
         with self._lock:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
-            latest = self._latest
-            if latest is None:
-                return self._start(AWAY)
-            if latest.is_past(self.session_timeout):
+            client = self._client
+            if client is None:
+                return self._start()
+            if client.connected:
+                return client
+            is_past = self._away_since is not None and boottime() - self._away_since > self.session_timeout
+            if is_past or client.client_state == KeeperState.CLOSED:
                 LOG.warning("the board starts a new session with ZooKeeper")
-                latest.client.remove_listener(self._listen)
+                client.remove_listener(self._listen)
                 # A client without a connection may take seconds to stop.
-                started("jobboard-closing", let_go, latest.client)
+                started("jobboard-closing", _let_go, client)
                 self._heard(KazooState.LOST)
-                return self._start(latest.why)
-            return latest
+                return self._start()
+            return client
 
-    def _start(self, why: str) -> BoardClient:
-        if self._callers is not None:
-            forks.check_home(self._home)
-            latest = BoardClient(self._callers, True, AWAY + RESTART)
-            latest.check_running()
-            self.session_timeout = self.session_timeout or negotiated(self._callers, self._timeout)
-            self._callers.add_listener(self._listen)
-            self._latest = latest
-            return latest
+    def _start(self) -> KazooClient:
         client = self._make()
         # The requested timeout counts until the server grants one.
         self.session_timeout = client._session_timeout / 1000
-        on_negotiated(client, functools.partial(setattr, self, "session_timeout"))
-        self._latest = latest = BoardClient(client, False, why)
+        self._note_granted(client)
+        self._client, self._is_refused, self._away_since = client, False, None
         client.add_listener(self._listen)
-        latest.begin(self._timeout)
-        return latest
+        client.start_async()
+        # Until its thread begins to connect, the client seems to have given up.
+        until = time.monotonic() + self._timeout
+        while client.client_state == KeeperState.CLOSED and time.monotonic() < until:
+            time.sleep(0.0002)
+        return client
+
+    def _note_granted(self, client: KazooClient) -> None:
+        """Note the session timeout that a server grants, at each connection of this client.
+
+        kazoo has no public name for this timeout, so this method reaches into kazoo. If a lease outlived its session,
+        two workers would hold the job."""
+        connect = client._connection._connect
+
+        def noting(*arguments: object) -> tuple[float, float]:
+            times: tuple[float, float] = connect(*arguments)
+            self.session_timeout = times[0] * 1.5 / 1000
+            return times
+
+        client._connection._connect = noting
 
     def _listen(self, state: str) -> None:
-        latest = self._latest
+        client = self._client
+        if state == KazooState.CONNECTED:
+            self._why, self._away_since = AWAY, None
+        else:
+            self._alone = None
+            if self._away_since is None:
+                self._away_since = boottime()
         if state == KazooState.SUSPENDED:
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
         elif state == KazooState.LOST and not self._closed:
             LOG.warning("the session with ZooKeeper is lost")
-        if state != KazooState.CONNECTED:
-            self._alone = None
-        if latest is not None:
-            latest.note(state)
+            # Only now the client shows that the authentication was refused. It closes in a moment.
+            self._is_refused |= client is not None and client.client_state == KeeperState.AUTH_FAILED
         self._heard(state)
 
     def close(self) -> None:
-        """Close the board's own client, or leave no trace in the caller's client."""
         with self._lock:
-            with self._queueing:
-                self._closed = True
-            latest, self._latest = self._latest, None
-            if latest is not None:
-                latest.client.remove_listener(self._listen)
-                if not latest.is_callers:
-                    let_go(latest.client)
+            self._closed = True
+            client, self._client = self._client, None
+            if client is not None:
+                client.remove_listener(self._listen)
+                _let_go(client)
 
     def leak(self) -> None:
         """Let go of the client in a forked child, unclosed: the parent still uses it."""
-        latest = self._latest
-        if latest is not None and not self.shared:
-            atexit.unregister(latest.client.handler.stop)
-            forks.keep(latest.client)
-        timeout = self.session_timeout if self.shared else 0.0
+        if self._client is not None:
+            atexit.unregister(self._client.handler.stop)
+            forks.keep(self._client)
         self._reset()
-        self.session_timeout = timeout
 
     # Requests
 
@@ -247,16 +244,12 @@ class Connection:
         """
         client = self.open()
         deadline = time.monotonic() + self.patience
-        self._check_silence(client, deadline)
-        # A closed board may send nothing through a client of the caller's.
-        with self._queueing:
-            if self._closed:
-                raise ConnectionFailure("the board is closed")
-            promises = [request(client) for request in requests]
-            self.sent += len(promises)
+        self._check_silence(deadline)
+        promises = [request(client) for request in requests]
+        self.sent += len(promises)
         return [self._answer(client, promise, deadline, changes, size) for promise in promises]
 
-    def _check_silence(self, client: KazooClient, deadline: float) -> None:
+    def _check_silence(self, deadline: float) -> None:
         """Send nothing while a server owes an answer for too long. kazoo notices a dead server by its own pings only,
         and sends none beside other requests.
 
@@ -282,7 +275,10 @@ class Connection:
                 if left <= pause:
                     self._owed = promise
                     raise TimeoutError(f"no answer within {self.patience:g} s")
-                self._nudge(client)
+                # A member of an ensemble may sleep over a request that it could answer, until the next request comes
+                # in (ZOOKEEPER-4537, in 3.6.0 to 3.6.3, 3.7.0 to 3.7.1 and 3.8.0).
+                if client.connected:
+                    client.exists_async("/")
                 pause *= 2
         except kazoo.KazooException as error:
             if not isinstance(error, _BROKEN):
@@ -293,7 +289,7 @@ class Connection:
             raise self._broken(error, changes, size) from error
 
     def _broken(self, error: Exception, changes: bool, size: int) -> ConnectionFailure:
-        broke, latest = f"the connection to ZooKeeper broke: {type(error).__name__}", self._latest
+        broke = f"the connection to ZooKeeper broke: {type(error).__name__}"
         if size > _LARGE:
             # A server closes the connection of a request that is too large for it, and gives no reason.
             large = (
@@ -301,16 +297,9 @@ class Connection:
                 f"or post less at once"
             )
             broke += large
-            if latest is not None and not latest.connected:
-                latest.why = AWAY + large
+            if not self.alive:
+                self._why = AWAY + large
         return ConnectionFailure(broke, error, outcome="unknown" if changes else "none")
-
-    def _nudge(self, client: KazooClient) -> None:
-        """Send a further request. A member of an ensemble may sleep over a request that it could answer, until the next
-        request comes in (ZOOKEEPER-4537, in 3.6.0 to 3.6.3, 3.7.0 to 3.7.1 and 3.8.0)."""
-        with self._queueing:
-            if not self._closed and client.connected:
-                client.exists_async("/")
 
     def read(
         self, paths: Sequence[str], folders: Sequence[str] = (), fresh: str | None = None
@@ -322,12 +311,12 @@ class Connection:
         # A sync is not enough: the leader answers it at once, and may apply a change later than a follower does. A
         # check is a change of nothing, answered once all earlier changes have been applied. A server without an
         # ensemble answers all requests in turn.
-        before = [] if fresh is None or self.alone() else [self._multi([check(fresh)])]
+        before = [] if fresh is None or self.alone() else [functools.partial(multi, ops=[check(fresh)])]
         requests = []
         for start in range(0, len(paths) + len(folders), _AT_ONCE):
             some = paths[start : start + _AT_ONCE]
             others = folders[max(0, start - len(paths)) : max(0, start + _AT_ONCE - len(paths))]
-            requests.append(self._multi_read(some, others))
+            requests.append(functools.partial(multi_read, paths=some, folders=others))
         if not requests:
             # The caller reads nothing now. Its next reading is to be fresh.
             self.send(before)
@@ -344,28 +333,21 @@ class Connection:
         found = [None if isinstance(each, Exception) else each for each in found]
         return found[: len(paths)], found[len(paths) :]
 
-    @staticmethod
-    def _multi_read(paths: Sequence[str], folders: Sequence[str]) -> Request:
-        return lambda client: multi_read(client, paths, folders).send(client)
-
     def alone(self) -> bool:
         """Return whether the server is known to belong to no ensemble."""
         if self._alone is None:
             [found] = self.send([lambda client: client.get_async("/zookeeper/config")])
-            # The znode is out of reach under a chroot of the caller's, or without the right to read it.
+            # The znode is out of reach without the right to read it.
             self._alone = not isinstance(found, Exception) and not found[0]
         return self._alone
 
-    def _multi(self, ops: Sequence[ZnodeOp]) -> Request:
-        return lambda client: multi(client, ops, self._acl).send(client)
-
     def commit(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """Do all of these or none, and return a stat for each put, and True for each other operation.
+        """Do all of these or none, and return their results, a stat for each put.
 
         :raises MultiRefused: one of them does not fit the znodes.
         :raises JobFailure: the server refuses them for another reason, which another try would meet as well.
         """
-        [results] = self.send([self._multi(ops)], changes=True, size=sum(op.size for op in ops))
+        [results] = self.send([functools.partial(multi, ops=ops)], changes=True, size=sum(map(size_of, ops)))
         if isinstance(results, Exception):
             raise translated(results) from results
         for index, (op, result) in enumerate(zip(ops, results, strict=True)):
@@ -377,27 +359,21 @@ class Connection:
 
     def each(self, ops: Sequence[ZnodeOp]) -> list[Any]:
         """Do each of these by itself, in one go. An exception is the answer to a refused operation."""
-        answers = self.send(
-            [self._multi([op]) for op in ops], changes=True, size=max((op.size for op in ops), default=0)
-        )
+        answers = self.send([functools.partial(multi, ops=[op]) for op in ops], changes=True)
         return [each[0] if isinstance(each, list) else each for each in answers]
 
-    def delete_later(self, paths: Sequence[str], insists: bool = False) -> None:
-        """Delete these znodes, and wait for no answer.
+    def delete_later(self, paths: Sequence[str]) -> None:
+        """Delete these znodes, and wait for no answer."""
+        client = self._client
+        if client is not None:
+            for path in paths:
+                client.delete_async(path)
 
-        :param insists: delete them with the next connection where this one breaks, unless the session ends before.
-        """
-        latest = self._latest
 
-        def send(path: str, before: Any = None) -> None:
-            if latest is not None and (before is None or isinstance(before.exception, kazoo.ConnectionLoss)):
-                promise = latest.client.delete_async(path)
-                if insists:
-                    promise.rawlink(functools.partial(send, path))
-
-        with self._queueing:
-            for path in () if self._closed else paths:
-                send(path)
+def _let_go(client: KazooClient) -> None:
+    with contextlib.suppress(Exception):
+        client.stop()
+        client.close()
 
 
 def translated(error: Exception, path: str = "") -> JobFailure:

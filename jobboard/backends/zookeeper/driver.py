@@ -24,16 +24,16 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState, ZnodeStat
 
 from jobboard import conf as configuration
-from jobboard import retry
+from jobboard import forks, retry
 from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
 from jobboard.backends.zookeeper.multi import COUNTERS, Multi, node_of
 from jobboard.backends.zookeeper.options import OPTIONS, check_client, make_client
 from jobboard.backends.zookeeper.options import check as check_options
-from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, create, delete, put
+from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, create, delete, put, size_of
 from jobboard.engine import Seat
-from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.kv import layout
 from jobboard.kv.driver import (
@@ -89,8 +89,9 @@ class _JobCounter(NamedTuple):
 class ZooKeeperDriver(Driver):
     """A board in the znodes of a ZooKeeper ensemble.
 
-    ``client`` is a KazooClient that the caller has started. The board uses the client and never stops it. ``claim_ttl``
-    is the session timeout to ask for, ``characteristics.claim_ttl`` the timeout that the server grants.
+    ``client`` is a KazooClient of the caller's. The board connects as that client does, with a session of its own, and
+    leaves the client alone. ``claim_ttl`` is the session timeout to ask for, ``characteristics.claim_ttl`` the timeout
+    that the server grants.
     """
 
     options: ClassVar[Mapping[str, configuration.Option]] = OPTIONS
@@ -106,13 +107,18 @@ class ZooKeeperDriver(Driver):
         conf = seat.conf
         check_options(conf)
         if seat.client is not None:
-            check_client(seat.client, conf, configuration.COMMON["claim_ttl"].default)
+            check_client(seat.client, conf)
         self._name, self._read_only = seat.name, conf["read_only"]
-        self._folder = f"{'' if seat.client is not None else conf['chroot']}/{conf['namespace']}"
+        self._folder = f"{conf['chroot'] if seat.client is None else seat.client.chroot}/{conf['namespace']}"
         self._root = f"{self._folder}/{_quoted(seat.name)}"
-        make = functools.partial(make_client, conf)
-        acl, timeout = conf["default_acl"], conf["timeout"]
-        self._connect = functools.partial(Connection, make, seat.client, acl, timeout, os.getpid(), self._changed)
+        home = os.getpid()
+
+        def make() -> Any:
+            if seat.client is not None:
+                forks.check_home(home)
+            return make_client(conf, seat.client)
+
+        self._connect = functools.partial(Connection, make, conf["timeout"], self._changed)
         self._heard: Callable[[str], None] = lambda word: None
         self.connection = self._connect()
         self._reset()
@@ -125,7 +131,6 @@ class ZooKeeperDriver(Driver):
         self._counter: _JobCounter | None = None
         self._naming = threading.Lock()
         self._session: tuple[str, int | None] | None = None
-        self._sessions: list[str] = []
         self._watching = False
         self._armed: set[str] = set()
         self._stood: dict[str, int] = {}
@@ -196,19 +201,6 @@ class ZooKeeperDriver(Driver):
         return JobFailure(f"the board at {self._root} has lost {', '.join(missing)}; connect() again makes them")
 
     def close(self) -> None:
-        self.connection.most_patience = min(self.connection.most_patience, self.connection.patience)
-        names = [delete(self._at(f"{ALIVE}/{session}")) for session in self._sessions]
-        if self.connection.shared and (names or self._armed):
-            # Each watch in a client of the caller's ends when it is heard.
-            name = create(self._at(f"{ALIVE}/-"))
-            bells = [put(self._at(f"bell/{bell}"), b"") for bell in (JOBS, SCHEDULES) if bell in self._armed]
-            self._watching = False
-            with contextlib.suppress(JobBoardError):
-                if self.connection.alive:
-                    self.connection.each([*names, *bells, name, delete(name.path)])
-                    names = []
-            # The caller's session goes on, and with it the claims that it keeps for this board.
-            self.connection.delete_later([each.path for each in names], insists=True)
         self.connection.close()
 
     def forked(self) -> None:
@@ -365,7 +357,7 @@ class ZooKeeperDriver(Driver):
     def _sent(self, multi: Multi) -> list[Any]:
         for number in range(_TRIES):
             ops = multi.build()
-            size = sum(op.size for op in ops)
+            size = sum(map(size_of, ops))
             if size > LIMIT:
                 way_out = "post fewer jobs at once, or smaller details"
                 raise ValueError(f"a request of {size} bytes: ZooKeeper takes 1 MB; {way_out}")
@@ -437,7 +429,6 @@ class ZooKeeperDriver(Driver):
             current = self.connection.session_id
             if self._session is None or current not in (None, self._session[1]):
                 name = os.urandom(8).hex()
-                self._sessions.append(name)
                 op = create(self._at(f"{ALIVE}/{name}"), ephemeral=True)
                 try:
                     self.connection.commit([op])

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
+from kazoo.protocol.serialization import Create
 from kazoo.protocol.states import ZnodeStat
 
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.folders import folders_above, path_of
 from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, create, delete, put
 from jobboard.exceptions import JobFailure
-from jobboard.kv.driver import ALIVE, ANY, Node, Op, Refused
+from jobboard.kv.driver import ALIVE, Node, Op, Refused
 
 _MARK = re.compile(rb"[0-9a-f]{16}")
 
@@ -66,8 +67,6 @@ class Multi:
     ) -> None:
         self._connection, self._root, self._known, self._failure = connection, root, known, failure
         self._steps = [_Step(op, f"{root}/{_path(op)}") for op in ops]
-        self._read: dict[str, RecordVersion] = {}
-        """By path: the versions that this commit has read, of records whose version the store leaves open."""
         self._children: dict[str, list[str]] = {}
         """By path: the children of records that have others beside their marks."""
         self._there: set[str] = set()
@@ -104,7 +103,7 @@ class Multi:
                 yield delete(path)
         elif do == "ring":
             yield put(path, b"")
-        elif do == "lives" or (do == "check" and version is ANY):
+        elif do == "lives":
             yield check(path)
         elif do == "create":
             yield create(path, value if step.is_counter else step.mark.encode() + value)
@@ -113,7 +112,7 @@ class Multi:
         elif step.is_counter:
             yield put(path, b"", version) if do == "put" else delete(path, version)
         else:
-            yield from self._compared(step, self._version(step))
+            yield from self._compared(step, version)
 
     def _compared(self, step: _Step, version: RecordVersion) -> Iterator[ZnodeOp]:
         """Put, delete or check a record that has this version."""
@@ -129,21 +128,6 @@ class Multi:
         elif do == "put":
             yield create(f"{path}/{step.mark}")
 
-    def _version(self, step: _Step) -> RecordVersion:
-        """Return the version that a step compares.
-
-        :raises Refused: the store leaves the version open, but there is no record.
-        """
-        if step.op.version is not ANY:
-            version: RecordVersion = step.op.version
-            return version
-        if step.path not in self._read:
-            node = node_of(self._connection.read([step.path])[0][0])
-            if node is None:
-                raise Refused(step.op.path)
-            self._read[step.path] = node.version
-        return self._read[step.path]
-
     def refused(self, refusal: MultiRefused) -> None:
         """Learn from a refusal, so that the next multi fits the znodes.
 
@@ -151,7 +135,7 @@ class Multi:
         """
         step, znode, error = self._owners[refusal.index], self._made[refusal.index], refusal.error
         is_absent = isinstance(error, NoNodeError)
-        if step is None or step.op.do in ("add", "remove") or (is_absent and znode.creates):
+        if step is None or step.op.do in ("add", "remove") or (is_absent and isinstance(znode, Create)):
             if is_absent and znode.path.count("/") == self._root.count("/") + 1:
                 raise self._failure()
             self._look()
@@ -159,12 +143,8 @@ class Multi:
             raise self._failure()
         elif isinstance(error, NotEmptyError):
             self._children[znode.path] = self._connection.read([], [znode.path])[1][0] or []
-        elif step.path not in self._read:
-            raise Refused(step.op.path)
         else:
-            # The record has changed since this commit read its version.
-            del self._read[step.path]
-            self._children.pop(step.path, None)
+            raise Refused(step.op.path)
 
     def _look(self) -> None:
         """Find out which folders and names of this commit exist."""

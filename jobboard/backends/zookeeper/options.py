@@ -1,23 +1,35 @@
-"""The options of a board on ZooKeeper, and the client that they make."""
+"""The options of a board on ZooKeeper, and the client that they, or those of a client of the caller's, make."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.serialization import SASL, Auth, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
-from jobboard.backends.zookeeper.handler import PollingHandler, impatient
 from jobboard.conf import Option, Settings, bracketed, flag, mapping, path, port, seconds, text
 from jobboard.exceptions import ConnectionFailure
 from jobboard.kv.options import TLS, check_together
+
+_PATIENCE = 5.0
+"""The seconds for which a server may be silent in the middle of a message, or while a connection is made."""
+
+_HANDLERS = {
+    "threading": "SequentialThreadingHandler",
+    "gevent": "SequentialGeventHandler",
+    "eventlet": "SequentialEventletHandler",
+}
+"""The classes of kazoo's handlers, in modules of the handlers' names."""
 
 KAZOO_LOG = logging.getLogger("jobboard.drivers.kazoo")
 
@@ -92,27 +104,27 @@ def _acls(value: Any) -> list[Any]:
 
 
 def _handler(value: Any) -> Any:
-    makers: dict[str, Callable[[], Any]] = {"threading": PollingHandler, "gevent": _gevent, "eventlet": _eventlet}
     if hasattr(value, "async_result"):
-        _check_green(value)
+        _check_green(type(value))
         return lambda: value
-    if value not in makers:
-        raise ValueError(f"must be one of {', '.join(makers)}, or a handler of kazoo's")
+    if value not in _HANDLERS:
+        raise ValueError(f"must be one of {', '.join(_HANDLERS)}, or a handler of kazoo's")
     try:
-        _check_green(makers[value]())
+        kind = getattr(import_module(f"kazoo.handlers.{value}"), _HANDLERS[value])
     except ImportError:
         raise ValueError(f"{value} is not installed") from None
-    return makers[value]
+    _check_green(kind)
+    return functools.partial(_impatient, kind)
 
 
-def _check_green(handler: Any) -> None:
+def _check_green(handler: type) -> None:
     """Check that a program with a green handler is green throughout.
 
     The board's own threads would wait for green threads for ever.
 
     :raises ValueError: the handler is green, and the program is not.
     """
-    kind = type(handler).__module__.removeprefix("kazoo.handlers.")
+    kind = handler.__module__.removeprefix("kazoo.handlers.")
     if kind == "gevent":
         from gevent import monkey
 
@@ -127,16 +139,26 @@ def _check_green(handler: Any) -> None:
         raise ValueError(f"{kind} needs {way_out} before anything else is imported")
 
 
-def _gevent() -> Any:
-    from kazoo.handlers.gevent import SequentialGeventHandler
+class _Impatient:
+    """The first base of a handler of kazoo that gives up a silent server within seconds.
 
-    return impatient(SequentialGeventHandler)
+    kazoo waits for the answer to a new connection as long as a session lasts. A starting server (3.8, for a few tenths
+    of a second) and a frozen server accept connections and never answer. The session would be over before kazoo tries
+    another server."""
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["timeout"] = min(_PATIENCE, kwargs.get("timeout") or _PATIENCE)
+        return super().create_connection(*args, **kwargs)  # type: ignore[misc]
+
+    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
+        # An idle connection waits for two sockets: the server, and a request to send.
+        if len(rlist) + len(wlist) == 1:
+            timeout = min(_PATIENCE, timeout or _PATIENCE)
+        return super().select(rlist, wlist, xlist, timeout)  # type: ignore[misc]
 
 
-def _eventlet() -> Any:
-    from kazoo.handlers.eventlet import SequentialEventletHandler
-
-    return impatient(SequentialEventletHandler)
+def _impatient(kind: type) -> Any:
+    return type(kind.__name__, (_Impatient, kind), {"__module__": kind.__module__})()
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -145,7 +167,7 @@ OPTIONS: Mapping[str, Option] = {
     "chroot": Option(_chroot, "", "the path under which everything lies"),
     "namespace": Option(path, "jobboard", "the path below the chroot under which boards lie"),
     "timeout": Option(seconds(0.1, 3600), 10.0, "the seconds that connect() waits for a server"),
-    "handler": Option(_handler, PollingHandler, "threading, gevent, eventlet, or a handler of kazoo's"),
+    "handler": Option(_handler, None, "threading (the default), gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),
     "randomize_hosts": Option(flag, True, "begin with a random host, not with the first"),
@@ -160,26 +182,23 @@ OPTIONS: Mapping[str, Option] = {
 
 _PORT = re.compile(r":\d+$")
 
-_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "default_acl"}
+_CLIENTS_OWN = frozenset(OPTIONS) - {"namespace", "timeout", "default_acl", "connection_retry", "command_retry"}
 
 
-def check_client(client: Any, conf: Settings, claim_ttl: float) -> None:
+def check_client(client: Any, conf: Settings) -> None:
     """Check a client of the caller's.
 
-    :param claim_ttl: the default of that option.
     :raises TypeError, ValueError: the object is no client, or options repeat its settings.
     """
     if not isinstance(client, KazooClient):
         raise TypeError(f"client must be a kazoo.client.KazooClient, not {type(client).__name__}")
     try:
-        _check_green(client.handler)
+        _check_green(type(client.handler))
     except ValueError as error:
         raise ValueError(f"client: its handler can't be used: {error}") from None
     given = sorted(name for name in _CLIENTS_OWN if conf[name] != OPTIONS[name].default)
     if given:
         raise ValueError(f"client= has its own settings: leave out {', '.join(given)}")
-    if conf["claim_ttl"] != claim_ttl:
-        raise ValueError("option claim_ttl: the session of client= has its own timeout; leave claim_ttl out")
 
 
 def check(conf: Settings) -> None:
@@ -198,34 +217,46 @@ def _with_port(conf: Settings) -> str:
     return ",".join(each if _PORT.search(each) else f"{each}:{number}" for each in hosts.split(","))
 
 
-def make_client(conf: Settings) -> KazooClient:
-    """Return a client, not started.
+def make_client(conf: Settings, client: KazooClient | None) -> KazooClient:
+    """Return a client of the board's own, not started.
 
+    :param client: the caller's client, which has the settings for connecting and logging in.
     :raises ConnectionFailure: a file is missing. kazoo would report that no server answers.
     """
+    settings = _settings(conf) if client is None else _settings_of(client)
     for option in ("ca", "certfile", "keyfile"):
-        if conf[option] is not None and not Path(conf[option]).exists():
-            raise ConnectionFailure(f"option {option}: there is no file {conf[option]!r}", refused=True)
+        if settings[option] is not None and not Path(settings[option]).exists():
+            raise ConnectionFailure(f"option {option}: there is no file {settings[option]!r}", refused=True)
+    handler = settings["handler"]
+    for name in ("connection_retry", "command_retry"):
+        given = conf[name]
+        settings[name] = {"sleep_func": handler.sleep_func, **given} if isinstance(given, dict) else given
+    settings["default_acl"] = conf["default_acl"] or settings["default_acl"]
+    return KazooClient(timeout=conf["claim_ttl"], read_only=conf["read_only"], logger=KAZOO_LOG, **settings)
+
+
+def _settings(conf: Settings) -> dict[str, Any]:
     pairs = list(conf["auth_data"])
     if conf["user"] is not None:
         pairs.append(("digest", f"{conf['user']}:{conf['password'] or ''}"))
     sasl = conf["sasl_options"]
-    handler = conf["handler"]()
-    retries = {
-        name: {"sleep_func": handler.sleep_func, **conf[name]} if isinstance(conf[name], dict) else conf[name]
-        for name in ("connection_retry", "command_retry")
-    }
-    return KazooClient(
+    return {
         # Without the chroot, which may have to be created: it is part of the board's own paths.
-        hosts=_with_port(conf),
-        timeout=conf["claim_ttl"],
-        handler=handler,
-        default_acl=conf["default_acl"],
-        auth_data=pairs,
-        sasl_options=None if sasl is None else dict(sasl),
-        read_only=conf["read_only"],
-        randomize_hosts=conf["randomize_hosts"],
-        logger=KAZOO_LOG,
-        **retries,
+        "hosts": _with_port(conf),
+        "handler": conf["handler"]() if conf["handler"] else _impatient(SequentialThreadingHandler),
+        "default_acl": None,
+        "auth_data": pairs,
+        "sasl_options": None if sasl is None else dict(sasl),
+        "randomize_hosts": conf["randomize_hosts"],
         **{name: conf[name] for name in TLS},
-    )
+    }
+
+
+def _settings_of(client: KazooClient) -> dict[str, Any]:
+    sasl = client._connection.sasl_options
+    return {
+        "hosts": ",".join(f"{bracketed(host)}:{number}" for host, number in client.hosts),
+        "handler": _impatient(type(client.handler)),
+        "sasl_options": None if sasl is None else dict(sasl),
+        **{name: getattr(client, name) for name in ("default_acl", "auth_data", "randomize_hosts", *TLS)},
+    }

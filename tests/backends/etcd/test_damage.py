@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobboard.backends.etcd.requests import delete, end_of, put, span
+from jobboard.backends.etcd.requests import delete, end_of, get, put
 from jobboard.exceptions import JobFailure
 from tests.backends.etcd.conftest import driver_of, link_of
 
@@ -21,15 +21,15 @@ def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., An
     board = make_board()
     board.post("resize")
     link, folder = link_of(board), f"{driver_of(board)._namespace}/"
-    everything = [kv.key for kv in link.read([span(folder, end_of(folder), only="keys")]).found[0]]
+    everything = [kv.key for kv in link.read([get(folder, end_of(folder), only="keys")]).found[0]]
     link.txn((), [delete(key) for key in everything])
     with pytest.raises(JobFailure, match="was deleted; connect"):
         board.post("resize")
     with pytest.raises(JobFailure, match="was deleted; connect"):
         board.claim_next("anna")
-    assert link.read([span(folder, end_of(folder))]).found == [[]]
+    assert link.read([get(folder, end_of(folder))]).found == [[]]
     again = make_board()
     # Another board of that name: what is remembered of the first one does not count.
     jobs = [board.post("resize"), again.post("resize")]
     assert [again.claim_next("bert") for _ in jobs] == jobs
-    assert list(again.engine.examine()) == []
+    assert list(again.engine.raw.examine()) == []

@@ -8,7 +8,7 @@ import pytest
 
 from jobboard.backends.etcd import fences
 from jobboard.backends.etcd.driver import EtcdDriver
-from jobboard.backends.etcd.requests import end_of, span
+from jobboard.backends.etcd.requests import end_of, get
 from jobboard.kv import layout
 from jobboard.kv.driver import Op, Range
 
@@ -48,7 +48,7 @@ def first(driver: EtcdDriver, index: str, most: int, after: str = "") -> list[st
 
 def stored(driver: EtcdDriver, folder: str) -> list[str]:
     start = driver._key(f"{folder}/")
-    return [kv.key[len(start) :] for kv in driver._link.read([span(start, end_of(start), only="keys")]).found[0]]
+    return [kv.key[len(start) :] for kv in driver._link.read([get(start, end_of(start), only="keys")]).found[0]]
 
 
 @pytest.fixture

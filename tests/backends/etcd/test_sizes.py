@@ -8,7 +8,7 @@ import pytest
 
 import jobboard
 from jobboard.backends.etcd import fences
-from jobboard.backends.etcd.requests import below, end_of, exists, is_at, nothing_in, put, span, within
+from jobboard.backends.etcd.requests import below, end_of, exists, get, is_at, nothing_in, put, within
 from jobboard.job import Act, Posting
 from jobboard.moving import Mover
 from jobboard.testing.faults import FaultyProxy
@@ -38,7 +38,7 @@ def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[...
     places = [f"{folder}{number}" for number in range(2000)]
 
     def stored() -> int:
-        count: int = link.read([span(folder, end_of(folder), only="count")]).counts[0]
+        count: int = link.read([get(folder, end_of(folder), only="count")]).counts[0]
         return count
 
     for compared in (39, 40, 41, 1599, 1600, 1601, 1641):

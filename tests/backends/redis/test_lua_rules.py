@@ -16,6 +16,7 @@ import pytest
 import redis
 
 import jobboard
+from jobboard import codec
 from jobboard.backends import memory
 from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.backends.redis.records import places_of, stored_of
@@ -54,13 +55,15 @@ class Side:
         return Nonce("handle", 1, next(_numbers))
 
     def post(self, *drafts: Draft) -> Any:
-        return [(status, uuid) for status, uuid, _ in self.engine.insert(list(drafts), self.call())]
+        return [(status, uuid) for status, uuid, _ in self.engine.insert(self.call(), list(drafts))]
 
     def claim(self, lease: int | None = LONG, who: str = "anna", uuid: str = JOB) -> Any:
-        return self.engine.claim(uuid, who, lease, self.call())[0]
+        return self.engine.claim(self.call(), uuid, who, lease)[0]
 
     def take(self, limit: int, names: list[str] | None, lease: int | None = LONG, readable: int = 1) -> Any:
-        taken = self.engine.take("anna", limit, lease, names, readable, self.call())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(codec, "VERSION", readable)
+            taken = self.engine.take(self.call(), "anna", limit, lease, names)
         return [record.uuid for record in taken.records]
 
     def renew(self, handle: str, age: int) -> Any:
@@ -69,10 +72,10 @@ class Side:
 
     def finish(self, verb: Verb, who: str = "anna", age: int | None = 1, error: str | None = None) -> Any:
         holder = Holder(who, None if age is None else self.tokens[-age])
-        return self.engine.finish([Finish(JOB, holder, End(verb, error=error))], self.call())
+        return self.engine.finish(self.call(), [Finish(JOB, holder, End(verb, error=error))])
 
     def operate(self, verb: Verb) -> Any:
-        return self.engine.operate(verb, JOB, None, self.call())
+        return self.engine.operate(self.call(), verb, JOB, None)
 
     def note(self) -> None:
         [seen] = self.engine.read([JOB])
@@ -90,7 +93,7 @@ class Side:
             found.append([each.record.uuid for each in fits if each.record and each.record.name in (names or "abc")])
         found.append(sorted(record.uuid for record in self.engine.trash_page(None, 100)))
         found.append({state: count for state, count in self.engine.tally().items() if count})
-        found.append([self.engine.peek(names, 1).any for names in (None, ["b", "c"])])
+        found.append([self.engine.peek(names).any for names in (None, ["b", "c"])])
         return [*found, len(self.tokens)]
 
 
@@ -157,7 +160,7 @@ class Pair:
         for side, uuid, verb in itertools.product(
             (self.redis, self.memory), UUIDS, (Verb.RELEASE, Verb.CANCEL, Verb.PURGE)
         ):
-            side.engine.operate(verb, uuid, None, side.call())
+            side.engine.operate(side.call(), verb, uuid, None)
             side.tokens = [7, 7]
         stored = self.stored()
         assert {name for name, content in stored.items() if content} == {"meta", "sides", "ends"}

@@ -135,14 +135,14 @@ def test_a_first_try_behind_a_repetition_that_found_nothing_does_nothing(contain
     engine: Engine = containers.board.engine.raw
     holder = Holder("anna", 1)
     calls: list[Callable[[Nonce], Any]] = [
-        lambda nonce: engine.take("anna", 1, None, None, 1, nonce),
-        lambda nonce: engine.claim(NEW, "anna", None, nonce),
-        lambda nonce: engine.finish([Finish(NEW, holder, End(Verb.CONSUME))], nonce),
-        lambda nonce: engine.operate(Verb.CANCEL, NEW, None, nonce),
+        lambda nonce: engine.take(nonce, "anna", 1, None, None),
+        lambda nonce: engine.claim(nonce, NEW, "anna", None),
+        lambda nonce: engine.finish(nonce, [Finish(NEW, holder, End(Verb.CONSUME))]),
+        lambda nonce: engine.operate(nonce, Verb.CANCEL, NEW, None),
     ]
     for slot, call in enumerate(calls):
         call(Nonce("late", slot, 1, 2))
-    engine.insert([draft(9)], Nonce("other", 1, 1))
+    engine.insert(Nonce("other", 1, 1), [draft(9)])
     before = containers.client.hgetall(containers.jobs), containers.client.hgetall(containers.sides)
     for slot, call in enumerate(calls):
         call(Nonce("late", slot, 1))
@@ -153,10 +153,10 @@ def test_a_first_try_behind_a_repetition_that_found_nothing_does_nothing(contain
 def test_an_answer_outlives_the_scripts_and_the_server(place: Place, how: str) -> None:
     board = place.board()
     engine: Any = board.engine.raw
-    engine.insert([draft(n) for n in (1, 2)], Nonce("handle", 1, 1))
-    first = engine.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2))
+    engine.insert(Nonce("handle", 1, 1), [draft(n) for n in (1, 2)])
+    first = engine.take(Nonce("handle", 1, 2), "anna", 1, HOUR, None)
     finish = Finish(FREE, Holder("anna", first.records[0].token), End(Verb.CONSUME))
-    assert engine.finish([finish], Nonce("handle", 2, 1)) == [OK]
+    assert engine.finish(Nonce("handle", 2, 1), [finish]) == [OK]
     if how == "flush":
         place.call("SCRIPT", "FLUSH")
     else:
@@ -164,10 +164,10 @@ def test_an_answer_outlives_the_scripts_and_the_server(place: Place, how: str) -
         place.server.start()
     # A verb waits for the server; primitives do not.
     assert board.stats().unclaimed == 1
-    assert engine.finish([finish], Nonce("handle", 2, 1, 2)) == [OK]
-    assert engine.take("anna", 1, HOUR, None, 1, Nonce("handle", 1, 2, 2)).replayed
+    assert engine.finish(Nonce("handle", 2, 1, 2), [finish]) == [OK]
+    assert engine.take(Nonce("handle", 1, 2, 2), "anna", 1, HOUR, None).replayed
     assert board.stats().unclaimed == 1
-    assert engine.finish([finish], Nonce("handle", 2, 2)) == [Status.ABSENT]
+    assert engine.finish(Nonce("handle", 2, 2), [finish]) == [Status.ABSENT]
 
 
 def test_answers_of_an_hour_ago_are_dropped(containers: Containers) -> None:

@@ -114,6 +114,16 @@ def test_a_server_that_takes_no_writes_for_a_while_is_waited_for(
     assert [found.uuid for found in board.iterjobs(names=["crop"])] == [job.uuid]
 
 
+def test_a_board_opens_for_reading_while_replicas_are_missing(server: Redis, open_board: OpenBoard) -> None:
+    job = open_board(server.uri).post("resize")
+    server.call("CONFIG", "SET", "min-replicas-to-write", 1)
+    board = open_board(server.uri, retry_for=0)
+    assert (board.stats().unclaimed, list(board.iterjobs())) == (1, [job])
+    list(board.examine())
+    with pytest.raises(ConnectionFailure, match="can't do it now"):
+        board.post("crop")
+
+
 # Memory
 
 LARGE = {"text": "x" * 10_000}

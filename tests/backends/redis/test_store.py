@@ -81,7 +81,7 @@ class TestTags:
         tags: list[Any] = []
 
         def do(primitive: Callable[..., Any], *args: Any) -> None:
-            primitive(*args, Nonce("handle", 1, next(number)))
+            primitive(Nonce("handle", 1, next(number)), *args)
             [stored] = store.read([job]).jobs
             if stored is not None:
                 tags.append(stored.tag)
@@ -146,7 +146,7 @@ class TestCommit:
 
     def test_a_batch_is_larger_than_what_lua_unpacks(self, board: JobBoard) -> None:
         """Lua has room for 8,000 words."""
-        assert {posted.status for posted in board.engine.raw.insert(drafts(4_500), Nonce("handle", 1, 1))} == {"ok"}
+        assert {posted.status for posted in board.engine.raw.insert(Nonce("handle", 1, 1), drafts(4_500))} == {"ok"}
         assert board.job_count == 4_500
 
     @pytest.mark.parametrize("container", ["ready", "live", "postings"])
@@ -157,9 +157,9 @@ class TestCommit:
         batch, place = drafts(3), getattr(containers, container)
         containers.client.set(place, "another's")
         with pytest.raises(JobFailure, match="WRONGTYPE"):
-            board.engine.raw.insert(batch, Nonce("handle", 1, 1))
+            board.engine.raw.insert(Nonce("handle", 1, 1), batch)
         assert not containers.client.exists(containers.jobs)
         containers.client.delete(place)
-        assert [posted.status for posted in board.engine.raw.insert(batch, Nonce("handle", 1, 1, 2))] == ["ok"] * 3
-        taken = board.engine.raw.take("anna", 3, None, None, 1, Nonce("handle", 1, 2)).records
+        assert [posted.status for posted in board.engine.raw.insert(Nonce("handle", 1, 1, 2), batch)] == ["ok"] * 3
+        taken = board.engine.raw.take(Nonce("handle", 1, 2), "anna", 3, None, None).records
         assert [record.uuid for record in taken] == [each.uuid for each in batch]

@@ -156,10 +156,10 @@ class TestIdle:
         board, other = place.board(), place.board()
         posted: list[Any] = []
 
-        def post(original: Callable[..., None], *args: Any) -> None:
+        def post(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
             if not posted:
                 posted.append(other.post("a", delay=delay))
-            original(*args)
+            original(*args, **kwargs)
 
         with replaced(board, "wait", post):
             waiter = Background(lambda: board.claim_next("anna", timeout=None))

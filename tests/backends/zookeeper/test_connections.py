@@ -165,6 +165,8 @@ def misplace_next_reply(board: Any) -> None:
     client._pending = Misplacing()
 
 
+# kazoo's thread ends with the error.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_reply_out_of_turn_is_a_broken_connection(make_board: Any) -> None:
     board, hasty = make_board(claim_ttl=60), make_board(claim_ttl=60, retry_for=0)
     job = board.post("resize")

@@ -1,17 +1,14 @@
-"""Handlers of kazoo's: green threads, and the wait for a socket."""
+"""Handlers of kazoo's for green threads."""
 
-import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.gevent import SequentialGeventHandler
 
 import jobboard
-from jobboard.backends.zookeeper.handler import PollingHandler
 
 pytestmark = pytest.mark.backends("zookeeper")
 
@@ -71,43 +68,3 @@ def test_green_handlers_are_refused_in_a_program_with_threads() -> None:
     assert [f"handler='{kind}': {kind} needs" in line for kind, line in zip(PATCH, told, strict=True)] == [True, True]
     with pytest.raises(ValueError, match=r"client: .*gevent needs gevent.monkey.patch_all"):
         jobboard.fetch("board", "zookeeper", client=KazooClient(handler=SequentialGeventHandler()))
-
-
-# The wait for a socket
-
-
-Pair = tuple[socket.socket, socket.socket]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    one, other = socket.socketpair()
-    with one, other:
-        yield one, other
-
-
-def test_sockets_are_reported_once_they_can_be_read_or_written(pair: Pair) -> None:
-    one, other = pair
-    select = PollingHandler().select
-    assert select(pair, [], [], 0.001) == ([], [], [])
-    assert select([], [one], [], 10) == ([], [one], [])
-    assert select([one, other], [other], [], 10) == ([], [other], [])
-    other.send(b"x")
-    assert select([one, other], [], [], 10) == ([one], [], [])
-    assert select([one], [one], [], None) == ([one], [one], [])
-
-
-def test_broken_and_closed_sockets_are_reported_as_readable(pair: Pair) -> None:
-    one, other = pair
-    other.close()
-    assert PollingHandler().select([one], [], [], 10) == ([one], [], [])
-    assert one.recv(1) == b""
-    number = one.detach()
-    socket.close(number)
-
-    class Closed:
-        def fileno(self) -> int:
-            return number
-
-    [closed], _, _ = PollingHandler().select([Closed()], [], [], 10)
-    assert closed.fileno() == number

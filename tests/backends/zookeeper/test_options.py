@@ -29,7 +29,7 @@ SECRET = "geheim"
 )
 def test_hosts_and_chroot_are_parsed(conf: Any, hosts: Any, chroot: str) -> None:
     conf = jobboard.fetch("board", conf)._conf
-    assert (make_client(conf).hosts, conf["chroot"]) == (hosts, chroot)
+    assert (make_client(conf, None).hosts, conf["chroot"]) == (hosts, chroot)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_options_reach_kazoo(tmp_path: Path) -> None:
         "verify_certs": False,
         "check_hostname": True,
     }
-    client = make_client(jobboard.fetch("board", {"board": "zookeeper", **given})._conf)
+    client = make_client(jobboard.fetch("board", {"board": "zookeeper", **given})._conf, None)
     assert client._session_timeout == 7000
     assert client.handler is handler
     assert (client._conn_retry.max_tries, client._retry.max_tries) == (3, 5)
