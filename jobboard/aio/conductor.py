@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import datetime
 import functools
+import math
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
@@ -27,6 +29,9 @@ from jobboard.outcomes import RetryPolicy
 LOG = logs.Log(__name__)
 
 W = TypeVar("W", bound=Wrapper)
+
+GLANCE = 0.05
+"""Seconds between two looks of a coroutine that waits for the end of a run."""
 
 
 class AsyncConductor:
@@ -67,8 +72,6 @@ class AsyncConductor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[Any] | None = None
         self._is_running = False
-        # Called at the end of run(), one for each coroutine that waits for it, in whatever loop.
-        self._awaiting: set[Callable[[], object]] = set()
         self._sync = Conductor(
             name,
             board.sync,
@@ -181,35 +184,18 @@ class AsyncConductor:
         finally:
             self._is_running = False
             thread.close()
-            self._tell_end()
 
     def stop(self, drain: bool = True) -> None:
         """See :meth:`Conductor.stop <jobboard.conductor.Conductor.stop>`; from any thread."""
         self._sync.stop(drain)
-        self._tell_end()
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
-        ended = asyncio.Event()
-        tell = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
-        self._awaiting.add(tell)
-        try:
-            if self._has_ended():
-                return True
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), timeout)
-        finally:
-            self._awaiting.discard(tell)
-        return ended.is_set()
-
-    def _has_ended(self) -> bool:
-        return not self._is_running and self._sync.wait(0)
-
-    def _tell_end(self) -> None:
-        for tell in list(self._awaiting) if self._has_ended() else ():
-            # A coroutine whose loop was closed waits no longer.
-            with contextlib.suppress(RuntimeError):
-                tell()
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        # run() may be on another loop, or not have begun.
+        while (runs := self._is_running or not self._sync.wait(0)) and time.monotonic() < end:
+            await asyncio.sleep(min(GLANCE, end - time.monotonic()))
+        return not runs
 
     def _tasks(self, runs: Runs) -> Tasks:
         assert self._main is not None

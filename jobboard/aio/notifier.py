@@ -27,27 +27,17 @@ class _OnLoop:
         self._loop = loop
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        loop, call = self._loop(), self._call(*args, **kwargs)
-        try:
+        loop, call = self._loop(), self._callback(*args, **kwargs)
+        if not loop.is_closed():
             begun = asyncio.run_coroutine_threadsafe(call, loop)
-            while not futures.wait([begun], CHECK).done:
-                # A closed loop runs nothing that was scheduled before, and other listeners are not to wait for it.
-                if loop.is_closed():
-                    raise RuntimeError("the event loop of this listener is closed")
-        except RuntimeError:
-            call.close()
-            raise
-        exit_ = begun.result()
-        if exit_ is not None:
-            raise exit_
-
-    async def _call(self, *args: Any, **kwargs: Any) -> SystemExit | None:
-        try:
-            await self._callback(*args, **kwargs)
-        except SystemExit as exit_:
-            # On the loop it would end the loop. On the notifier's thread it is logged as any error.
-            return exit_
-        return None
+            while not futures.wait([begun], CHECK).done and not loop.is_closed():
+                pass
+            if begun.done():
+                begun.result()
+                return
+        # A closed loop runs nothing that was scheduled before, and other listeners are not to wait for it.
+        call.close()
+        raise RuntimeError("the event loop of this listener is closed")
 
     def __eq__(self, other: object) -> bool:
         return self._callback == (other._callback if isinstance(other, _OnLoop) else other)

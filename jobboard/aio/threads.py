@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import copy
 import functools
 import threading
 from collections import deque
@@ -43,28 +42,18 @@ class Threads:
     def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue a call.
 
-        :raises RuntimeError: there is no thread, and none can be started; the call is not made.
+        :raises RuntimeError: it needs another thread, and the system starts no more; the call is not made.
         """
         future: Future[T] = Future()
         call = functools.partial(contextvars.copy_context().run, functools.partial(function, *args, **kwargs))
         with self._news:
             self._closed = False
-            if len(self._calls) < self._idle:
-                self._news.notify()
-            elif self._threads < self._count:
-                self._start_one()
+            if len(self._calls) >= self._idle and self._threads < self._count:
+                started(self._name, self._serve)
+                self._threads += 1
             self._calls.append((future, call))
+            self._news.notify()
         return future
-
-    def _start_one(self) -> None:
-        try:
-            started(self._name, self._serve)
-        except RuntimeError as error:
-            if not self._threads:
-                raise
-            LOG.warning("%s goes on with %d threads: %s", self._name, self._threads, error)
-        else:
-            self._threads += 1
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call. A cancelled one is not made if it has not begun; otherwise it goes on, and is not waited for."""
@@ -77,30 +66,27 @@ class Threads:
             self._news.notify_all()
 
     def _serve(self) -> None:
-        while (taken := self._next()) is not None:
-            future, call = taken
+        while True:
+            with self._news:
+                self._idle += 1
+                self._news.wait_for(lambda: self._calls or self._closed, IDLE)
+                self._idle -= 1
+                if not self._calls:
+                    self._threads -= 1
+                    return
+                future, call = self._calls.popleft()
             if future.set_running_or_notify_cancel():
                 try:
-                    result = call()
+                    future.set_result(call())
+                except StopIteration as error:
+                    # No future takes it, as it would end the coroutine as if that had returned.
+                    told = RuntimeError("the call raised StopIteration")
+                    told.__cause__ = error
+                    future.set_exception(told)
                 except BaseException as error:  # noqa: BLE001 - raised by the coroutine that awaits the call
-                    future.set_exception(awaitable(error))
-                else:
-                    future.set_result(result)
-                    del result
+                    future.set_exception(error)
             # The wait for the next call must not keep these alive.
-            del taken, future, call
-
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """Wait for a call. Return None if the thread is to end."""
-        with self._news:
-            while not self._calls:
-                self._idle += 1
-                told = not self._closed and self._news.wait(IDLE)
-                self._idle -= 1
-                if not told and not self._calls:
-                    self._threads -= 1
-                    return None
-            return self._calls.popleft()
+            del future, call
 
 
 async def outlast(begun: Future[T] | asyncio.Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
@@ -137,26 +123,3 @@ async def see_through(begun: Future[T], cancelled: Callable[[], object] = lambda
     finally:
         if interrupted:
             raise asyncio.CancelledError
-
-
-def awaitable(error: BaseException) -> BaseException:
-    """Return the error that a future takes in place of ``error``. No future takes a StopIteration, which would end the
-    coroutine as if it had returned."""
-    if not isinstance(error, StopIteration):
-        return error
-    told = RuntimeError("the call raised StopIteration")
-    told.__cause__ = error
-    return told
-
-
-def own_copy(error: BaseException) -> BaseException:
-    """Return a copy of an error for one of several callers, as each adds its own traceback.
-
-    An error that can't be copied, as its constructor takes other arguments, is shared.
-    """
-    try:
-        own = copy.copy(error)
-    except Exception:  # noqa: BLE001 - raised by the constructor
-        return error
-    own.__cause__ = error
-    return own

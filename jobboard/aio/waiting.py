@@ -3,9 +3,9 @@
 The line changes on the loop only. Looks and sleeps run on the line's thread, always the same one: a store remembers by
 thread the news that a look has seen and the wake-up that a waiter has got.
 
-Waiters for the same names form a queue: the first to come is the first to be served. One look serves all queues whose
-first waiters claim in the same way (worker, lease, conditions), and asks for the names of all of them. Where several
-looks would be needed, a peek comes first.
+Waiters for the same names form a queue: the first to come is the first to be served. A look serves the first waiters
+of one queue, as far as they claim in the same way (worker, lease). Where there are several queues, a peek for the names
+of all of them comes first.
 
 A look serves no waiter that came after the look began: a job that it has claimed may have been paused since, or have
 become less urgent than another. A job that is left over, as its waiter has gone, is given back before the next look.
@@ -17,15 +17,15 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-from collections import Counter
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from jobboard import logs
-from jobboard.aio.threads import Threads, awaitable, outlast, own_copy
+from jobboard.aio.threads import Threads, outlast
 from jobboard.board import JobBoard, WantedJobs
 from jobboard.job import ClaimedJob, Job
-from jobboard.primitives import BATCH, Taken
+from jobboard.primitives import BATCH
 from jobboard.waiting import Turn
 
 LOG = logs.Log(__name__)
@@ -45,40 +45,16 @@ class WaitingCoroutine:
         self.wanted = wanted
         self.most = most
         self.unless = unless
-        self.names = None if wanted.names is None else frozenset(wanted.names)
+        names = None if wanted.names is None else frozenset(wanted.names)
         # Conditions can't be compared, so that the same object counts as the same condition.
         extra = tuple((name, id(value)) for name, value in sorted(wanted.extra.items()))
-        self.queue = (self.names, extra, most > 0)
-        self.wish = (wanted.who, wanted.span, extra)
+        self.queue = (names, extra, most > 0)
+        self.wish = (wanted.who, wanted.span)
         self.context = contextvars.copy_context()
         self.served: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.jobs: list[ClaimedJob] = []
         self.looked = False
         """Whether a look that began after the waiter came has found too little."""
-
-    def takes(self, job: Job) -> bool:
-        return self.names is None or job.name in self.names
-
-
-class _Reach:
-    """The number of jobs to look for where each name has few waiters. It doubles while the names differ between looks.
-    A name that comes again has more jobs than waiters, and these would have to be given back.
-
-    On MariaDB a claim of 100 names takes a hundred times as long as a claim of one name: a burst of jobs for 200 names
-    is claimed in a tenth of the time.
-    """
-
-    def __init__(self) -> None:
-        self.now = 1
-        self._last: set[str] = set()
-
-    def learn(self, jobs: Sequence[Job], left: Sequence[Job]) -> None:
-        names = {job.name for job in jobs}
-        if left or not names or len(names) < len(jobs) or names & self._last:
-            self.now = 1
-        elif len(jobs) >= self.now:
-            self.now = min(BATCH, 2 * self.now)
-        self._last = names
 
 
 class WaitingLine:
@@ -95,7 +71,6 @@ class WaitingLine:
         self._waiters: dict[WaitingCoroutine, None] = {}
         self._server: asyncio.Task[None] | None = None
         self._turns: Iterator[Turn] | None = None
-        self._reach = _Reach()
         # The end of the look under way, its jobs handed out or given back.
         self._looking: asyncio.Future[None] | None = None
         # The queues that the thread sleeps for, unless it was told to wake up.
@@ -149,46 +124,75 @@ class WaitingLine:
             except BaseException as error:  # noqa: BLE001 - raised where a coroutine waits
                 self._turns = None
                 for waiter in list(self._waiters):
-                    self._end(waiter, own_copy(error))
+                    self._end(waiter, error)
                 with contextlib.suppress(Exception):
-                    await self._call(self._board.engine.forgo)
+                    await self._call(self._board.engine.backend.forgo)
 
     async def _round(self) -> None:
         """Look for all waiters, then sleep if there was nothing for any of them."""
         self._call_off()
-        looks = self._looks()
-        if not self._waiters:
+        queues: dict[object, list[WaitingCoroutine]] = {}
+        for waiter in self._waiters:
+            queues.setdefault(waiter.queue, []).append(waiter)
+        if not queues:
             return
         self._turns = self._turns or self._board.waiters.rounds(None)
         turn = await self._call(next, self._turns)
-        # The queues for which there is nothing, and the µs until that may change.
-        looked: set[object] = set()
+        # The µs until there may be something for a queue, and the queues for which there is nothing now.
         events: list[int | None] = []
-        watchers = [waiter for waiter in self._waiters if not waiter.most]
-        if watchers or len(looks) > 1:
-            waiters = list(self._waiters)
-            peeked = await self._call(self._board.engine.peek, _names(waiters))
-            events.append(peeked.next_event)
-            if peeked.any:
-                for waiter in watchers:
-                    self._end(waiter, [])
-            else:
-                looks, looked = [], _mark_looked(waiters)
-        for look in looks:
-            found = False
-            while waiters := [waiter for waiter in look if waiter in self._waiters]:
-                limit = _limit(waiters, self._reach.now)
-                count, taken = await self._look(turn, waiters, limit)
+        looked: set[object] = set()
+        is_any, found = True, False
+        if len(queues) > 1:
+            is_any, next_event = await self._call(self._board.engine.peek, _names(self._waiters))
+            events.append(next_event)
+        for queue, waiters in queues.items():
+            enough = is_any
+            while enough and (heads := self._heads(waiters)):
+                count, enough, next_event = await self._look(heads)
                 found = found or count > 0
-                if count < limit:
-                    looked |= _mark_looked(waiters)
-                    events.append(taken.next_event)
-                    break
-            if found:
-                # The next round has a new turn: a store that polls begins anew with short sleeps.
-                self._turns = None
-                return
-        await self._sleep(turn, looked, min((each for each in events if each is not None), default=None))
+                events.append(next_event)
+            if not enough:
+                looked.add(queue)
+                for waiter in waiters:
+                    waiter.looked = True
+        if found:
+            # The next round has a new turn: a store that polls begins anew with short sleeps.
+            self._turns = None
+        else:
+            await self._sleep(turn, looked, min((each for each in events if each is not None), default=None))
+
+    def _heads(self, waiters: list[WaitingCoroutine]) -> list[WaitingCoroutine]:
+        """Return the first of these who are still there, as far as they have the same wish."""
+        there = [waiter for waiter in waiters if waiter in self._waiters]
+        return list(itertools.takewhile(lambda waiter: waiter.wish == there[0].wish, there))
+
+    async def _look(self, heads: list[WaitingCoroutine]) -> tuple[int, bool, int | None]:
+        """Claim jobs for these waiters, and hand them out.
+
+        Return how many jobs there were, whether there may be more, and the µs until that may change.
+        """
+        first, loop = heads[0], asyncio.get_running_loop()
+        want = min(sum(waiter.most for waiter in heads), max(BATCH, first.most))
+        self._looking = looking = loop.create_future()
+        try:
+            if not first.most:
+                peeked = await self._call(self._board.engine.peek, first.wanted.names)
+                for waiter in heads if peeked.any else ():
+                    self._end(waiter, [])
+                return int(peeked.any), peeked.any, peeked.next_event
+            # In the first waiter's context, for traces.
+            look = functools.partial(first.context.run, self._board.look, first.wanted, want)
+            jobs, taken = await self._call(claim_for, loop, self._board, look)
+            left = jobs
+            for waiter in heads:
+                if left and waiter in self._waiters:
+                    self._end(waiter, left[: waiter.most])
+                    left = left[waiter.most :]
+            await give_back(self._board, left, self._thread)
+            return len(jobs), len(jobs) == want, taken.next_event
+        finally:
+            self._looking = None
+            looking.set_result(None)
 
     async def _sleep(self, turn: Turn, looked: set[object], next_event: int | None) -> None:
         # Asked again after the look: a wake-up from here on is not slept through.
@@ -196,7 +200,7 @@ class WaitingLine:
         queues: set[object] = {waiter.queue for waiter in self._waiters}
         if not queues or not queues <= looked:
             return
-        takes = any(waiter.most for waiter in self._waiters) or None
+        takes = any(waiter.most for waiter in self._waiters)
         self._asleep = queues
         try:
             # A loop that ends waits for this task, which waits for the thread.
@@ -206,39 +210,7 @@ class WaitingLine:
             self._asleep = set()
         if not queues <= {waiter.queue for waiter in self._waiters}:
             # The wake-up may have been for a waiter that has left.
-            await self._call(self._board.engine.forgo)
-
-    def _looks(self) -> list[list[WaitingCoroutine]]:
-        """Return the waiters at the heads of their queues, grouped by their wish. No waiter is served before an earlier
-        one of its queue, and so none of those behind the first waiter with another wish is among them."""
-        first: dict[object, object] = {}
-        looks: dict[object, list[WaitingCoroutine]] = {}
-        for waiter in self._waiters:
-            if first.setdefault(waiter.queue, waiter.wish) != waiter.wish:
-                first[waiter.queue] = None
-            elif waiter.most:
-                looks.setdefault(waiter.wish, []).append(waiter)
-        return list(looks.values())
-
-    async def _look(self, turn: Turn, waiters: list[WaitingCoroutine], limit: int) -> tuple[int, Taken]:
-        """Claim jobs for these waiters and hand them out. Return how many jobs there were."""
-        wanted = waiters[0].wanted._replace(names=_names(waiters))
-        self._looking = looking = asyncio.get_running_loop().create_future()
-        try:
-            # In the first waiter's context, for traces.
-            look = functools.partial(waiters[0].context.run, self._board.look, wanted, limit)
-            jobs, taken = await self._call(claim_for, asyncio.get_running_loop(), self._board, look)
-            left = jobs
-            for waiter in waiters if left else ():
-                if waiter in self._waiters and (mine := [job for job in left if waiter.takes(job)][: waiter.most]):
-                    left = [job for job in left if job not in mine]
-                    self._end(waiter, mine)
-            self._reach.learn(jobs, left)
-            await give_back(self._board, left, self._thread)
-            return len(jobs), taken
-        finally:
-            self._looking = None
-            looking.set_result(None)
+            await self._call(self._board.engine.backend.forgo)
 
     def _call_off(self) -> None:
         for waiter in list(self._waiters):
@@ -246,12 +218,9 @@ class WaitingLine:
                 if waiter.unless is not None and waiter.unless():
                     self._end(waiter, [])
             except Exception as error:  # noqa: BLE001 - raised by the caller's own function, and in its task
-                self._end(waiter, awaitable(error))
+                self._end(waiter, error)
 
     def _end(self, waiter: WaitingCoroutine, outcome: list[ClaimedJob] | BaseException) -> None:
-        if waiter not in self._waiters:
-            return
-        del self._waiters[waiter]
         if isinstance(outcome, BaseException):
             waiter.served.set_exception(outcome)
             # A waiter that is cancelled at this moment does not retrieve it.
@@ -259,6 +228,7 @@ class WaitingLine:
         else:
             waiter.jobs = outcome
             waiter.served.set_result(True)
+        del self._waiters[waiter]
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await outlast(self._thread.begin(function, *args, **kwargs))
@@ -284,10 +254,7 @@ class Reader:
             self._jobs = []
             self._task = asyncio.create_task(self._read_together(self._jobs))
         self._jobs.append(job)
-        try:
-            await asyncio.shield(self._task)
-        except Exception as error:
-            raise own_copy(error) from error
+        await asyncio.shield(self._task)
 
     async def _read_together(self, jobs: list[Job]) -> None:
         # Behind the coroutines that are to run at this moment, as they may ask, too.
@@ -323,27 +290,5 @@ async def give_back(board: JobBoard, jobs: Sequence[Job], threads: Threads) -> N
 
 def _names(waiters: Iterable[WaitingCoroutine]) -> Sequence[str] | None:
     """Return the names that these waiters wait for, None for any."""
-    names: set[str] = set()
-    for waiter in waiters:
-        if waiter.names is None:
-            return None
-        names |= waiter.names
-    return sorted(names)
-
-
-def _limit(waiters: Sequence[WaitingCoroutine], reach: int) -> int:
-    """Return how many jobs a look for these waiters claims: as many as can be handed out whatever their names are, and
-    up to ``reach``."""
-    takers: Counter[str | None] = Counter()
-    for waiter in waiters:
-        for name in (None,) if waiter.names is None else waiter.names:
-            takers[name] += waiter.most
-    sure = takers[None] or min(takers.values())
-    return min(max(sure, min(reach, sum(waiter.most for waiter in waiters))), max(BATCH, waiters[0].most))
-
-
-def _mark_looked(waiters: Iterable[WaitingCoroutine]) -> set[object]:
-    """Remember that a look has found too little for these waiters. Return their queues."""
-    for waiter in waiters:
-        waiter.looked = True
-    return {waiter.queue for waiter in waiters}
+    wanted = [waiter.wanted.names for waiter in waiters]
+    return None if None in wanted else sorted({name for names in wanted for name in names or ()})

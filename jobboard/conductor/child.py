@@ -1,28 +1,29 @@
 """The side of a process that runs handlers for a conductor.
 
-The process hears from the conductor through a pipe: of jobs, and that it may end. When the pipe breaks, or the parent
-is gone, the conductor is gone, and the claim with it: the process kills itself and what it has started.
+The process gets its jobs through a pipe. When its parent is gone, the conductor is gone, and the claim with it: the
+process kills itself and what it has started.
 
 The deadline of the current job's claim lies in memory that both sides share. So the claim lapses while the conductor is
-stopped, too; and a handler that lets no other thread run, so that nobody reads the pipe, does not take it for lost.
+stopped, too, and stands while a handler lets no other thread run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import math
 import multiprocessing
 import os
 import pickle
-import queue
 import signal
+import time
 import traceback
 from ctypes import c_double
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from jobboard.codec import Content, Wire
-from jobboard.conductor.handlers import Call, Handlers, fresh, perform
+from jobboard.conductor.handlers import Call, Handlers, perform
 from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, ClaimedJob, Job, boottime
 from jobboard.primitives import End
@@ -30,14 +31,13 @@ from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
 
 READY = "ready"
-END = "end"
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals for the conductor alone, also when they are sent to all the processes that it has started."""
 
 GLANCE = 1.0
-"""Seconds between two looks for the parent. The pipe does not break while a fork of the conductor's program holds the
-other end open."""
+"""Seconds between two looks for the parent. The pipe would not do: it does not break while a fork of the conductor's
+program holds the other end open."""
 
 
 class Task(NamedTuple):
@@ -84,8 +84,6 @@ class Elsewhere:
             "Retry or Reject, or fetch a board of its own"
         )
 
-    _extend = _end = refresh = _load_book = result_of = _decoded = _refuse
-
 
 class KeptElsewhere(Claim):
     """A claim that the conductor keeps.
@@ -130,8 +128,7 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
         signal.signal(number, _ignore)
     # The conductor has blocked them until now, and the processes that handlers start would inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-    started("jobboard-conductor", _hear, connection, tasks)
+    started("jobboard-conductor", _end_with_parent)
     try:
         found: Handlers = pickle.loads(handlers)
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
@@ -140,36 +137,30 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     # With the variables that the import of the handlers has set.
     context = contextvars.copy_context()
     connection.send(READY)
-    while (task := tasks.get()) is not None:
-        job = ClaimedJob(Elsewhere(task.keeps), task.record, task.content, CLAIMED)
-        job.context = task.context
-        job.claim = KeptElsewhere(job, task, lease)
-        report = _report_of(fresh(context).run(perform, found.of(job), found.wrappers, job))
-        # The shared memory belongs to the next job from now on.
-        job.claim.mark_ended()
-        connection.send(report)
+    with contextlib.suppress(EOFError, OSError):
+        while (task := connection.recv()) is not None:
+            job = ClaimedJob(cast(Any, Elsewhere(task.keeps)), task.record, task.content, CLAIMED)
+            job.context = task.context
+            job.claim = KeptElsewhere(job, task, lease)
+            report = _report_of(context.copy().run(perform, found.of(job), found.wrappers, job))
+            # The shared memory belongs to the next job from now on.
+            job.claim.mark_ended()
+            connection.send(report)
+        return
+    # The conductor is gone.
+    os.killpg(0, signal.SIGKILL)
 
 
 def _ignore(*args: object) -> None:
     """Do nothing. The processes that handlers start would inherit SIG_IGN."""
 
 
-def _hear(connection: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
-    """Hear the conductor while a handler is at work, and end with it."""
+def _end_with_parent() -> None:
+    # The parent may have been gone before this process began to look.
     parent = multiprocessing.parent_process()
-    while True:
-        try:
-            while not connection.poll(GLANCE):
-                # The parent may have been gone before this process began to look.
-                if parent is None or os.getppid() != parent.pid:
-                    raise EOFError
-            message = connection.recv()
-        except (EOFError, OSError):
-            os.killpg(0, signal.SIGKILL)
-        if message == END:
-            tasks.put(None)
-            return
-        tasks.put(message)
+    while parent is not None and os.getppid() == parent.pid:
+        time.sleep(GLANCE)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _report_of(call: Call) -> Report:
@@ -178,5 +169,5 @@ def _report_of(call: Call) -> Report:
     trace = "".join(traceback.format_exception(call.error))
     try:
         return Report(end=call.end, trace=trace, error=pickle.dumps(call.error))
-    except BaseException:  # noqa: BLE001 - errors of the user's own classes do what they like
+    except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
         return Report(end=call.end, trace=trace)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -17,7 +19,6 @@ from jobboard.conductor import events, processes, workers
 from jobboard.conductor.finisher import Finisher, Tally
 from jobboard.conductor.handlers import Handler, Handlers, Handling, Takes, Wrapper
 from jobboard.conductor.poster import Registering
-from jobboard.conductor.presence import Presence
 from jobboard.conductor.runs import Run, Runs
 from jobboard.conductor.scheduler import Scheduler
 from jobboard.conductor.signals import stopped_by_signals
@@ -50,7 +51,7 @@ class Conductor:
     """Works on the jobs of a board, several at once.
 
     :param name: the name of the worker in claims, and of the entity of kind ``conductor`` that the board shows.
-        Conductors that run at the same time need names of their own, or only one of them is shown.
+        Conductors that run at the same time need names of their own, or one of them at most is shown.
     :param board: the board. :meth:`run` connects a closed board and closes it at its end. Of several conductors that
         run on it at the same time, the last one closes it.
     :param handlers: a mapping of job names to handlers, or one handler for the jobs of any name. A handler is called
@@ -116,7 +117,6 @@ class Conductor:
                 self._handlers.add(job_name, self._handling(handler))
         elif handlers is not None:
             self._handlers.any = self._handling(handlers)
-        kind.check_all(self._handlers)
         self._tally = Counter({field.name: 0 for field in dataclasses.fields(Tally)})
         self._changed = threading.Condition()
         self._dispatching = self._ran = False
@@ -199,14 +199,12 @@ class Conductor:
         the first one is outermost. An exception of the context counts as one of the handler. An exception that the
         context swallows has not been raised.
 
-        :raises TypeError: the wrapper can't be called; or no other process could import it, where handlers run in
-            processes.
+        :raises TypeError: the wrapper can't be called.
         :raises RuntimeError: the conductor is running, and its handlers in processes.
         """
         if not callable(wrapper):
             raise TypeError(f"a wrapper of handlers must be callable with a job, not {type(wrapper).__name__}")
         self._check_open()
-        self._kind.check(wrapper)
         self._handlers.wrappers.append(wrapper)
         return wrapper
 
@@ -217,7 +215,6 @@ class Conductor:
         timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
         max_simultaneous: int | None = None,
     ) -> Handling:
-        self._kind.check(handler)
         outcomes.check_handler(handler, self._kind.coroutines)
         policy = retry or self._retry
         if not isinstance(policy, RetryPolicy | None):
@@ -360,7 +357,7 @@ class Conductor:
 
     def _leave(self, presence: Presence) -> None:
         try:
-            presence.hide(self._board)
+            self._board.deregister_entity(presence)
         except JobBoardError as error:
             # The end of a board removes its entities.
             if not self._board.closed:
@@ -368,7 +365,7 @@ class Conductor:
 
     # Claiming
 
-    def _claim(self, limit: int | None, presence: Presence, runs: Runs, places: workers.Workers) -> None:
+    def _claim(self, limit: int | None, presence: Presence, runs: Runs, places: workers.WorkerThreads) -> None:
         try:
             self._claim_on(limit, presence, runs, places)
         except BaseException as error:  # noqa: BLE001 - run() raises it
@@ -376,7 +373,7 @@ class Conductor:
         finally:
             runs.claimed_all()
 
-    def _claim_on(self, limit: int | None, presence: Presence, runs: Runs, places: workers.Workers) -> None:
+    def _claim_on(self, limit: int | None, presence: Presence, runs: Runs, places: workers.WorkerThreads) -> None:
         begun = failures = 0
         # The life of the board in which the entity was registered: the end of a board removes its entities.
         shown: str | None = None
@@ -393,7 +390,7 @@ class Conductor:
                         count,
                         names=names,
                         timeout=None if waits else 0,
-                        unless=functools.partial(_called_away, runs, names) if waits else None,
+                        unless=functools.partial(runs.called_off, names) if waits else None,
                         **self._extra,
                     )
                     has_claimed = True
@@ -410,7 +407,7 @@ class Conductor:
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self._name, pause, error)
                 self._stopping.wait(pause)
 
-    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.Workers) -> None:
+    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> None:
         claimed = [Run(job, self._handlers.of(job)) for job in jobs]
         # Before a job shows as work that is under way.
         ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
@@ -432,20 +429,42 @@ class Conductor:
         """
         handle = self._board.engine.handle
         try:
-            presence.show(self._board)
-        except ConnectionFailure as error:
-            if not error.refused:
+            self._board.register_entity(presence)
+        except Exception as error:
+            # Jobs can be done all the same, unless the backend can't be reached.
+            if isinstance(error, ConnectionFailure) and not error.refused:
                 raise
-        except Exception as error:  # noqa: BLE001 - the jobs can be done whatever it is
             LOG.warning("%s does not show among the entities: %s", self._name, error)
         return handle
+
+
+class Presence:
+    """An entity whose metadata are counted anew at each heartbeat.
+
+    :param counts: returns the number of running jobs, and the counts of ended jobs by outcome.
+    """
+
+    kind = "conductor"
+
+    def __init__(
+        self, name: str, workers: str, slots: int, handlers: Handlers, counts: Callable[[], dict[str, int]]
+    ) -> None:
+        self.name = name
+        self._handlers = handlers
+        self._counts = counts
+        self._began = time.monotonic()
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._fixed = {"host": socket.gethostname(), "pid": os.getpid(), "workers": workers, "slots": slots}
+        self._fixed |= {"started": started}
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        names = None if self._handlers.any else sorted(self._handlers.named)
+        # Seconds since the start, by a clock that does not jump.
+        seconds = round(time.monotonic() - self._began, 3)
+        return {**self._fixed, "names": names, "seconds": seconds, **self._counts()}
 
 
 def _is_refusal(error: JobBoardError) -> bool:
     """Return whether a repetition helps only after somebody has changed something."""
     return not isinstance(error, ConnectionFailure) or error.refused
-
-
-def _called_away(runs: Runs, names: tuple[str, ...] | None) -> bool:
-    """Return whether a claim of jobs of these names need wait no longer."""
-    return runs.stopped or runs.names() != names

@@ -27,6 +27,9 @@ PUZZLED = 5.0
 REFUSED_FOR = 30.0
 """Seconds for which an end is repeated that the backend refuses, for want of rights for instance: the work is done."""
 
+LEFT = "is left to be done again"
+UNCOUNTED = "the work on it does not count, unless a try without an answer has counted"
+
 Ended = tuple[str, Job]
 """An event, and the job whose claim has ended."""
 
@@ -103,7 +106,7 @@ class Finisher:
                     self._finish(list(self._pending), final)
             except ConnectionFailure as error:
                 if final:
-                    self._ended([self._left_behind(done.job, error) for done in self._pending])
+                    self._ended([self._lost(done.job, LEFT, error, LOG.error) for done in self._pending])
                     self._pending.clear()
                 else:
                     LOG.warning("%s could not finish, trying again: %s", self._name, error)
@@ -153,7 +156,7 @@ class Finisher:
             del self._pending[done]
         self._ended(
             [
-                self._end_of(done) if error is None else self._not_counted(done, error)
+                self._end_of(done) if error is None else self._lost(done.job, UNCOUNTED, error)
                 for done, error in zip(batch, errors, strict=True)
             ]
         )
@@ -195,17 +198,9 @@ class Finisher:
         LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
         return JOB_LOST, job
 
-    def _not_counted(self, done: _Handover, error: Exception) -> Ended:
-        what = "the work on it does not count, unless a try without an answer has counted:"
-        LOG.warning("%s: %s: %s %s", self._name, done.job, what, error, extra=logs.fields(done.job))
-        return self._lost(done.job)
-
-    def _left_behind(self, job: Job, error: ConnectionFailure) -> Ended:
-        LOG.error("%s leaves %s to be done again: %s", self._name, job, error, extra=logs.fields(job))
-        return self._lost(job)
-
-    def _lost(self, job: Job) -> Ended:
-        # Its end is not tried again.
+    def _lost(self, job: Job, what: str, error: Exception, log: Callable[..., None] = LOG.warning) -> Ended:
+        """Let the claim lapse, as its end is not tried again."""
+        log("%s: %s: %s: %s", self._name, job, what, error, extra=logs.fields(job))
         if job.claim is not None:
             self._board.claims.let_lapse(job.claim)
         return JOB_LOST, job

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
-import decimal
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +13,7 @@ from jobboard import codec, notifier, outcomes
 from jobboard.forks import ForkGuard
 from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
-from jobboard.primitives import End
+from jobboard.primitives import End, Returned
 from jobboard.states import Verb
 
 Handler = Callable[..., object]
@@ -128,52 +126,42 @@ class Call:
 
     end: End
     error: BaseException | None
-    result: object = None
+    _result: Returned | None = None
 
     def __init__(self, handling: Handling, job: Job) -> None:
         self._handling = handling
         self._job = job
         self._current = outcomes.working_on(job)
-        # Wrappers may fork, too.
-        self._guard = ForkGuard()
 
     def __enter__(self) -> Self:
-        self._guard.__enter__()
         self._current.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        self._guard.__exit__(kind, error, trace)
         self._current.__exit__()
         self.end, self.error = outcomes.judged(error, self._job, self._handling.retry)
-        keeps = None if self.result is None else self._job.board.result_form
-        if keeps is not None and self.end.verb == Verb.CONSUME:
-            self.end = self.end._replace(result=codec.returned(self.result, *keeps))
+        if self.end.verb == Verb.CONSUME:
+            self.end = self.end._replace(result=self._result)
         return True
 
-
-def fresh(context: contextvars.Context) -> contextvars.Context:
-    """Return a copy of ``context`` for one job, so that no other job sees the variables that this one sets."""
-    copy = context.copy()
-    copy.run(_own_decimals)
-    return copy
-
-
-def _own_decimals() -> None:
-    # The variable holds an object that handlers change in place, and that a copy of the context would share.
-    decimal.setcontext(decimal.getcontext().copy())
+    def keep(self, result: object) -> None:
+        """Check what the handler has returned, and keep it where results are kept."""
+        outcomes.check_result(result)
+        form = self._job.board.result_form
+        if result is not None and form is not None:
+            self._result = codec.returned(result, *form)
 
 
 def perform(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> Call:
     """Call the handler within the wrappers, the first one outermost, and return the ended call."""
     with Call(handling, job) as call:
-        call.result = _call(handling, wrappers, job)
+        call.keep(_call(handling, wrappers, job))
     return call
 
 
 def _call(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> object:
     if not wrappers:
-        return outcomes.check_result(handling.work(job))
+        return handling.work(job)
     with wrappers[0](job):
         return _call(handling, wrappers[1:], job)
 

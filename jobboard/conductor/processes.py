@@ -15,9 +15,9 @@ from typing import Any
 
 from jobboard import outcomes
 from jobboard.conductor import child
-from jobboard.conductor.handlers import Handlers, timed_out
+from jobboard.conductor.handlers import timed_out
 from jobboard.conductor.runs import Run, Runs
-from jobboard.conductor.workers import Kind, WorkerThreads
+from jobboard.conductor.workers import Kind, Worker, WorkerThreads
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import End
 
@@ -30,51 +30,35 @@ START_LIMIT = 60.0
 END_LIMIT = 5.0
 """Seconds for an idle process to end by itself."""
 
-_IMPORTABLE = (
-    "a handler or wrapper that runs in processes must be importable by its name: define it at the top level of a "
-    "module, or run handlers in threads"
-)
-
 
 class WorkerDied(Exception):
     """The process of a handler ended in the middle of its job."""
 
 
-def check_importable(handler: object) -> None:
-    """Check the name of a function, which is all that its module knows of it while the module is still being made.
+class WorkerProcesses(WorkerThreads):
+    """Processes that run handlers, and a thread with each.
 
-    :raises TypeError: no other process would find the function by its name.
+    :raises TypeError: another process would not find a handler or a wrapper by its name.
     """
-    name = getattr(handler, "__qualname__", "")
-    if "<" in name:
-        raise TypeError(f"{_IMPORTABLE} (this is {name})")
-
-
-def packed(handlers: Handlers) -> bytes:
-    """Return the handlers as they travel.
-
-    :raises TypeError: another process would not find one of them by its name.
-    """
-    try:
-        return pickle.dumps(handlers)
-    except Exception as error:
-        raise TypeError(f"{_IMPORTABLE} ({error})") from error
-
-
-class WorkerProcesses:
-    """Processes that run handlers, and a thread with each."""
 
     def __init__(self, runs: Runs) -> None:
-        self._runs = runs
-        self._handlers = packed(runs.handlers)
-        self._threads = WorkerThreads(runs, self._worker)
-        self.put = self._threads.put
+        super().__init__(runs)
+        try:
+            self._handlers = pickle.dumps(runs.handlers)
+        except Exception as error:
+            raise TypeError(
+                "a handler or wrapper that runs in processes must be importable by its name: define it at the top "
+                f"level of a module, or run handlers in threads ({error})"
+            ) from error
 
     def close(self, seconds: float | None) -> None:
-        self._threads.close(seconds, join=True)
+        until = None if seconds is None else time.monotonic() + seconds
+        super().close(seconds)
+        for thread in self._threads:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
 
     @contextlib.contextmanager
-    def _worker(self) -> Iterator[Any]:
+    def _worker(self) -> Iterator[Worker]:
         """Work on one run after the other in a process. Start a new process after a killed or dead one."""
         process: Process | None = None
 
@@ -92,7 +76,7 @@ class WorkerProcesses:
                     process.kill()
                     done = None if run.decided else timed_out(run.handling, run.job)
             except Exception as failure:  # noqa: BLE001 - a process that can't be started, or a job that can't travel
-                if process is not None:
+                if process is not None and process.alive:
                     process.kill()
                 # The traceback of this process says nothing about the handler.
                 done = outcomes.judged(failure.with_traceback(None), run.job, run.handling.retry)
@@ -106,7 +90,7 @@ class WorkerProcesses:
                 process.end()
 
 
-PROCESSES = Kind("processes", WorkerProcesses, check=check_importable, check_all=packed, fixed=True)
+PROCESSES = Kind("processes", WorkerProcesses, fixed=True)
 
 
 class Process:
@@ -153,7 +137,7 @@ class Process:
 
         :raises WorkerDied: the process has died.
         """
-        self._lease.value = child.lease_of(run.claim)
+        self._lease.value = child.lease_of(run.job.claim)
         # A dead process shows by its missing answer.
         with contextlib.suppress(OSError):
             self._connection.send(child.task_of(run.job))
@@ -166,14 +150,13 @@ class Process:
         while not self._connection.poll(max(0.0, min(TICK, until - time.monotonic()))) and self.alive:
             if run.decided or time.monotonic() >= until:
                 return None
-            self._lease.value = child.lease_of(run.claim)
+            self._lease.value = child.lease_of(run.job.claim)
         try:
             if not self._connection.poll():
                 raise EOFError
             return self._connection.recv()
         except (EOFError, OSError):
             # It has died a moment ago, so that nobody else can have its id, or that of its group.
-            self._kill_group()
             self.kill()
             code = self._process.exitcode or 0
             how = f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
@@ -182,22 +165,19 @@ class Process:
     def end(self) -> None:
         """Have an idle process end by itself; kill it if it does not."""
         with contextlib.suppress(OSError):
-            self._connection.send(child.END)
+            self._connection.send(None)
         self._join()
-        self.kill()
+        if self.alive:
+            self.kill()
 
     def kill(self) -> None:
         """Kill the process, and what its handler has started."""
-        if self.alive:
-            self._kill_group()
-            self._process.kill()
-        self._join()
-        self._connection.close()
-
-    def _kill_group(self) -> None:
-        # It has none before it has begun; and the BSDs refuse it for one in which all are dead.
+        # It has no group before it has begun; and the BSDs refuse it for one in which all are dead.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.ident or 0, signal.SIGKILL)
+        self._process.kill()
+        self._join()
+        self._connection.close()
 
     def _join(self) -> None:
         until = time.monotonic() + END_LIMIT
@@ -213,6 +193,6 @@ def _error_of(report: child.Report) -> BaseException | None:
     try:
         error = pickle.loads(report.error or b"")
         error.add_note(f"In the process of the handler:\n{report.trace}")
-    except BaseException:  # noqa: BLE001 - errors of the user's own classes do what they like
+    except Exception:  # noqa: BLE001 - errors of the user's own classes do what they like
         error = JobFailure(f"the handler raised an error that can't be unpickled; its traceback:\n{report.trace}")
     return error

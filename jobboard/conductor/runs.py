@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from jobboard import logs
 from jobboard.conductor import events
@@ -22,20 +23,20 @@ from jobboard.primitives import GIVEN_BACK, End
 LOG = logs.Log(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class Run:
-    """A claimed job on its way through a worker."""
+    """A claimed job on its way through a worker.
 
-    __slots__ = ("began", "claim", "decided", "handling", "job", "thread")
+    decided: its end is known, and the conductor waits for the handler no longer. hangs: it took too long. thread: the
+    id of a thread that can't be ended, and has to be given up after the timeout.
+    """
 
-    def __init__(self, job: ClaimedJob, handling: Handling) -> None:
-        self.job = job
-        self.claim = job.claim
-        self.handling = handling
-        self.began = time.monotonic()
-        # Whether its end is known. The conductor waits for the handler no longer.
-        self.decided = False
-        # The id of a thread that can't be ended and has to be given up after the timeout.
-        self.thread: int | None = None
+    job: ClaimedJob
+    handling: Handling
+    began: float = field(default_factory=time.monotonic)
+    decided: bool = False
+    hangs: bool = False
+    thread: int | None = None
 
     @property
     def deadline(self) -> float:
@@ -43,6 +44,7 @@ class Run:
         return math.inf if self.handling.timeout is None else self.began + self.handling.timeout
 
 
+@dataclass(eq=False)
 class Runs:
     """The jobs at work. A worker calls for each run, in this order: ``take``, ``begun``, ``ended`` and ``left``.
 
@@ -55,28 +57,18 @@ class Runs:
     :param on_room: is called when a name that was full has room.
     """
 
-    def __init__(
-        self,
-        name: str,
-        slots: int,
-        handlers: Handlers,
-        notifier: Notifier,
-        *,
-        stopping: threading.Event,
-        finish: Callable[[Job, End], None],
-        tally: Counter[str],
-        on_room: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.handlers = handlers
+    name: str
+    slots: int
+    handlers: Handlers
+    notifier: Notifier
+    stopping: threading.Event
+    finish: Callable[[Job, End], object]
+    tally: Counter[str]
+    on_room: Callable[[], object]
+
+    def __post_init__(self) -> None:
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
-        self._slots = slots
-        self._notifier = notifier
-        self._stopping = stopping
-        self._finish = finish
-        self._tally = tally
-        self._on_room = on_room
         # Two conditions of one lock: many changes make room for more jobs, and few concern the end of the work.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -85,18 +77,15 @@ class Runs:
         # Claims that have not ended, runs that no worker has yet, and those whose end the finisher has not got.
         self._claims = self._waiting = self._undone = 0
         self._placed: set[Run] = set()
-        self._hung: set[Run] = set()
         # Placed runs of the names that have a limit of their own.
         self._by_name: Counter[str] = Counter()
-        # When the thread of run() looks again, on the monotonic clock.
-        self._next_look = 0.0
 
     # For the claimer
 
     @property
     def stopped(self) -> bool:
         """True once no more jobs are to be claimed."""
-        return self._closed or self._stopping.is_set()
+        return self._closed or self.stopping.is_set()
 
     def wait_for_room(self) -> int:
         """Wait until jobs may be claimed, and return how many; 0 once the conductor is stopped."""
@@ -109,13 +98,17 @@ class Runs:
             # Where jobs are short, the waiting ones are done in a moment: few large claims cost less than many small.
             return 0
         # While ends pile up, more work would only be more work to be repeated after a crash.
-        return min(self._slots - len(self._placed), 2 * self._slots - self._claims)
+        return min(self.slots - len(self._placed), 2 * self.slots - self._claims)
 
     def names(self) -> tuple[str, ...] | None:
         """Return the names of which another job may run; None for any name."""
         named = self.handlers.named
         full = {name for name, count in list(self._by_name.items()) if count >= (named[name].max_simultaneous or 0)}
         return None if self.handlers.any else tuple(name for name in named if name not in full)
+
+    def called_off(self, names: tuple[str, ...] | None) -> bool:
+        """Return whether a claim of jobs of these names need wait no longer."""
+        return self.stopped or self.names() != names
 
     def wishes(self, most: int) -> Iterator[tuple[int, tuple[str, ...] | None, bool]]:
         """Yield claims to make: how many jobs, of which names, and whether to wait for one.
@@ -143,12 +136,12 @@ class Runs:
             self._waiting += len(runs)
             self._undone += len(runs)
             self._claims += len(jobs)
-            self._tally["dispatched"] += len(jobs)
+            self.tally["dispatched"] += len(jobs)
             self._placed.update(runs)
             self._by_name.update(run.job.name for run in runs if run.handling.max_simultaneous is not None)
         self._tell((events.JOB_CLAIMED, job) for job in jobs)
         for job, end in refused:
-            self._finish(job, end)
+            self.finish(job, end)
         return True
 
     def claimed_all(self) -> None:
@@ -160,7 +153,7 @@ class Runs:
         """Count claims that have ended, each by an event, and tell the listeners."""
         with self._lock:
             self._claims -= len(ends)
-            self._tally.update(event.removeprefix("job_") for event, _ in ends)
+            self.tally.update(event.removeprefix("job_") for event, _ in ends)
             self._room.notify()
         self._tell(ends)
 
@@ -177,10 +170,10 @@ class Runs:
     def begun(self, run: Run) -> None:
         """Start the clock of the timeout: the handler is about to be called."""
         run.began = time.monotonic()
-        if run.thread is not None and run.deadline < self._next_look:
+        if run.thread is not None and run.handling.timeout is not None:
+            # The thread of run() has to look for its end.
             self.wake()
-        if self._notifier.listened_to:
-            self._notifier.notify(events.JOB_STARTED, {"job": run.job})
+        self.notifier.notify(events.JOB_STARTED, {"job": run.job})
 
     def ended(self, run: Run, end: End, error: BaseException | None = None) -> bool:
         """Decide the run: its handler has ended, or is given up. Return False for a run that was decided before.
@@ -198,12 +191,11 @@ class Runs:
         if end.result is not None and end.result.refused is not None:
             why = end.result.refused
             LOG.warning("%s: the result of %s is not kept: %s", self.name, job, why, extra=logs.fields(job))
-        if self._notifier.listened_to:
-            told = {"job": job, "seconds": time.monotonic() - run.began, "error": error}
-            self._notifier.notify(events.JOB_FINISHED, told)
-            if error is not None and not isinstance(error, Retry | Reject) and not run.claim.lost:
-                self._notifier.notify(events.JOB_FAILED, told)
-        self._finish(job, end)
+        told = {"job": job, "seconds": time.monotonic() - run.began, "error": error}
+        self.notifier.notify(events.JOB_FINISHED, told)
+        if error is not None and not isinstance(error, Retry | Reject) and not job.claim.lost:
+            self.notifier.notify(events.JOB_FAILED, told)
+        self.finish(job, end)
         self._done()
         return True
 
@@ -213,7 +205,6 @@ class Runs:
         with self._lock:
             for run in runs:
                 self._placed.discard(run)
-                self._hung.discard(run)
                 limit = run.handling.max_simultaneous
                 if limit is not None:
                     had_room = had_room and self._by_name[run.job.name] < limit
@@ -222,7 +213,7 @@ class Runs:
                 self._room.notify()
         if not had_room:
             # The claimer may wait for jobs of other names alone.
-            self._on_room()
+            self.on_room()
 
     def overdue(self, run: Run, where: str) -> bool:
         """Give up a run that takes too long. Its worker stays taken. Return False for a run that was decided before.
@@ -231,10 +222,8 @@ class Runs:
         """
         if not self.ended(run, *timed_out(run.handling, run.job, where)):
             return False
-        run.claim.give_up()
-        with self._lock:
-            if run in self._placed:
-                self._hung.add(run)
+        run.hangs = True
+        run.job.claim.give_up()
         return True
 
     # For the thread of run()
@@ -248,8 +237,7 @@ class Runs:
             timed = [run for run in self._placed if run.thread is not None and not run.decided]
             late = [run for run in timed if run.deadline <= now]
             if not late:
-                self._next_look = min([now + seconds, *(run.deadline for run in timed)])
-                self._idle.wait(self._next_look - now)
+                self._idle.wait(min([seconds, *(run.deadline - now for run in timed)]))
         for run in late:
             frame = sys._current_frames().get(run.thread or 0)
             if self.overdue(run, "".join(["Where it was:\n", *traceback.format_stack(frame)]) if frame else ""):
@@ -274,8 +262,8 @@ class Runs:
         for run in runs:
             if self._decide(run):
                 LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
-                self._finish(run.job, GIVEN_BACK)
-                run.claim.give_up()
+                self.finish(run.job, GIVEN_BACK)
+                run.job.claim.give_up()
                 self._done()
 
     # Counts
@@ -288,18 +276,17 @@ class Runs:
     @property
     def hung(self) -> int:
         """The number of handlers that go on though they were given up."""
-        return len(self._hung)
+        return sum(run.hangs for run in list(self._placed))
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of running jobs and hanging handlers, and the counts of ended jobs by outcome."""
-        with self._lock:
-            return {"running": self._undone, "hung": len(self._hung), **self._tally}
+        return {"running": self._undone, "hung": self.hung, **self.tally}
 
     # Within
 
     def _tell(self, happened: Iterable[tuple[str, Job]]) -> None:
-        for event, job in happened if self._notifier.listened_to else ():
-            self._notifier.notify(event, {"job": job})
+        for event, job in happened:
+            self.notifier.notify(event, {"job": job})
 
     def _decide(self, run: Run) -> bool:
         with self._lock:

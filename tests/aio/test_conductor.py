@@ -14,6 +14,7 @@ import pytest
 
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Background
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until
 from tests.support.conductors import LATE, WAIT, MakeBoard
@@ -234,6 +235,25 @@ def test_end_of_a_loop_gives_its_jobs_back(make_board: MakeBoard, run: Run) -> N
     assert {job.attempts for job in sync.iterjobs()} == {0}
 
 
+def test_job_that_was_given_back_before_its_task_is_not_begun(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post("a")
+    jobs: list[jobboard.Job] = []
+
+    async def handler(job: jobboard.Job) -> None:
+        jobs.append(job)
+        # The loop begins no other task until the second job is claimed and given back.
+        sync.post("a")
+        eventually(lambda: conductor.tally.dispatched == 2)
+        conductor.stop(drain=False)
+        eventually(lambda: not conductor.sync.at_work)
+
+    conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
+    run(conductor.run(signals=False))
+    assert len(jobs) == 1
+    assert sync.stats().unclaimed == 2
+
+
 def test_handler_that_is_cancelled_by_others_has_failed(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("a")
@@ -252,6 +272,23 @@ def test_handler_that_is_cancelled_by_others_has_failed(make_board: MakeBoard, r
         assert "CancelledError" in job.error
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), SystemExit(3), asyncio.CancelledError(), jobboard.Reject("no use")], ids=repr
+)
+def test_error_before_the_first_await_harms_no_other_job(make_board: MakeBoard, run: Run, error: BaseException) -> None:
+    sync = make_board()
+    sync.post_many([{"name": "bad"}, {"name": "good"}])
+
+    async def bad(job: jobboard.Job) -> None:
+        raise error
+
+    async def good(job: jobboard.Job) -> None: ...
+
+    conductor = AsyncConductor("one", AsyncJobBoard(sync), {"bad": bad, "good": good}, retry=LATE)
+    run(conductor.run(max_dispatches=2, signals=False))
+    assert (conductor.tally.consumed, conductor.tally.abandoned + conductor.tally.trashed) == (1, 1)
 
 
 def test_wrappers_of_both_kinds_are_around_coroutines(make_board: MakeBoard, run: Run) -> None:

@@ -22,7 +22,9 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.testing.conformance.support import replaced
 from tests.aio.conftest import Run, waiting
 from tests.full import FULL
-from tests.support.servers import KINDS, Etcd, MariaDB, PostgreSQL, Redis, ZooKeeper
+from tests.support.servers import KINDS, PostgreSQL, Redis
+
+pytestmark = pytest.mark.backends("memory", "sqlite", "postgresql", "redis")
 
 THREADS = 4
 
@@ -95,69 +97,9 @@ class OfPostgreSQL:
         return sum("pg_backend_pid" not in line for line in lines)
 
 
-class OfMariaDB:
-    def __init__(self, server: MariaDB) -> None:
-        import pymysql
-
-        self._cursor = pymysql.connect(host="127.0.0.1", port=server.port, user="root").cursor()
-        self._own = itertools.count(1)
-
-    def connections(self) -> int:
-        return self._told("Threads_connected") - 1
-
-    def requests(self) -> int:
-        return self._told("Questions")
-
-    def _told(self, what: str) -> int:
-        own = next(self._own)
-        self._cursor.execute(f"SHOW GLOBAL STATUS LIKE '{what}'")
-        row = self._cursor.fetchone()
-        assert row is not None
-        return int(row[1]) - (own if what == "Questions" else 0)
-
-
-class OfZooKeeper:
-    def __init__(self, server: ZooKeeper) -> None:
-        self._server = server
-
-    def connections(self) -> int:
-        return self._told("Connections") - 1
-
-    def requests(self) -> int:
-        return self._told("Received")
-
-    def _told(self, what: str) -> int:
-        found = re.search(rf"{what}: (\d+)", self._server._ask(b"srvr").decode())
-        assert found is not None
-        return int(found[1])
-
-
-class OfEtcd:
-    """The system counts the connections, as etcd does not."""
-
-    def __init__(self, server: Etcd) -> None:
-        self._port = server.port
-
-    def connections(self) -> int:
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return sum(row[1].endswith(f":{self._port:04X}") and row[3] == "01" for row in rows)
-
-    def requests(self) -> int:
-        import urllib.request
-
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics") as answer:
-            told = answer.read().decode()
-        return round(
-            sum(float(each) for each in re.findall(r"^grpc_server_started_total\{.*\} (\S+)$", told, re.MULTILINE))
-        )
-
-
 METERS: dict[str, Callable[[Any], Meter]] = {
     "postgresql": OfPostgreSQL,
-    "mariadb": OfMariaDB,
     "redis": OfRedis,
-    "zookeeper": OfZooKeeper,
-    "etcd": OfEtcd,
 }
 
 
@@ -233,9 +175,8 @@ def test_waits_and_posts_need_few_connections(scene: Scene, many: int, run: Run,
         assert order == list(range(many))
         shown(backend, many, waiting=waits, posting=posts)
         assert waits.within(AROUND, 2, 20)
-        # A post and a claim take no more than three statements together; on key-value servers a look comes first.
-        most = 5 if backend in ("zookeeper", "etcd") else 4
-        assert posts.within(AROUND + THREADS, THREADS + 2, most * many)
+        # A post and a claim take no more than three statements together.
+        assert posts.within(AROUND + THREADS, THREADS + 2, 4 * many)
 
     run(main())
 

@@ -427,34 +427,6 @@ def test_run_that_cannot_begin_leaves_no_thread(make_board: MakeBoard, refused: 
     eventually(lambda: not any(each.name.startswith("one-") for each in set(threading.enumerate()) - before))
 
 
-def test_conductor_goes_on_with_fewer_threads_than_wanted(make_board: MakeBoard, refused: set[str]) -> None:
-    board = make_board()
-    board.post_many([{"name": "a"}] * 20)
-    refused.update(f"one-{number}" for number in range(1, 8))
-    conductor = Conductor("one", board, lambda job: None)
-    conductor.run(20)
-    assert conductor.tally.consumed == 20
-
-
-def test_job_that_was_given_back_before_it_had_a_thread_is_not_begun(
-    make_board: MakeBoard, refused: set[str], hanging: Hanging, start: Runner
-) -> None:
-    board = make_board()
-    board.post_many([{"name": "a"}] * 2)
-    refused.add("one-1")
-    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, drain_timeout=0.2))
-    hanging.await_begin()
-    eventually(lambda: conductor.tally.dispatched == 2)
-    [slot] = [thread for thread in threading.enumerate() if thread.name == "one-0"]
-    conductor.stop()
-    assert conductor.wait(WAIT)
-    assert board.stats().unclaimed == 2
-    hanging.gate.set()
-    slot.join(WAIT)
-    assert not slot.is_alive()
-    assert len(hanging.jobs) == 1
-
-
 def test_end_of_a_job_is_handed_over_without_a_thread_for_listeners(make_board: MakeBoard, refused: set[str]) -> None:
     board = make_board()
     board.post_many([{"name": "a"}] * 3)

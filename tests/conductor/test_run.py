@@ -289,25 +289,6 @@ def test_file_that_may_not_be_written_ends_the_run_with_the_way_out(backend: str
 
 
 @MEMORY
-@pytest.mark.parametrize("first_to_end", [0, 1])
-def test_conductors_of_one_name_are_shown_until_the_last_one_ends(
-    make_board: MakeBoard, start: Runner, first_to_end: int
-) -> None:
-    board = make_board()
-    conductors = []
-    for slots in (3, 4):
-        conductors.append(start(Conductor("one", board, print, max_simultaneous_jobs=slots)))
-        eventually(lambda slots=slots: [each.metadata["slots"] for each in board.entities()] == [slots])
-    ended, other = conductors[first_to_end], conductors[1 - first_to_end]
-    ended.stop()
-    assert ended.wait(WAIT)
-    assert [each.metadata["slots"] for each in board.entities()] == [4 - first_to_end]
-    other.stop()
-    assert other.wait(WAIT)
-    assert board.entities() == []
-
-
-@MEMORY
 def test_conductor_is_shown_again_on_a_board_that_was_connected_again(
     make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
@@ -337,20 +318,6 @@ def test_conductor_is_an_entity_while_it_runs(make_board: MakeBoard, start: Runn
     conductor.stop()
     assert conductor.wait(WAIT)
     assert [each.name for each in board.entities()] == ["other"]
-
-
-@FAST
-def test_entity_shows_as_many_names_as_have_room(make_board: MakeBoard, start: Runner) -> None:
-    """The names are as long as can be, and the board allows next to no details."""
-    board = make_board(max_details=2)
-    last = board.post("z")
-    conductor = Conductor("one", board, {f"{number:04}" + "🎉" * 251: print for number in range(200)} | {"z": print})
-    start(conductor)
-    eventually(lambda: conductor.tally.consumed == 1)
-    assert last.state == "COMPLETE"
-    [entity] = board.entities("conductor")
-    assert [name[:4] for name in entity.metadata["names"]] == [f"{number:04}" for number in range(60)]
-    assert entity.metadata["other_names"] == 141
 
 
 @MEMORY
