@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import itertools
 import os
 import re
 import secrets
@@ -21,6 +22,7 @@ from jobboard.cli.redaction import without_secrets
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Job
+    from jobboard.results import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -186,35 +188,28 @@ class Group(click.Group):
 def find_job(board: JobBoard, word: str, *, to_act: bool = False) -> Job:
     """Return the job with this uuid, or the only job with a uuid that begins so.
 
-    :param to_act: return a job with unreadable details as well.
+    :param to_act: return a job with unreadable details as well, if ``word`` is its whole uuid.
     :raises NotFound: there is none.
     :raises JobFailure: several uuids begin so, or the board is too large to search.
     """
-    from jobboard.exceptions import NotFound
+    from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
+    from jobboard.job import Job
 
     try:
-        return _job(board, word, to_act)
+        return board.get(word)
     except NotFound as error:
         if not re.fullmatch(r"[0-9a-f][0-9a-f-]*", word) or len(word) >= UUID_LENGTH:
             raise
         if len(word) < SHORTEST:
             raise NotFound(f"{error}; give its uuid, or the first {SHORTEST} characters at least") from None
-    return _job(board, _whole(board, word), to_act)
-
-
-def _job(board: JobBoard, uuid: str, to_act: bool) -> Job:
-    from jobboard.exceptions import ConnectionFailure, JobFailure
-    from jobboard.job import Job
-
-    try:
-        return board.get(uuid)
     except JobFailure as error:
         if isinstance(error, ConnectionFailure) or not to_act:
             raise
-        [seen] = board.engine.read([uuid])
+        [seen] = board.engine.read([word])
         if seen.record is None:
             raise
         return Job(board, seen.record, seen.record.posting, seen.state)
+    return board.get(_whole(board, word))
 
 
 def _whole(board: JobBoard, start: str) -> str:
@@ -222,14 +217,15 @@ def _whole(board: JobBoard, start: str) -> str:
     from jobboard.exceptions import JobFailure, NotFound
 
     found: dict[str, str] = {}
-    for number, (uuid, name) in enumerate(_all_jobs(board)):
+    jobs: Iterator[Job | Outcome] = itertools.chain(board.iterjobs(), board.trashed(), board.outcomes())
+    for number, each in enumerate(jobs):
         if number == SEARCHED:
             raise JobFailure(
                 f"{start!r} is too short for a board with more than {SEARCHED:,} jobs: give the whole uuid, as "
                 "'jobboard list --json' prints it"
             )
-        if uuid.startswith(start):
-            found[uuid] = name
+        if each.uuid.startswith(start):
+            found[each.uuid] = each.name
     if not found:
         raise NotFound(f"no job has a uuid that begins with {start!r}: it may be gone, or on another board (--name)")
     if len(found) > 1:
@@ -239,31 +235,19 @@ def _whole(board: JobBoard, start: str) -> str:
     return next(iter(found))
 
 
-def _all_jobs(board: JobBoard) -> Iterator[tuple[str, str]]:
-    """Yield the uuid and the name of each job on the board, in the trash, and among the outcomes."""
-    from jobboard.primitives import PAGE
+@contextlib.contextmanager
+def named_options() -> Iterator[None]:
+    """Raise a board's error about its arguments in the words of the options of the running command."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        options = [each for each in click.get_current_context().command.params if isinstance(each, click.Option)]
+        names = "|".join(str(each.name) for each in options)
 
-    after: Any = None
-    while page := [seen.record for seen in board.engine.page(after, PAGE, None, None) if seen.record is not None]:
-        yield from ((record.uuid, record.name) for record in page)
-        after = page[-1]
-    after = None
-    while trashed := board.engine.trash_page(after, PAGE):
-        yield from ((record.uuid, record.name) for record in trashed)
-        after = trashed[-1]
-    yield from ((outcome.uuid, outcome.name) for outcome in board.outcomes())
+        def option(found: re.Match[str]) -> str:
+            return f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}"
 
-
-def wrong_call(error: Exception) -> click.UsageError:
-    """Return a board's error about its arguments, in the words of the options of the running command."""
-    options = [each for each in click.get_current_context().command.params if isinstance(each, click.Option)]
-    names = "|".join(str(each.name) for each in options)
-    text = re.sub(rf"\b({names})=(?=[^\s,;.)])", lambda found: f"{_option(found[1])} ", str(error))
-    return click.UsageError(re.sub(rf"\b({names})=", lambda found: _option(found[1]), text))
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+        raise click.UsageError(re.sub(rf"\b({names})=(?=([^\s,;.)]?))", option, str(error))) from None
 
 
 def worker_name() -> str:
@@ -274,14 +258,9 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-class Word(click.Choice):  # type: ignore[type-arg]  # not before click 8.2
-    """A choice of words in capitals, which may be typed in small letters."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(str(value).upper(), param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        return super().shell_complete(ctx, param, incomplete.upper())
+names_option = click.option(
+    "--job", "names", multiple=True, metavar="NAME", help="Only jobs of this name; may be repeated."
+)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobboard.cli.common import DONE, FAILED, BoardOptions, command
 from jobboard.cli.output import safe, say, say_json
-from jobboard.cli.summary import warn_of_empty
+from jobboard.cli.summary import refuse_memory, warn_of_empty
 
 
 @command("jobboard doctor", "jobboard doctor --json | jq -r .place")
@@ -16,6 +16,7 @@ def doctor(settings: BoardOptions) -> int:
     without a defect, and 1 otherwise.
     """
     found = 0
+    refuse_memory(settings.uri)
     with settings.opened() as board:
         warn_of_empty(board)
         for odd in board.examine():

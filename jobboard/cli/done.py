@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from jobboard.cli.common import BoardOptions, command, find_job, group
-from jobboard.cli.completion import names_option
+from jobboard.cli.common import BoardOptions, command, find_job, group, names_option
 from jobboard.cli.jobs import PRIVATE, age_column, job_columns, say_job
 from jobboard.cli.output import say_json, span
 from jobboard.cli.summary import named

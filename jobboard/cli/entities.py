@@ -6,19 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from jobboard.cli.common import BoardOptions, command
-from jobboard.cli.jobs import WIDE
 from jobboard.cli.summary import named
-from jobboard.cli.tables import Column, show
+from jobboard.cli.tables import WIDE, Column, show
 
 if TYPE_CHECKING:
     from jobboard.job import Entity
 
-_SHOWN = ("host", "pid", "names", "other_names", "running", "slots", "hung", "consumed")
+_SHOWN = ("host", "pid", "names", "running", "slots", "hung", "consumed")
 """The metadata that has columns."""
 
 _UNSHOWN = ("dispatched", "seconds", "started", "workers")
-_SELDOM = ("abandoned", "trashed", "lost")
-"""The counts of a conductor that are shown if they are not 0."""
+"""The metadata of a conductor that only JSON has."""
 
 
 @command("jobboard entities", "jobboard entities --json | jq -r .name")
@@ -26,7 +24,8 @@ def entities(settings: BoardOptions) -> None:
     """List the conductors, and other entities, that are alive."""
     with settings.opened() as board:
         there, name = board.entities(), named(board)
-    show(settings, there, ENTITY, title=f"entities of {name}", nothing=lambda: f"Nobody is on {name}.", every=True)
+    nothing = f"Nobody is on {name}."
+    show(settings, there, ENTITY, title=f"entities of {name}", nothing=lambda: nothing, limit=len(there))
 
 
 def _field(name: str) -> Any:
@@ -40,10 +39,10 @@ def _text(value: object) -> str:
 
 def _runs(entity: Entity) -> str:
     """Return the names of the jobs that a conductor handles."""
-    names, others = entity.metadata.get("names"), entity.metadata.get("other_names")
+    names = entity.metadata.get("names")
     if not isinstance(names, list):
         return "any job" if entity.kind == "conductor" else ""
-    return ", ".join(map(_text, names)) + (f", {others} more" if others else "")
+    return ", ".join(map(_text, names))
 
 
 def _running(entity: Entity) -> str | None:
@@ -56,8 +55,7 @@ def _running(entity: Entity) -> str | None:
 def _more(entity: Entity) -> str:
     rest = {name: value for name, value in entity.metadata.items() if name not in _SHOWN}
     if entity.kind == "conductor":
-        dull = {*_UNSHOWN, *(name for name in _SELDOM if not rest.get(name))}
-        rest = {name: value for name, value in rest.items() if name not in dull}
+        rest = {name: value for name, value in rest.items() if value and name not in _UNSHOWN}
     return ", ".join(f"{name}={_text(value)}" for name, value in rest.items())
 
 

@@ -7,19 +7,18 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobboard.cli.output import last_line, safe, say, span, time_of
-from jobboard.cli.tables import Column, as_dict, uuid_column
+from jobboard.cli.output import safe, say, span, time_of
+from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, uuid_column
+from jobboard.outcomes import last_line
+from jobboard.priorities import JobPriority
 
 if TYPE_CHECKING:
     from jobboard.job import Job
 
 T = TypeVar("T")
 
-WIDE = 90
-"""The width of a terminal that has room for more columns."""
-
-_NARROW = 72
-"""The width below which a terminal has room for the columns alone that say most."""
+_FAILURE = ("when", "who", "attempt", "text")
+"""The fields of a failure."""
 
 
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
@@ -36,29 +35,18 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
     def due(job: Job) -> str | None:
         return None if job.due is None else span(job.due.timestamp() - now)
 
+    def priority(job: Job) -> str | None:
+        return str(JobPriority.convert(job.priority)) if job.priority else None
+
     return [
         uuid_column(lambda job: job.uuid),
         Column("name", lambda job: job.name, "name"),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
-        Column(
-            "priority",
-            lambda job: job.priority,
-            "priority",
-            lambda job: _priority(job.priority),
-            whole=True,
-            least=_NARROW,
-        ),
+        Column("priority", lambda job: job.priority, "priority", priority, whole=True, least=NARROW),
         Column("group", lambda job: job.group, "group", least=WIDE),
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
-        Column(
-            "attempts",
-            lambda job: job.attempts,
-            "tries",
-            lambda job: job.attempts or None,
-            number=True,
-            least=_NARROW,
-        ),
+        Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
         Column("owner", lambda job: job.owner, "owner"),
         Column("error", lambda job: job.error, "last error", lambda job: last_line(job.error)),
         Column("token", lambda job: job.token if job.owner is not None else None),
@@ -66,19 +54,8 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
         Column("max_attempts", lambda job: job.max_attempts),
         Column("key", lambda job: job.key),
         Column("last_modified", lambda job: job.last_modified),
-        Column("errors", _errors),
+        Column("errors", lambda job: [{name: getattr(each, name) for name in _FAILURE} for each in job.errors]),
     ]
-
-
-def _priority(priority: int) -> str | None:
-    """Return the name of a priority or its number; None for that of most jobs."""
-    from jobboard.priorities import JobPriority
-
-    return str(JobPriority.convert(priority)) if priority else None
-
-
-def _errors(job: Job) -> list[dict[str, Any]]:
-    return [{"when": each.when, "who": each.who, "attempt": each.attempt, "text": each.text} for each in job.errors]
 
 
 PRIVATE: list[Column[Job]] = [
@@ -101,8 +78,6 @@ def outcome_hint(job: Job) -> str:
 
 def say_job(shown: dict[str, Any]) -> None:
     """Print a job, or an outcome, as lines of text."""
-    from jobboard.priorities import JobPriority
-
     _, errors = shown.pop("error"), shown.pop("errors")
     private = {name: shown.pop(name) for name in ("context", "details", "result") if name in shown}
     if not private["context"]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import BoardOptions, age, command, group, wrong_call
-from jobboard.cli.completion import job_names
+from jobboard.cli.common import BoardOptions, age, command, group, named_options
 from jobboard.cli.summary import limit_text, named, rate_text, refuse_memory
 from jobboard.cli.tables import Column, show
 from jobboard.exceptions import NotFound
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from jobboard.primitives import Limit
 
 _per = click.Choice(["name", "group"])
-_name = click.argument("name", shell_complete=job_names)
+_name = click.argument("name")
 _LIMIT: list[Column[Limit]] = [
     Column("name", lambda limit: limit.name, "name"),
     Column("per", lambda limit: limit.per, "per", whole=True),
@@ -45,7 +44,7 @@ def list_limits(settings: BoardOptions) -> None:
     with settings.opened() as board:
         found, name = board.limits(), named(board)
     nothing = f"There are no limits on {name}."
-    show(settings, found, _LIMIT, title=f"limits of {name}", nothing=lambda: nothing, every=True)
+    show(settings, found, _LIMIT, title=f"limits of {name}", nothing=lambda: nothing, limit=len(found))
 
 
 class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
@@ -83,11 +82,8 @@ def set_limit(
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency or --rate; 'jobboard limit remove' takes a limit away")
     refuse_memory(settings.uri)
-    with settings.opened(create=True) as board:
-        try:
-            made = board.set_limit(name, concurrency=concurrency, rate=rate, per=per)
-        except (TypeError, ValueError) as error:
-            raise wrong_call(error) from None
+    with settings.opened(create=True) as board, named_options():
+        made = board.set_limit(name, concurrency=concurrency, rate=rate, per=per)
     settings.tell(limit_text(made), **asdict(made))
 
 
@@ -97,13 +93,11 @@ def set_limit(
 def remove(settings: BoardOptions, name: str, per: Per | None) -> None:
     """Remove the limits of NAME."""
     only = f" per {per}" if per else ""
-    with settings.opened() as board:
+    with settings.opened() as board, named_options():
         try:
             board.remove_limit(name, per)
         except NotFound:
             raise click.ClickException(
                 f"there is no limit of {name!r}{only}; 'jobboard limit list' shows them"
             ) from None
-        except ValueError as error:
-            raise wrong_call(error) from None
     settings.tell(f"{name}: not limited any more{only}.", removed=name, per=per)

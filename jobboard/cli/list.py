@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobboard.cli.common import BoardOptions, Duration, Word, command, find_job
-from jobboard.cli.completion import names_option
+from jobboard.cli.common import BoardOptions, Duration, command, find_job, names_option
 from jobboard.cli.jobs import job_columns
-from jobboard.cli.summary import named, others, rules_lines, unhandled_line, unhandled_on
+from jobboard.cli.summary import first_jobs, named, others, rules_lines, unhandled, unhandled_line
 from jobboard.cli.tables import limit_option, show
 
 if TYPE_CHECKING:
@@ -23,15 +22,14 @@ _ELSEWHERE = {"TRASHED": "jobboard trash list", "COMPLETE": "jobboard done list"
 """The commands that list jobs in other states."""
 
 
-class _LiveState(Word):
+class _LiveState(click.Choice):  # type: ignore[type-arg]  # not before click 8.2
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        state = str(value).upper()
-        if state in _ELSEWHERE:
-            self.fail(f"{state} jobs are not on the board: {_ELSEWHERE[state]!r} shows them", param, ctx)
-        return super().convert(state, param, ctx)
+        if shown_by := _ELSEWHERE.get(value.upper()):
+            self.fail(f"{value.upper()} jobs are not on the board: {shown_by!r} shows them", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-_state = _LiveState(["UNCLAIMED", "SCHEDULED", "CLAIMED"])
+_state = _LiveState(["UNCLAIMED", "SCHEDULED", "CLAIMED"], case_sensitive=False)
 
 
 @command(
@@ -60,8 +58,7 @@ def list_jobs(
     """List the jobs on the board, in the order of serving.
 
     'jobboard trash list' shows the other jobs. Details are left out, as they may be private; 'jobboard show' has them.
-    A terminal shows the first 8 characters of a uuid, which every command accepts. However many jobs there are, they
-    are read a page at a time.
+    A terminal shows the first 8 characters of a uuid, which every command accepts.
     """
     narrowed = any((states, names, after)) or older is not None or newer is not None
     with settings.opened() as board:
@@ -84,7 +81,7 @@ def list_jobs(
 
 def _title(board: JobBoard) -> str:
     rules = board.engine.rules()
-    warning = unhandled_line(unhandled_on(board, rules, board.entities()))
+    warning = unhandled_line(unhandled(first_jobs(board), rules, board.entities()))
     first = ", ".join([named(board), *rules_lines(rules)])
     return f"{first}\n{warning}" if warning else first
 

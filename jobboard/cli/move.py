@@ -137,20 +137,20 @@ def _existing(settings: BoardOptions) -> Iterator[Origin]:
 
 @contextlib.contextmanager
 def _progress(source: Origin, trash: bool) -> Iterator[Progress]:
-    """Give callbacks for moved jobs, awaited jobs and outcomes: bars on a terminal, lines elsewhere."""
+    """Give callbacks for moved jobs, awaited jobs and outcomes, which a terminal shows as bars."""
 
-    def waiting(claimed: int) -> str:
-        return f"waiting for {plural(claimed, 'claimed job')}"
+    def wait(count: int) -> None:
+        waiting = f"waiting for {plural(count, 'claimed job')}"
+        progress.update(task, description=waiting)
+        if progress.disable:
+            warn(waiting)
 
     with bars() as progress:
-        if progress is None:
-            yield lambda count: None, lambda count: warn(waiting(count)), lambda count, total: None
-            return
         counted = source.stats()
         task = progress.add_task("moving", total=counted.on_board + (counted.trashed if trash else 0))
         copying = progress.add_task("copying outcomes", total=None, visible=False)
         yield (
             lambda count: progress.advance(task, count),
-            lambda count: progress.update(task, description=waiting(count)),
+            wait,
             lambda count, total: progress.update(copying, completed=count, total=total, visible=True),
         )

@@ -7,12 +7,11 @@ nothing in them is markup.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import datetime
-import functools
 import json
 import logging
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,16 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
-_UNPRINTABLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""The categories of Unicode whose characters a terminal acts on, shows nothing of, or shows in a way of its own."""
-
-_FILLERS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""Characters of other categories that show nothing."""
-
-_CELL = 200
+    from jobboard.job import Job
 
 
 def safe(text: object, *, lines: bool = False) -> str:
@@ -38,32 +30,19 @@ def safe(text: object, *, lines: bool = False) -> str:
     :param lines: keep line breaks and tabs.
     """
     kept, text = "\n\t" if lines else "", str(text)
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
-    return "".join(each if each in kept or _is_shown(each) else _escape(each) for each in text)
-
-
-@functools.lru_cache(1024)
-def _is_shown(character: str) -> bool:
-    return unicodedata.category(character) not in _UNPRINTABLE and not _FILLERS.match(character)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return "".join(
+        each
+        if each.isprintable() or each in kept or unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def one_line(text: object) -> str:
     """Return safe text in one line. Other separators than blanks, tabs and line ends are shown as escapes."""
     return safe(re.sub("[ \t\r\n]+", " ", str(text)).strip(" "))
-
-
-def last_line(text: str | None) -> str:
-    """Return the last line of an error, for a cell of a table."""
-    from jobboard import outcomes
-
-    line = outcomes.last_line(text)
-    return line if len(line) <= _CELL else line[: _CELL - 1] + "…"
 
 
 def span(seconds: float) -> str:
@@ -82,16 +61,23 @@ def time_of(when: datetime.datetime | None) -> str:
 
 
 def say(text: object) -> None:
-    click.echo(safe(text, lines=True))
+    click.echo(hinting(safe(text, lines=True)))
 
 
 def warn(text: object) -> None:
-    click.echo(safe(text, lines=True), err=True)
+    click.echo(hinting(safe(text, lines=True)), err=True)
+
+
+def hinting(text: str, program: str | None = None) -> str:
+    """Return ``text`` with its hints at commands as the user types them: ``manage.py jobboard list``."""
+    context = click.get_current_context(silent=True)
+    program = program or (context and context.find_root().info_name) or "jobboard"
+    return text.replace("'jobboard ", f"'{program} ")
 
 
 def say_json(value: Any) -> None:
     """Print JSON in one line of ASCII: its own escapes keep the text harmless."""
-    click.echo(json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_as_json))
+    click.echo(json.dumps(value, separators=(",", ":"), default=_as_json))
 
 
 def _as_json(value: Any) -> str:
@@ -100,23 +86,14 @@ def _as_json(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def console(*, stderr: bool = False) -> Console:
+def bars() -> Progress:
+    """Return the progress bars of long work, which only a terminal shows."""
     from rich.console import Console
-
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-@contextlib.contextmanager
-def bars() -> Iterator[Progress | None]:
-    """Give the progress bars of long work on a terminal; None elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(stderr=True)) as progress:
-        yield progress
+    out = Console(stderr=True)
+    return Progress(*columns, console=out, disable=not out.is_terminal)
 
 
 class SafeFormatter(logging.Formatter):
@@ -126,24 +103,44 @@ class SafeFormatter(logging.Formatter):
         return safe(super().format(record), lines=True)
 
 
+_working_on: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_logged", default=None)
+
+
+@contextlib.contextmanager
+def logged(job: Job) -> Iterator[None]:
+    """Give the records of the block the fields of a job."""
+    before = _working_on.set(job)
+    try:
+        yield
+    finally:
+        _working_on.reset(before)
+
+
 class JSONFormatter(logging.Formatter):
-    """An object in one line for each record, with the fields of its job."""
+    """An object in one line for each record, with the name of the conductor and the fields of the job."""
+
+    def __init__(self, conductor: str | None) -> None:
+        super().__init__()
+        self._conductor = {} if conductor is None else {"conductor": conductor}
 
     def format(self, record: logging.LogRecord) -> str:
-        from jobboard.logs import FIELD_NAMES
+        from jobboard.logs import FIELD_NAMES, fields
 
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        shown = {"time": at.isoformat(timespec="milliseconds"), "level": record.levelname, "logger": record.name}
-        shown["text"] = record.getMessage()
+        shown: dict[str, Any] = {"time": at.isoformat(timespec="milliseconds"), "level": record.levelname}
+        shown |= {"logger": record.name, "text": record.getMessage(), **self._conductor}
+        if (job := _working_on.get()) is not None:
+            shown |= fields(job)
         shown |= {name: getattr(record, name) for name in FIELD_NAMES if hasattr(record, name)}
         if record.exc_info:
             shown["traceback"] = self.formatException(record.exc_info)
         return json.dumps(shown, default=str)
 
 
-def log_to_stderr(level: int, *, as_json: bool = False) -> None:
+def log_to_stderr(level: int, *, as_json: bool = False, conductor: str | None = None) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(JSONFormatter() if as_json else SafeFormatter("%(asctime)s %(levelname)s %(message)s"))
+    text = SafeFormatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JSONFormatter(conductor) if as_json else text)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # Log lines of drivers were not asked for.
     logging.getLogger("jobboard").setLevel(level)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 
 import click
 
-from jobboard.cli.common import BoardOptions, command, wrong_call
-from jobboard.cli.completion import job_names
+from jobboard.cli.common import BoardOptions, command, named_options
 from jobboard.cli.summary import named, pauses
 
-_names = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=job_names)
+_names = click.argument("names", nargs=-1, metavar="[NAME]...")
 
 
 @command("jobboard pause mail resize", "jobboard pause")
@@ -34,10 +32,7 @@ def resume(settings: BoardOptions, names: tuple[str, ...]) -> None:
 
 def _change(settings: BoardOptions, verb: str, names: tuple[str, ...]) -> None:
     with settings.opened() as board:
-        act: Callable[[tuple[str, ...] | None], None] = getattr(board, verb)
-        try:
-            act(names or None)
-        except ValueError as error:
-            raise wrong_call(error) from None
+        with named_options():
+            getattr(board, verb)(names or None)
         paused = board.paused()
     settings.tell(f"{named(board)}: {pauses(paused) or 'nothing is paused'}", **asdict(paused))

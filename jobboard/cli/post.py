@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import datetime
 import itertools
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, age, command, plural, wrong_call
-from jobboard.cli.completion import priorities
+from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, age, command, named_options, plural
 from jobboard.cli.jobs import job_dict
 from jobboard.cli.output import bars, one_line, warn
 from jobboard.cli.summary import refuse_memory
@@ -24,8 +22,31 @@ if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Posting
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 BATCH = 500
 COMPLAINTS = 20
+
+
+def job_options(function: F) -> F:
+    """Add the options of a job that is posted at once, or by a schedule."""
+    for option in (
+        click.option("--max-attempts", type=int, help="Trash a job after this number of failed attempts."),
+        click.option("--group", help="The group of the job, such as a customer."),
+        click.option("--key", help="The key of the job. While a job has the key, a post with it returns that job."),
+        click.option("--context", multiple=True, metavar="KEY=VALUE", help="Context for programs around the work."),
+        click.option(
+            "--priority",
+            help="From -100 to 100, or VERY_HIGH (100), HIGH (50), NORMAL (0), LOW (-50), VERY_LOW (-100).",
+        ),
+        click.option(
+            "--details",
+            metavar="JSON",
+            help="The details of the job: a JSON object, @FILE with one, or - for standard input.",
+        ),
+    ):
+        option(function)
+    return function
 
 
 @command(
@@ -38,24 +59,11 @@ COMPLAINTS = 20
     'echo \'{"name": "resize", "details": {"width": 300}}\' | jobboard post --from -',
 )
 @click.argument("job_name", metavar="[NAME]", required=False)
-@click.option(
-    "--details",
-    metavar="JSON",
-    help="The details of the job: a JSON object, @FILE with one, or - for standard input.",
-)
-@click.option(
-    "--priority",
-    shell_complete=priorities,
-    help="From -100 to 100, or VERY_HIGH (100), HIGH (50), NORMAL (0), LOW (-50), VERY_LOW (-100).",
-)
+@job_options
 @click.option(
     "--delay", type=Duration(), metavar="DURATION", help="Make the job claimable after this time: 90s, 5m, 2h, 1d."
 )
 @click.option("--due", metavar="TIME", help="Make the job claimable at this time: 2030-01-31T12:00:00Z.")
-@click.option(
-    "--context", multiple=True, metavar="KEY=VALUE", help="Context for programs around the work; may be repeated."
-)
-@click.option("--key", help="The key of the job. While a job has the key, a post with it returns that job.")
 @click.option(
     "--key-for",
     type=Duration(),
@@ -67,8 +75,6 @@ COMPLAINTS = 20
     type=click.Choice(["keep", "replace"]),
     help="replace: an unclaimed job with the key gets these details, priority and due time.",
 )
-@click.option("--group", help="The group of the job, such as a customer.")
-@click.option("--max-attempts", type=int, help="Trash the job after this number of failed attempts.")
 @click.option(
     "--from", "source", metavar="FILE", help="Post one job for each line of JSON in FILE; - is standard input."
 )
@@ -91,11 +97,8 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
         raise click.UsageError("give the NAME of the job, or --from FILE")
     arguments = read_arguments(given)
     refuse_memory(settings.uri)
-    with settings.opened(create=True) as board:
-        try:
-            job = board.post(job_name, **arguments)
-        except (TypeError, ValueError) as error:
-            raise wrong_call(error) from None
+    with settings.opened(create=True) as board, named_options():
+        job = board.post(job_name, **arguments)
         settings.tell(job.uuid, **job_dict(job), created=job.created, replaced=job.replaced)
         if not (job.created or settings.json):
             warn(
@@ -109,12 +112,10 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
 def read_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as a board takes them."""
     arguments = {name: value for name, value in given.items() if value not in (None, ())}
-    if "priority" in arguments:
+    if (priority := arguments.get("priority")) and priority.lstrip("+-").isdecimal():
         # The board refuses an unknown name.
-        with contextlib.suppress(ValueError):
-            arguments["priority"] = int(arguments["priority"])
-    if "details" in arguments:
-        text = arguments["details"]
+        arguments["priority"] = int(priority)
+    if (text := arguments.get("details")) is not None:
         try:
             arguments["details"] = json.loads(_read(text) if text == "-" or text.startswith("@") else text)
         except (ValueError, RecursionError) as error:
@@ -124,29 +125,33 @@ def read_arguments(given: dict[str, Any]) -> dict[str, Any]:
             raise click.UsageError(f'--details {shown}: must be a JSON object, as in {{"width": 300}}')
     if "due" in arguments:
         try:
-            arguments["due"] = datetime.datetime.fromisoformat(arguments["due"])
-        except ValueError:
-            raise click.UsageError(f"--due {arguments['due']!r} is not a time, as in 2030-01-31T12:00:00Z") from None
+            arguments["due"] = _time(arguments["due"])
+        except ValueError as error:
+            raise click.UsageError(f"--due {error}") from None
     if "context" in arguments:
-        context: dict[str, str] = {}
-        for pair in arguments["context"]:
-            key, equals, value = pair.partition("=")
+        pairs = [pair.partition("=") for pair in arguments["context"]]
+        for key, equals, value in pairs:
             if not (key and equals):
-                raise click.UsageError(f"--context {pair!r} is not of the form KEY=VALUE")
-            if key in context:
-                raise click.UsageError(f"--context: {key!r} is given twice")
-            context[key] = value
-        arguments["context"] = context
+                raise click.UsageError(f"--context {key + equals + value!r} is not of the form KEY=VALUE")
+        arguments["context"] = {key: value for key, _, value in pairs}
+        if len(arguments["context"]) < len(pairs):
+            raise click.UsageError("--context: a key is given twice")
     return arguments
+
+
+def _time(given: str) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(given)
+    except ValueError:
+        raise ValueError(f"{given!r} is not a time, as in 2030-01-31T12:00:00Z") from None
 
 
 def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
     lines = _read("-" if source == "-" else f"@{source}").removeprefix(codecs.BOM_UTF8).split(b"\n")
     with settings.opened(create=True) as board, bars() as progress:
-        track = progress.track if progress is not None else lambda lines, description: lines
         faults: list[str] = []
         good: list[bytes] = []
-        for number, line in enumerate(track(lines, description="checking"), 1):
+        for number, line in enumerate(progress.track(lines, description="checking"), 1):
             if fault := _fault(board, line):
                 faults.append(f"line {number}: {one_line(fault)}")
                 if not skip_bad:
@@ -154,7 +159,7 @@ def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
                     return FAILED
             elif line.strip():
                 good.append(line)
-        posted = _post_lines(board, track(good, description="posting"), len(good))
+        posted = _post_lines(board, progress.track(good, description="posting"), len(good))
     shown = faults[:COMPLAINTS]
     settings.tell(f"{plural(posted, 'job')} posted.", posted=posted, skipped=len(faults), faults=shown)
     for fault in shown:
@@ -203,27 +208,23 @@ def _posting(text: str) -> Posting:
     fields = json.loads(text)
     if not isinstance(fields, dict):
         raise TypeError("not a JSON object")
-    if not isinstance(fields.get("details"), dict | None):
-        raise TypeError("its details are not a JSON object")
+    # In a file, a field that is null is one that was left out.
+    fields = {name: value for name, value in fields.items() if value is not None or name == "name"}
     known = {*Posting._fields} - {"book"}
     for name in fields:
         if name not in known:
             raise ValueError(f"unknown field {name!r}; a job has {', '.join(sorted(known))}")
     if "name" not in fields:
         raise ValueError('it has no "name"')
-    for name in ("delay", "key_for"):
+    if not isinstance(fields.get("details", {}), dict):
+        raise TypeError("its details are not a JSON object")
+    for name, read in (("delay", age), ("key_for", age), ("due", _time)):
         if isinstance(fields.get(name), str):
             try:
-                fields[name] = age(fields[name])
-            except click.BadParameter as error:
-                raise ValueError(f"{name}: {error.message}") from None
-    if (given := fields.get("due")) is not None:
-        try:
-            fields["due"] = datetime.datetime.fromisoformat(given)
-        except (TypeError, ValueError):
-            raise ValueError(f"due: {given!r} is not a time, as in 2030-01-31T12:00:00Z") from None
-    # In a file, a field that is null is one that was left out.
-    return Posting(**{name: value for name, value in fields.items() if value is not None or name == "name"})
+                fields[name] = read(fields[name])
+            except (click.BadParameter, ValueError) as error:
+                raise ValueError(f"{name}: {getattr(error, 'message', error)}") from None
+    return Posting(**fields)
 
 
 def _read(source: str) -> bytes:

@@ -13,7 +13,7 @@ import click
 
 from jobboard.cli import INTERRUPTED
 from jobboard.cli.common import DONE, FAILED, UNREACHABLE, USAGE, Group, group
-from jobboard.cli.output import one_line
+from jobboard.cli.output import hinting, one_line
 from jobboard.cli.redaction import without_secrets
 
 LOG = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ COMMANDS = {
     "move": "move:move",
     "loop": "loop:loop",
     "demo": "demo:demo",
-    "completion": "completion:completion",
 }
 
 
@@ -87,14 +86,19 @@ root = group(
 )(jobboard)
 
 
-def run(args: Sequence[str] | None = None) -> int:
+def run(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
     """Run a command line, and return its exit status."""
     words = list(sys.argv[1:] if args is None else args)
-    _make_streams_safe()
+    for name in ("stdout", "stderr"):
+        # What is written to a closed stream is discarded, and a character that the encoding lacks is escaped.
+        stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
+        setattr(sys, name, stream)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     # The error repeats what a driver logs while it connects; with -v the driver's own lines are shown.
     logging.getLogger("jobboard.drivers").setLevel(logging.CRITICAL)
     try:
-        status = root.main(args=words, prog_name="jobboard", standalone_mode=False)
+        status = root.main(args=words, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -107,27 +111,20 @@ def run(args: Sequence[str] | None = None) -> int:
         if error.ctx is not None and isinstance(error, _NO_COMMAND):
             click.echo(error.ctx.get_help(), err=True)
             return USAGE
-        where = error.ctx.command_path if error.ctx else "jobboard"
-        _complain(error.format_message(), words)
+        where = error.ctx.command_path if error.ctx else program
+        _complain(error.format_message(), words, program)
         click.echo(f"See '{where} --help'.", err=True)
         return USAGE
     except click.ClickException as error:
-        return _complain(error.format_message(), words)
+        return _complain(error.format_message(), words, program)
     except Exception as error:
+        from jobboard.exceptions import ConnectionFailure, JobBoardError
+
         LOG.debug("failed", exc_info=True)
-        return _failed(error, words)
+        expected = isinstance(error, JobBoardError | OSError | ValueError) and str(error)
+        _complain(str(error) if expected else f"{type(error).__name__}: {error}", words, program)
+        return UNREACHABLE if isinstance(error, ConnectionFailure) and not error.refused else FAILED
     return status if isinstance(status, int) else DONE
-
-
-def _make_streams_safe() -> None:
-    """Discard what is written to closed streams, and escape the characters that an encoding does not have."""
-    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        stream = getattr(sys, name)
-        if stream is None:
-            # In this order each stream gets its own free number, which a database's file would get otherwise.
-            setattr(sys, name, Path(os.devnull).open("w" if number else "r"))  # noqa: SIM115
-        elif number and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _unread() -> int:
@@ -137,16 +134,8 @@ def _unread() -> int:
     return DONE
 
 
-def _failed(error: Exception, words: Sequence[str]) -> int:
-    from jobboard.exceptions import ConnectionFailure, JobBoardError
-
-    expected = isinstance(error, JobBoardError | OSError | ValueError)
-    _complain(str(error) if expected and str(error) else f"{type(error).__name__}: {error}", words)
-    return UNREACHABLE if isinstance(error, ConnectionFailure) and not error.refused else FAILED
-
-
-def _complain(message: str, words: Sequence[str]) -> int:
+def _complain(message: str, words: Sequence[str], program: str) -> int:
     for uri in (os.environ.get("JOBBOARD_URL"), *words, *(word.partition("=")[2] for word in words)):
         message = without_secrets(message, uri)
-    click.echo(f"jobboard: {one_line(message)}", err=True)
+    click.echo(f"jobboard: {hinting(one_line(message), program)}", err=True)
     return FAILED

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobboard.cli.common import BoardOptions, Duration, command, group, worker_name, wrong_call
-from jobboard.cli.completion import priorities
+from jobboard.cli.common import BoardOptions, Duration, command, group, named_options, worker_name
 from jobboard.cli.output import log_to_stderr, span, time_of
-from jobboard.cli.post import read_arguments
+from jobboard.cli.post import job_options, read_arguments
 from jobboard.cli.release import act_on_each
 from jobboard.cli.summary import named, refuse_memory, refuse_read_only
 from jobboard.cli.tables import Column, as_dict, show
@@ -65,7 +64,8 @@ def list_schedules(settings: BoardOptions) -> None:
     with settings.opened() as board:
         found, name = board.schedules(), named(board)
     nothing = f"There are no schedules on {name}."
-    show(settings, found, _SCHEDULE, title=f"schedules of {name}; times are UTC", nothing=lambda: nothing, every=True)
+    title = f"schedules of {name}; times are UTC"
+    show(settings, found, _SCHEDULE, title=title, nothing=lambda: nothing, limit=len(found))
 
 
 @command(
@@ -91,14 +91,7 @@ def list_schedules(settings: BoardOptions) -> None:
     type=click.Choice(["one", "all", "none"]),
     help="Post for the latest missed time, for the latest 1,000, or for none.  [default: one]",
 )
-@click.option("--details", metavar="JSON", help="The details of each job, as in 'jobboard post'.")
-@click.option("--priority", shell_complete=priorities, help="From -100 to 100, or a name.")
-@click.option(
-    "--context", multiple=True, metavar="KEY=VALUE", help="Context for programs around the work; may be repeated."
-)
-@click.option("--key", help="Post no job while an earlier job with this key is on the board.")
-@click.option("--group", help="The group of each job.")
-@click.option("--max-attempts", type=int, help="Trash a job after this number of failed attempts.")
+@job_options
 def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **given: Any) -> None:
     """Have jobs called NAME posted from now on.
 
@@ -108,11 +101,8 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
     if ("cron" in arguments) == ("every" in arguments):
         raise click.UsageError("give either --cron or --every")
     refuse_memory(settings.uri)
-    with settings.opened(create=True) as board:
-        try:
-            made = board.schedule(schedule_id, name=job_name, **arguments)
-        except (TypeError, ValueError) as error:
-            raise wrong_call(error) from None
+    with settings.opened(create=True) as board, named_options():
+        made = board.schedule(schedule_id, name=job_name, **arguments)
     text = f"{made.id}: next due {_next(made)} UTC" if made.held is None else f"{made.id} is held: {made.held}"
     settings.tell(text, **as_dict(_SCHEDULE, made), details=made.details)
 

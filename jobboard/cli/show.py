@@ -7,7 +7,7 @@ import click
 from jobboard.cli.common import BoardOptions, command, find_job
 from jobboard.cli.jobs import job_dict, outcome_hint, say_job
 from jobboard.cli.output import say_json, warn
-from jobboard.states import COMPLETE
+from jobboard.states import COMPLETE, LIVE
 
 
 @command("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "jobboard show 0d8a3c3e --json | jq .details")
@@ -20,6 +20,12 @@ def show(settings: BoardOptions, uuid: str) -> None:
     with settings.opened() as board:
         job = find_job(board, uuid)
         shown = job_dict(job)
-    (say_json if settings.json else say_job)(shown)
-    if job.seen_state == COMPLETE and not settings.json:
+        is_paused = job.seen_state in LIVE and job.name in board.paused()
+    if settings.json:
+        say_json(shown | {"paused": is_paused})
+        return
+    say_job(shown)
+    if is_paused:
+        warn(f"jobs named {job.name!r} are paused: 'jobboard resume' lets them be claimed again")
+    if job.seen_state == COMPLETE:
         warn(outcome_hint(job))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from jobboard.cli.output import span, time_of, warn
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.engine import Rules
-    from jobboard.job import Entity
+    from jobboard.job import Entity, Job
     from jobboard.primitives import KeptStats, Limit, Paused
+    from jobboard.states import State
 
 _FEW = 5
 """The number of limits, or of names, that one line shows."""
@@ -53,10 +54,6 @@ def _few(texts: list[str], separator: str, more: str = "") -> str:
     return separator.join(texts)
 
 
-def rules_dict(rules: Rules) -> dict[str, Any]:
-    return {"paused": asdict(rules.paused), "limits": [asdict(limit) for limit in rules.limits]}
-
-
 def kept_line(kept: KeptStats) -> str:
     """Return the number of schedules and outcomes; "" if there are none."""
     shown = []
@@ -69,43 +66,60 @@ def kept_line(kept: KeptStats) -> str:
     return ", ".join(shown)
 
 
-def kept_dict(kept: KeptStats) -> dict[str, Any]:
-    return {**asdict(kept), "late": round(kept.late, 3)}
+def remarks(rules: Rules, kept: KeptStats, missing: Sequence[str]) -> list[str]:
+    """Return the lines about a board that stand above its figures."""
+    return [line for line in (*rules_lines(rules), kept_line(kept), unhandled_line(missing)) if line]
 
 
-def unhandled(waiting: Iterable[str], running: Iterable[str], rules: Rules, entities: Iterable[Entity]) -> list[str]:
+def remarks_dict(rules: Rules, kept: KeptStats, missing: Sequence[str]) -> dict[str, Any]:
+    return {
+        "paused": asdict(rules.paused),
+        "limits": [asdict(limit) for limit in rules.limits],
+        **asdict(kept),
+        "late": round(kept.late, 3),
+        "unhandled": missing,
+    }
+
+
+def first_jobs(board: JobBoard, count: int | None = None, state: State | None = None) -> list[Job]:
+    """Return the first jobs in the order of serving, as many as one request returns.
+
+    :param count: the number of jobs in ``state``, so that a store without an index of states does not walk to the end.
+    """
+    from jobboard.job import Job
+    from jobboard.primitives import PAGE
+
+    states = None if state is None else frozenset({state})
+    seen = board.engine.page(None, PAGE if count is None else min(PAGE, count), None, states)
+    if state is not None and any(each.state != state for each in seen):
+        # Nobody has swept jobs that are due, or lapsed, and they took the places of others.
+        seen = [each for each in board.engine.page(None, PAGE, None, states) if each.state == state]
+    return [Job(board, each.record, each.record.posting, each.state) for each in seen if each.record is not None]
+
+
+def unhandled(jobs: Iterable[Job], rules: Rules, entities: Iterable[Entity]) -> list[str]:
     """Return the names of waiting jobs that no conductor handles, the most frequent first.
 
     Paused names are left out, and names with a claimed job: a worker without a conductor runs them.
     """
-    handled = set(running)
+    from jobboard.states import CLAIMED, UNCLAIMED
+
+    jobs = list(jobs)
+    handled = {job.name for job in jobs if job.seen_state == CLAIMED}
     for entity in entities:
         if entity.kind == "conductor":
             names = entity.metadata.get("names")
-            if names is None or entity.metadata.get("other_names"):
-                return []  # any name, or more names than the conductor reports
+            if names is None:
+                return []
             handled.update(map(str, names))
-    counts = Counter(name for name in waiting if name not in handled and name not in rules.paused)
-    return [name for name, _ in counts.most_common()]
+    waiting = Counter(job.name for job in jobs if job.seen_state == UNCLAIMED)
+    return [name for name, _ in waiting.most_common() if name not in handled and name not in rules.paused]
 
 
-def unhandled_line(names: list[str]) -> str:
+def unhandled_line(names: Sequence[str]) -> str:
     """Return a warning about names that no conductor handles; "" if there are none."""
     shown = _few([repr(name) for name in names], ", ")
     return f"no conductor handles {shown}: start one with 'jobboard work MODULE:NAME'" if names else ""
-
-
-def unhandled_on(board: JobBoard, rules: Rules, entities: Iterable[Entity]) -> list[str]:
-    """Return the names of :func:`unhandled` among the first waiting jobs of a board."""
-    from jobboard.primitives import PAGE
-    from jobboard.states import CLAIMED, UNCLAIMED
-
-    seen = [each for each in board.engine.page(None, PAGE, None, None) if each.record is not None]
-    waiting, running = (
-        [each.record.name for each in seen if each.record is not None and each.state == state]
-        for state in (UNCLAIMED, CLAIMED)
-    )
-    return unhandled(waiting, running, rules, entities)
 
 
 def others(board: JobBoard) -> str:

@@ -11,45 +11,32 @@ import itertools
 import os
 import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
 from jobboard.cli.common import SHORTEST, BoardOptions
-from jobboard.cli.output import one_line, safe, say, say_json
+from jobboard.cli.output import hinting, one_line, safe, say, say_json
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
-    from rich.text import Text
 
 T = TypeVar("T")
 
 SHOWN = 100
-"""The number of rows that a pipe gets of a long list, without ``--limit``."""
+"""The number of rows of a long list without ``--limit``."""
 
-CHUNK = 500
-"""The number of rows that a pager gets at once."""
-
-_AROUND = 5
-"""The lines of a terminal that go to the title of a table, and to the shell's prompt."""
-
-FEWEST = 8
-"""The number of characters that a text keeps in a table, if it is so long. Columns at the right go first."""
-
-_GAP = 2
-"""The blanks between two columns."""
+NARROW, WIDE = 72, 90
+"""The least widths of terminals that have room for a few more columns, and for all."""
 
 _UNLIMITED = 100_000
 """The width of a line that is not limited: more than any row has."""
 
 limit_option = click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help=f"The largest number of rows.  [default: all on a terminal, through $PAGER, and with --json; else {SHOWN}]",
+    "--limit", type=click.IntRange(min=1), help=f"The largest number of rows.  [default: {SHOWN}; all with --json]"
 )
 
 
@@ -59,9 +46,8 @@ class Column(Generic[T]):
 
     value: returns the value in JSON, of which a table shows the text. key: the field's name in JSON; None: it is not
     there. title: the column's title; None: tables don't have the column. text: returns the text for tables instead.
-    whole: the text is never cut, but for ``brief``, the number of characters that a terminal shows. number: the text is
-    whole, and flush right. least: the width of the narrowest terminal that shows the column. size: the width in a table
-    without end, where columns without a size share the rest by ``share``.
+    whole: the text is never cut. number: nor is it here, and it is flush right. size: the number of characters that a
+    terminal shows. least: the width of the narrowest terminal that shows the column.
     """
 
     key: str | None
@@ -70,27 +56,16 @@ class Column(Generic[T]):
     text: Callable[[T], object] | None = None
     whole: bool = False
     number: bool = False
-    brief: int | None = None
-    least: int = 0
     size: int | None = None
-    share: int = 1
+    least: int = 0
 
-    @property
-    def is_whole(self) -> bool:
-        return self.whole or self.number
-
-    @property
-    def justify(self) -> JustifyMethod:
-        return "right" if self.number else "left"
-
-    def cell(self, row: T, width: int | None) -> str:
+    def cell(self, row: T) -> str:
         found = (self.text or self.value)(row)
-        text = "" if found is None else one_line(found)
-        return text if self.brief is None or width is None else text[: self.brief]
+        return "" if found is None else one_line(found)
 
 
 def uuid_column(value: Callable[[T], str]) -> Column[T]:
-    return Column("uuid", value, "uuid", whole=True, brief=SHORTEST, size=SHORTEST)
+    return Column("uuid", value, "uuid", size=SHORTEST)
 
 
 def as_dict(columns: Iterable[Column[T]], row: T) -> dict[str, Any]:
@@ -105,49 +80,35 @@ def line_width() -> int | None:
     return None
 
 
-def made(columns: Iterable[Column[T]], rows: Iterable[T], width: int | None, style: str = "") -> Table:
-    """Return a table of one line for each row. Where the width is limited, empty columns are left out, and as many at
-    the right as take the others' texts below :data:`FEWEST` characters.
+def made(
+    columns: Iterable[Column[T]], rows: Iterable[T], width: int | None, *, stream: bool = False, titles: bool = True
+) -> Table:
+    """Return a table of one line for each row. Where the width is limited, empty columns are left out.
 
-    :param style: the style of the titles.
+    :param stream: the rows are a piece of a table without end: no width depends on them.
     """
-    from rich.cells import cell_len
     from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=style)
-    shown = [column for column in columns if column.title is not None and (width is None or width >= column.least)]
-    cells = [[column.cell(row, width) for column in shown] for row in rows]
-    kept = [at for at in range(len(shown)) if width is None or any(row[at] for row in cells) or not cells]
-    sizes = [max(map(cell_len, [str(column.title), *(row[at] for row in cells)])) for at, column in enumerate(shown)]
-    needed = [size if column.is_whole else min(size, FEWEST) for size, column in zip(sizes, shown, strict=True)]
-    while width is not None and len(kept) > 1 and sum(needed[at] + _GAP for at in kept) - _GAP > width:
-        kept.pop()
-    for at in kept:
-        # Only columns that may wrap are made narrower. Their cells do not wrap: they are cut.
-        table.add_column(_cell(shown[at].title), no_wrap=shown[at].is_whole, justify=shown[at].justify)
-    for row in cells:
-        table.add_row(*(_cell(row[at]) for at in kept))
-    return table
-
-
-def stream_line(columns: Iterable[Column[T]], row: T | None, width: int | None) -> str:
-    """Return one line of a table without end, in which no column's width depends on the rows; None: the titles."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=False, expand=width is not None)
-    shown = [column for column in columns if column.title is not None and (width is None or width >= column.least)]
-    for column in shown:
-        share = None if width is None or column.is_whole else column.share
-        size = None if width is None and column.brief is not None else column.size
-        table.add_column(width=size, ratio=share, no_wrap=True, justify=column.justify)
-    table.add_row(*(_cell(column.title if row is None else column.cell(row, width)) for column in shown))
-    return drawn(table, width=width)
-
-
-def _cell(text: str | None) -> Text:
     from rich.text import Text
 
-    return Text(text or "", no_wrap=True, overflow="ellipsis")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=titles)
+    table.expand = stream and width is not None
+    shown = [column for column in columns if column.title is not None and (width is None or width >= column.least)]
+    cells = [[column.cell(row) for column in shown] for row in rows]
+    kept = [at for at in range(len(shown)) if stream or width is None or not cells or any(row[at] for row in cells)]
+    for column in (shown[at] for at in kept):
+        # Only columns that may wrap are made narrower. Their cells do not wrap: they are cut.
+        table.add_column(
+            Text(column.title or "", overflow="ellipsis", no_wrap=True),
+            no_wrap=column.whole or column.number,
+            justify="right" if column.number else "left",
+            width=column.size if width is not None else None,
+            ratio=1 if table.expand and column.size is None else None,
+        )
+    for row in cells:
+        table.add_row(
+            *(Text(row[at], overflow="ellipsis" if shown[at].size is None else "crop", no_wrap=True) for at in kept)
+        )
+    return table
 
 
 def drawn(*parts: RenderableType, width: int | None) -> str:
@@ -156,7 +117,7 @@ def drawn(*parts: RenderableType, width: int | None) -> str:
 
     out = io.StringIO()
     Console(file=out, width=width or _UNLIMITED, markup=False, emoji=False, highlight=False, color_system=None).print(
-        *parts, no_wrap=True
+        *parts
     )
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
@@ -167,14 +128,17 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T]) -> None:
     click.echo(drawn(made(columns, rows, width), width=width), nl=False)
 
 
+def stream_row(columns: Sequence[Column[T]], row: T, *, titles: bool) -> None:
+    """Print the next row of a table without end, below the titles if they are wanted."""
+    width = line_width()
+    click.echo(drawn(made(columns, [row], width, stream=True, titles=titles), width=width), nl=False)
+    sys.stdout.flush()
+
+
 def say_lines(*lines: str) -> None:
     """Print lines, folded where a terminal has no room for them. Empty ones are left out."""
-    width = line_width() or _UNLIMITED
-    say(
-        "\n".join(
-            textwrap.fill(safe(line), width, break_on_hyphens=False, subsequent_indent="  ") for line in lines if line
-        )
-    )
+    for line in filter(None, lines):
+        click.echo(drawn(hinting(safe(line)), width=line_width()), nl=False)
 
 
 def show(
@@ -184,15 +148,13 @@ def show(
     *,
     title: str,
     nothing: Callable[[], str],
-    limit: int | None = None,
-    every: bool = False,
+    limit: int | None,
     go_on: Callable[[T], str] = lambda last: "see --limit",
 ) -> None:
-    """Print a list: as JSON, in a pager on a terminal that has no room for it, or its first rows elsewhere.
+    """Print a list as JSON or as a table.
 
     :param title: stands above the table; ``nothing`` stands in place of an empty one.
-    :param limit: the largest number of rows; None: all on a terminal and as JSON, else :data:`SHOWN`.
-    :param every: all rows are printed everywhere, without a pager.
+    :param limit: the largest number of rows; None: all as JSON, else :data:`SHOWN`.
     :param go_on: says how to see the rows behind the last one.
     """
     left = iter(rows)
@@ -200,25 +162,11 @@ def show(
         for row in itertools.islice(left, limit):
             say_json(as_dict(columns, row))
         return
-    paged = limit is None and not every and sys.stdout.isatty()
-    room = None if every else max(1, shutil.get_terminal_size().lines - _AROUND) if paged else limit or SHOWN
-    shown = list(itertools.islice(left, room))
+    shown = list(itertools.islice(left, limit or SHOWN))
     if not shown:
         say(nothing())
         return
-    more = next(left, None)
-    if more is not None and paged:
-        chunks = _chunks(columns, itertools.chain(shown, [more], left))
-        click.echo_via_pager(itertools.chain([f"{safe(title, lines=True)}\n"], chunks))
-        return
     say_lines(*title.splitlines())
     table(columns, shown)
-    if more is not None:
+    if next(left, None) is not None:
         say_lines(f"There are more than {len(shown)}; {go_on(shown[-1])}.")
-
-
-def _chunks(columns: Sequence[Column[T]], rows: Iterator[T]) -> Iterator[str]:
-    """Yield tables as the pager reads them, so that only some of many rows are in memory."""
-    width = line_width()
-    while chunk := list(itertools.islice(rows, CHUNK)):
-        yield drawn(made(columns, chunk, width), width=width)

@@ -5,416 +5,316 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-import os
-import select
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobboard.board import JobBoard
 from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
-from jobboard.cli.jobs import WIDE
-from jobboard.cli.output import console, last_line, safe, say, say_json, span
-from jobboard.cli.sampler import BESIDE, COUNTS, EVENTS, Sampler
-from jobboard.cli.summary import kept_dict, kept_line, rules_dict, rules_lines, unhandled_line
-from jobboard.cli.tables import Column, as_dict, made, uuid_column
+from jobboard.cli.output import one_line, say, say_json, span, time_of
+from jobboard.cli.summary import first_jobs, remarks, remarks_dict, unhandled
+from jobboard.cli.tables import WIDE, Column, as_dict, made, uuid_column
+from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Entity
+from jobboard.job import Entity, Job
+from jobboard.outcomes import last_line
+from jobboard.primitives import BoardStats, KeptStats
 from jobboard.retry import outage_pause
-from jobboard.states import Record
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderableType
 
-T = TypeVar("T")
+SHARE = 10
+"""The least pause after a look, in lengths of the look: a slow server gets little to do."""
 
-REDRAW = 1.0
-"""The screen is drawn anew after so many seconds without news: the terminal may have another size."""
+LONGEST = 30.0
+"""The longest pause after a look, in seconds: one slow answer may have been a hiccup."""
 
-_STATES = ("unclaimed", "scheduled", "claimed", "trashed", "on_board")
-_TIGHT = 28
-"""The largest height of a screen without blank lines between its lists."""
+ERRORS = 10
+"""The number of errors that are shown."""
 
-_NAMES, _FEWEST = 6, 3
-"""The number of lines for the names of jobs, and the number on a small screen."""
+_COUNTED = ("unclaimed", "scheduled", "claimed", "trashed", "on_board")
+
+
+def rest(took: float, interval: float) -> float:
+    """Return the pause after a look that took so many seconds."""
+    return max(interval, min(LONGEST, SHARE * took))
 
 
 @command("jobboard top", "jobboard top --interval 10", "jobboard top --once --json | jq .counts.unclaimed")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
-    default=2.0,
+    type=click.FloatRange(min=1),
+    default=4.0,
     show_default=True,
     metavar="SECONDS",
-    help="The time between two counts; longer where it would take more than two looks a second.",
+    help="The time between two looks; longer where the server takes long.",
 )
 @click.option("--once", is_flag=True, help="Show one snapshot, and end.")
 def top(settings: BoardOptions, interval: float, once: bool) -> None:
-    """Show the work on a board, until q or Ctrl-C.
+    """Show the work on a board, until Ctrl-C.
 
-    The screen has the jobs in each state and of each name, the rates of posts and ends, the job that waits longest,
-    the claims and their holders, the conductors, and the last errors. The command looks at most twice a second, however
-    large the board is, and marks figures of the first jobs alone. A conductor that hangs shows as a claim that grows
-    old: 'jobboard release' frees its job.
+    The screen has the jobs in each state and of each name, the job that waits longest, the claims and their holders,
+    the conductors, and the last errors. A look takes eight requests, however large the board is, and figures of the
+    first jobs alone are marked. A conductor that hangs shows as a claim that grows old: 'jobboard release' frees its
+    job.
 
     Into a pipe, and with --json, each snapshot is one line.
     """
-    out = console()
+    from rich.console import Console
+    from rich.live import Live
+
+    out = Console(markup=False, emoji=False, highlight=False)
     screen = out.is_terminal and not out.is_dumb_terminal and not settings.json
     # On a screen, an outage shows soon.
     options: dict[str, Any] = {} if once else {"retry_for": 1}
-    with settings.opened(**options) as board, _ended_by_signals():
-        sampler = Sampler(board)
-        if not once:
-            # An outage is shown. A log line would be written across the screen.
-            logging.getLogger().addHandler(logging.NullHandler())
-            (_screen if screen else _print_lines)(settings, sampler, interval, out)
+    with settings.opened(**options) as board, contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        if once:
+            seen = look(board)
+            out.print(seen) if screen else _say(settings, seen)
             return
-        while not sampler.complete:
-            sampler.look()
-        if screen:
-            out.print(render(sampler, None, 200, out, live=False))
-        else:
-            _say(settings, sampler, None)
+        # An outage is shown. A log line would be written across the screen.
+        logging.getLogger().addHandler(logging.NullHandler())
+        # SIGTERM ends as Ctrl-C does, so that the terminal is put back.
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
+        live = stack.enter_context(Live(console=out, screen=True)) if screen else None
+        for seen, pause in _looks(board, interval):
+            live.update(seen, refresh=True) if live else _say(settings, seen)
+            time.sleep(pause)
 
 
-def _looks(sampler: Sampler, interval: float) -> Iterator[tuple[str | None, float]]:
-    """Look, again and again: yield the reason of an outage, and the seconds until the next look."""
+@dataclass(frozen=True)
+class Overview:
+    """A board at one time.
+
+    at: the time of this machine. now: the server's time in seconds. jobs: the first jobs, in the order of serving.
+    claims: the first claimed jobs, the oldest claim first. trashed: the last jobs in the trash. change: the change of
+    each count per second since the look before. trouble: why the board can't be reached now.
+    """
+
+    board: JobBoard
+    at: datetime.datetime
+    now: float
+    stats: BoardStats
+    kept: KeptStats
+    rules: Rules
+    entities: Sequence[Entity]
+    jobs: Sequence[Job]
+    claims: Sequence[Job]
+    trashed: Sequence[Job]
+    change: dict[str, float]
+    trouble: str | None = None
+
+    def counts(self) -> dict[str, int]:
+        return {**asdict(self.stats), "on_board": self.stats.on_board}
+
+    def waiting(self) -> list[Job]:
+        return [job for job in self.jobs if job.seen_state == UNCLAIMED]
+
+    def oldest_waiting(self) -> Job | None:
+        return min(self.waiting(), key=lambda job: job.created_on, default=None)
+
+    def by_name(self) -> list[tuple[str, int, int, int]]:
+        """(name, waiting, scheduled, running) of the jobs that were seen, the most frequent name first."""
+        scheduled = (job for job in self.jobs if job.seen_state == SCHEDULED)
+        counts = [Counter(job.name for job in each) for each in (self.waiting(), scheduled, self.claims)]
+        total = sum(counts, Counter())
+        names = sorted(total, key=lambda name: (-total[name], name))
+        return [(name, *(count[name] for count in counts)) for name in names]  # type: ignore[misc]
+
+    def unhandled(self) -> list[str]:
+        return unhandled([*self.jobs, *self.claims], self.rules, self.entities)
+
+    def errors(self) -> list[Job]:
+        """The jobs with the latest errors that were seen: in the trash, or to be tried again."""
+        failed = {job.uuid: job for job in (*self.trashed, *self.jobs, *self.claims) if job.error}
+        return sorted(failed.values(), key=lambda job: job.last_modified, reverse=True)[:ERRORS]
+
+    def since(self, when: datetime.datetime) -> float:
+        return max(0.0, self.now - when.timestamp())
+
+    def lists(self) -> list[tuple[str, str, list[Column[Any]], Sequence[Any], int]]:
+        """Return the lists of a snapshot: their names in JSON, titles, columns and rows, and the number of all rows."""
+
+        def lease(job: Job) -> float | None:
+            left = job.record.lock_until
+            return None if left is None else round(left / 1e6 - self.now, 3)
+
+        def lease_text(job: Job) -> str:
+            kept = "fixed" if job.record.keeper is None else "kept"
+            return kept if (left := lease(job)) is None else f"{kept}, {span(left)}"
+
+        def attempt(job: Job) -> str:
+            return f"{job.attempts}" if job.max_attempts is None else f"{job.attempts} of {job.max_attempts}"
+
+        def age(job: Job) -> float:
+            return round(self.since(job.last_modified), 3)
+
+        running: list[Column[Job]] = [
+            Column("seconds", age, "for", lambda job: span(age(job)), number=True),
+            uuid_column(lambda job: job.uuid),
+            Column("name", lambda job: job.name, "name"),
+            Column("owner", lambda job: job.owner, "owner"),
+            Column("kept", lambda job: job.record.keeper is not None),
+            Column("lease", lease, "lease", lease_text, whole=True),
+            Column("attempts", lambda job: job.attempts, "attempt", attempt, whole=True),
+        ]
+        failed: list[Column[Job]] = [
+            Column(None, lambda job: f"{span(age(job))} ago", "when", number=True),
+            uuid_column(lambda job: job.uuid),
+            Column("name", lambda job: job.name, "name"),
+            Column("state", lambda job: str(job.seen_state), "state", whole=True, least=WIDE),
+            Column("error", lambda job: job.error, "error", lambda job: last_line(job.error)),
+        ]
+        errors = self.errors()
+        return [
+            ("running", "running, the longest first", running, self.claims, max(self.stats.claimed, len(self.claims))),
+            ("entities", "conductors and others", ENTITY, self.entities, len(self.entities)),
+            ("errors", "last errors", failed, errors, len(errors)),
+        ]
+
+    def notes(self) -> list[str]:
+        """Return the lines between the counts and the lists."""
+        notes = remarks(self.rules, self.kept, self.unhandled())
+        if (oldest := self.oldest_waiting()) is not None:
+            posted = f"posted {span(self.since(oldest.created_on))} ago"
+            notes.insert(0, f"oldest waiting: {posted}, {oldest.uuid[:SHORTEST]} {oldest.name}")
+        if len(self.jobs) < self.stats.on_board:
+            notes.append(f"names, waiting jobs and errors: of the first {len(self.jobs)} of {self.stats.on_board} jobs")
+        return [one_line(note) for note in notes]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the screen, with as many rows of each list as fit into the height."""
+        from rich.table import Table
+        from rich.text import Text
+
+        def line(text: str, style: str) -> Text:
+            return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+        width, height = options.max_width, options.height or sys.maxsize
+        states: list[Column[str]] = [
+            Column(None, lambda name: name.replace("_", " "), "jobs", whole=True),
+            Column(None, lambda name: f"{self.counts()[name]:,}", "", number=True),
+            Column(None, lambda name: f"{self.change[name]:+.1f}" if self.change else "", "change/s", number=True),
+        ]
+        titles = ("by name", "waiting", "scheduled", "running")
+        names: list[Column[Any]] = [Column(None, itemgetter(n), title, number=n > 0) for n, title in enumerate(titles)]
+        rows = self.by_name()
+        most = min(len(rows), max(len(_COUNTED), height // 4))
+        rest = [sum(counts) for counts in list(zip(*rows[most:], strict=True))[1:]]
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        below = [(f"({len(rows) - most} more)", *rest)] if rest else []
+        grid.add_row(made(states, _COUNTED, width), made(names, [*rows[:most], *below], width))
+        above: list[RenderableType] = [line(f"{time_of(self.at)}  {one_line(self.board)}", "bold"), grid]
+        if self.trouble is not None:
+            above.insert(1, line(f"AWAY, trying again: {one_line(self.trouble)}", "bold red"))
+        above += [line(note, "bold yellow") for note in self.notes()]
+        yield from above
+        room = height - len(above) - max(len(_COUNTED), most + len(below))
+        parts: list[RenderableType] = []
+        lists = [each for each in self.lists() if each[3]]
+        # The list of claims is the last one here, and gets the room that the others leave.
+        while lists:
+            _, title, columns, found, total = lists[-1]
+            shown = min(len(found), max(1, room // len(lists) - 2))
+            part = f": {shown:,} of {total:,}" if shown < total else ""
+            parts[:0] = [line(f"{title}{part}", "bold cyan"), made(columns, found[:shown], width)]
+            room -= shown + 2
+            lists.pop()
+        yield from parts
+
+
+def look(board: JobBoard, before: Overview | None = None) -> Overview:
+    """Look at a board.
+
+    :param before: the last look, from which the changes are taken.
+    """
+    at, now, stats = datetime.datetime.now(datetime.UTC), board.engine.now() / 1e6, board.stats()
+    claims = first_jobs(board, stats.claimed, CLAIMED) if stats.claimed else []
+    seen = Overview(
+        board,
+        at,
+        now,
+        stats,
+        board.kept_stats(),
+        board.engine.rules(),
+        board.entities(),
+        first_jobs(board),
+        sorted(claims, key=lambda job: job.last_modified),
+        [Job(board, record, record.posting, TRASHED) for record in board.engine.trash_page(None, ERRORS)],
+        {},
+    )
+    if before is None or now <= before.now:
+        return seen
+    old, new, seconds = before.counts(), seen.counts(), now - before.now
+    return replace(seen, change={name: (new[name] - old[name]) / seconds for name in new})
+
+
+def _looks(board: JobBoard, interval: float) -> Iterator[tuple[Overview, float]]:
+    """Look, again and again: yield each look, or the last one while the board is away, and the pause after it."""
+    seen = None
     failures = 0
     while True:
+        began = time.monotonic()
         try:
-            sampler.look()
+            seen = look(board, seen)
         except JobBoardError as error:
+            if seen is None:
+                raise
             failures += 1
-            yield str(error), max(sampler.pace.pause(), outage_pause(failures))
+            seen = replace(seen, at=datetime.datetime.now(datetime.UTC), trouble=str(error))
+            yield seen, outage_pause(failures)
         else:
             failures = 0
-            # The first round is as fast as it may be.
-            yield None, max(sampler.pace.pause(), interval / (1 + BESIDE) if sampler.complete else 0.0)
+            yield seen, rest(time.monotonic() - began, interval)
 
 
-def _print_lines(settings: BoardOptions, sampler: Sampler, interval: float, out: Console) -> None:
-    """Print a line after each count, once all has been seen, and after each look at a board that is away."""
-    counted = None
-    for trouble, pause in _looks(sampler, interval):
-        if trouble is not None or (sampler.complete and sampler.counted_at != counted):
-            counted = sampler.counted_at
-            _say(settings, sampler, trouble)
-            sys.stdout.flush()
-        time.sleep(pause)
-
-
-def _screen(settings: BoardOptions, sampler: Sampler, interval: float, out: Console) -> None:
-    from rich.live import Live
-
-    with _keys() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
-        for trouble, pause in _looks(sampler, interval):
-            until = time.monotonic() + pause
-            while True:
-                live.update(render(sampler, trouble, out.height, out), refresh=True)
-                left = until - time.monotonic()
-                if "q" in pressed(max(0.0, min(REDRAW, left))).lower():
-                    return
-                if left <= REDRAW:
-                    break
-
-
-@contextlib.contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """Give a function that returns the keys pressed within some seconds, which are not echoed."""
-    import termios
-
-    def pressed(seconds: float) -> str:
-        if not sys.stdin.isatty():
-            time.sleep(seconds)
-            return ""
-        if not select.select([sys.stdin], [], [], seconds)[0]:
-            return ""
-        # A terminal that has gone away is always ready to be read.
-        return os.read(sys.stdin.fileno(), 1024).decode(errors="replace") or "q"
-
-    if not sys.stdin.isatty():
-        yield pressed
-        return
-    before = termios.tcgetattr(sys.stdin)
-    now = termios.tcgetattr(sys.stdin)
-    now[3] &= ~(termios.ICANON | termios.ECHO)
-    # Stopped by Ctrl-Z, top would leave its screen behind.
-    now[6][termios.VSUSP] = b"\0"
-    try:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, now)
-        yield pressed
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End at Ctrl-C, which is no failure here, and put the terminal back at SIGTERM and SIGHUP, too."""
-
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-# Text and JSON
-
-
-def _say(settings: BoardOptions, known: Sampler, trouble: str | None) -> None:
+def _say(settings: BoardOptions, seen: Overview) -> None:
     if settings.json:
-        say_json(as_json(known, trouble))
+        say_json(as_json(seen))
     else:
-        say(as_line(known, trouble))
+        say(as_line(seen))
+    sys.stdout.flush()
 
 
-def as_json(known: Sampler, trouble: str | None) -> dict[str, Any]:
+def as_json(seen: Overview) -> dict[str, Any]:
     """Return a snapshot. Unknown values are null; ``seen`` is the number of jobs in the lists, of those in ``of``."""
-    stats, oldest = known.stats, known.oldest_waiting
-    by_name = [dict(zip(("name", "waiting", "scheduled", "running"), each, strict=True)) for each in known.by_name]
-    waits = None if oldest is None else round(known.now - oldest.created_on / 1e6, 3)
+    oldest, waiting, running = seen.oldest_waiting(), seen.waiting(), seen.claims
+    by_name = [dict(zip(("name", "waiting", "scheduled", "running"), each, strict=True)) for each in seen.by_name()]
+    waits = None if oldest is None else round(seen.since(oldest.created_on), 3)
     return {
-        "time": _when(known.now),
-        "board": known.board.name,
-        "trouble": trouble,
-        "counts": None if stats is None else {**asdict(stats), "on_board": stats.on_board},
-        **rules_dict(known.rules),
-        **kept_dict(known.kept),
-        "change_per_second": {name: _rounded(known.changes.get(name)) for name in _STATES},
-        "rate_per_second": {name: _rounded(known.rates.get(name)) for name in EVENTS.values()},
-        "seen": {"waiting": len(known.waiting), "running": len(known.running)},
-        "of": {"waiting": known.waiting_of, "running": known.running_of},
+        "time": time_of(seen.at),
+        "board": seen.board.name,
+        "trouble": seen.trouble,
+        "counts": seen.counts(),
+        **remarks_dict(seen.rules, seen.kept, seen.unhandled()),
+        "change_per_second": {name: round(seen.change[name], 3) if seen.change else None for name in _COUNTED},
+        "seen": {"waiting": len(waiting), "running": len(running)},
+        "of": {
+            "waiting": max(seen.stats.unclaimed, len(waiting)),
+            "running": max(seen.stats.claimed, len(running)),
+        },
         "by_name": by_name,
-        "unhandled": known.unhandled,
-        "oldest_waiting": None if oldest is None else {"uuid": oldest.uuid, "name": oldest.name, "seconds": waits},
-        **{name: [as_dict(columns, row) for row in rows] for name, columns, rows in _lists(known)},
+        "oldest_waiting": oldest and {"uuid": oldest.uuid, "name": oldest.name, "seconds": waits},
+        **{name: [as_dict(columns, row) for row in rows] for name, _, columns, rows, _ in seen.lists()},
     }
 
 
-def as_line(known: Sampler, trouble: str | None) -> str:
+def as_line(seen: Overview) -> str:
     """Return a snapshot for a file or a pipe."""
-    at = _when(known.now)
-    if trouble is not None:
-        return f"{at} away: {safe(trouble)}"
-    parts = [f"{state} {count}" for state, count in asdict(known.stats).items()] if known.stats else []
-    parts += [f"{name} {known.rates[name]:.1f}/s" for name in EVENTS.values() if name in known.rates]
-    parts += map(safe, filter(None, _remarks(known)))
-    if (oldest := known.oldest_waiting) is not None:
-        parts.append(f"oldest waiting {span(known.now - oldest.created_on / 1e6)} {safe(oldest.name)}")
-    if known.running:
-        parts.append(f"oldest running {span(_lasted(known, known.running[0]))} {safe(known.running[0].name)}")
-    return f"{at} {', '.join(parts)}"
-
-
-def _remarks(known: Sampler) -> list[str]:
-    return [*rules_lines(known.rules), kept_line(known.kept), unhandled_line(known.unhandled)]
-
-
-def _lists(known: Sampler) -> list[tuple[str, list[Column[Any]], Sequence[Any]]]:
-    """Return the lists of a snapshot: their names in JSON, columns and rows."""
-
-    def consumed(entity: Entity) -> float | None:
-        return known.conductors.rates_of(entity).get("consumed")
-
-    per_minute: Column[Entity] = Column(
-        "consumed_per_second",
-        lambda entity: _rounded(consumed(entity)),
-        "/min",
-        lambda entity: None if (rate := consumed(entity)) is None else f"{rate * 60:.0f}",
-        number=True,
-    )
-    running: list[Column[Record]] = [
-        Column(
-            "seconds",
-            lambda record: round(_lasted(known, record), 3),
-            "for",
-            lambda record: span(_lasted(known, record)),
-            number=True,
-        ),
-        uuid_column(lambda record: record.uuid),
-        Column("name", lambda record: record.name, "name"),
-        Column("owner", lambda record: record.who, "owner"),
-        Column("kept", lambda record: record.keeper is not None),
-        Column(
-            "lease",
-            lambda record: _lease(known, record),
-            "lease",
-            lambda record: _lease_text(known, record),
-            whole=True,
-        ),
-        Column("attempts", lambda record: record.attempts, "attempt", _attempt, whole=True),
-    ]
-    errors: list[Column[Record]] = [
-        Column(None, lambda record: f"{span(known.now - record.modified_on / 1e6)} ago", "when", number=True),
-        uuid_column(lambda record: record.uuid),
-        Column("name", lambda record: record.name, "name"),
-        Column("state", lambda record: str(record.state), "state", whole=True, least=WIDE),
-        Column("error", lambda record: last_line(record.error), "error"),
-    ]
-    return [
-        ("running", running, known.running),
-        ("entities", [*ENTITY[1:-1], per_minute, ENTITY[-1], ENTITY[0]], known.entities),
-        ("errors", errors, known.errors),
-    ]
-
-
-def _lasted(known: Sampler, record: Record) -> float:
-    """Return how long a claim had lasted when it was seen. Nothing is known of it since."""
-    return max(0.0, known.running_at - record.modified_on / 1e6)
-
-
-def _lease(known: Sampler, record: Record) -> float | None:
-    """Return the seconds left of a lease; None: it lasts as long as its process."""
-    return None if record.lock_until is None else round(record.lock_until / 1e6 - known.running_at, 3)
-
-
-def _lease_text(known: Sampler, record: Record) -> str:
-    seconds, kept = _lease(known, record), "kept" if record.keeper is not None else "fixed"
-    return kept if seconds is None else f"{kept}, {span(seconds)}"
-
-
-def _attempt(record: Record) -> str:
-    return f"{record.attempts}" if record.max_attempts is None else f"{record.attempts} of {record.max_attempts}"
-
-
-def _when(seconds: float) -> str:
-    return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _rounded(rate: float | None) -> float | None:
-    return None if rate is None else round(rate, 3)
-
-
-# The screen
-
-
-def render(known: Sampler, trouble: str | None, height: int, out: Console, *, live: bool = True) -> RenderableType:
-    """Return the screen: the counts, and as many rows of each list as fit into ``height`` lines."""
-    from rich.console import Group
-    from rich.text import Text
-
-    gap = 0 if height <= _TIGHT else 1
-    lists = [each for each in _lists(known) if each[2]]
-    # A list has a title, and a line of the columns' titles.
-    taken = sum(2 + gap for _ in lists)
-
-    def lines(parts: Sequence[RenderableType]) -> int:
-        return len(out.render_lines(Group(*parts), pad=False))
-
-    parts = _above(known, trouble, height, out, live, 0)
-    # Names of jobs get the lines that no list needs.
-    spare = height - lines(parts) - taken - sum(len(rows) for _, _, rows in lists)
-    if spare > 0:
-        parts = _above(known, trouble, height, out, live, spare)
-    room = max(len(lists), height - lines(parts) - taken)
-    # The first list, of the claims, gets the room that the others leave.
-    sizes = [min(len(rows), max(1, room // 4)) for _, _, rows in lists[1:]]
-    for (name, columns, rows), size in zip(lists, [room - sum(sizes), *sizes], strict=False):
-        title = {
-            "running": f"running, the longest first{_of(size, len(rows), known.running_of)}",
-            "entities": f"who is there{_of(size, len(rows), len(rows))}",
-            "errors": "last errors",
-        }[name]
-        parts.append(Text("\n" * gap + title, style="bold cyan", no_wrap=True, overflow="ellipsis"))
-        parts.append(made(columns[:-1] if name == "entities" else columns, rows[:size], out.width, "dim"))
-    return Group(*parts)
-
-
-def _above(
-    known: Sampler, trouble: str | None, height: int, out: Console, live: bool, spare: int
-) -> list[RenderableType]:
-    """Return the part of the screen above the lists, with ``spare`` more lines for names of jobs than the fewest."""
-    from rich.columns import Columns
-    from rich.text import Text
-
-    width = out.width
-    blocks = [_counts(known), _rates(known), _names(known, _NAMES + spare, width // 3)]
-    beside = sum(out.measure(block).maximum + 4 for block in blocks) <= width
-    if height <= _TIGHT and not beside:
-        blocks[-1] = _names(known, _FEWEST + spare, width // 3)
-    parts: list[RenderableType] = [
-        Text(_head(known, live, width // 3), style="bold", no_wrap=True, overflow="ellipsis"),
-        *(Columns(row, padding=(0, 2)) for row in ([blocks] if beside else [blocks[:2], blocks[2:]])),
-        *(Text(line, style=style, no_wrap=True, overflow="ellipsis") for line, style in _notes(known) if line),
-    ]
-    if trouble is not None:
-        parts.insert(1, Text(f"AWAY, trying again: {safe(' '.join(trouble.split()))}", style="bold red"))
-    return parts
-
-
-def _head(known: Sampler, live: bool, longest: int) -> str:
-    name, place = known.board.name, str(known.board).partition(" at ")[2]
-    every = f"  every {known.interval:.1f} s" if live and known.interval else ""
-    return safe(f"{_when(known.now)}  {_cut(name, longest)}{every}{'  q quits' if live else ''}  {place}")
-
-
-def _notes(known: Sampler) -> Iterator[tuple[str, str]]:
-    """Yield lines below the counts, each with its style."""
-    oldest, seen, total = known.oldest_waiting, len(known.waiting), known.waiting_of
-    if oldest is not None:
-        since = span(known.now - oldest.created_on / 1e6)
-        yield f"oldest waiting: posted {since} ago, {oldest.uuid[:SHORTEST]} {safe(oldest.name)}", ""
-    for line in _remarks(known):
-        yield safe(line), "bold yellow"
-    if not known.is_reported:
-        yield "rates: what conductors report of themselves, every third of their claim_ttl", "dim"
-    if seen < total:
-        yield f"by name, and errors: of the first {seen:,} of {total:,} that wait", "dim"
-
-
-def _block(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Return a table of names and figures."""
-    columns: list[Column[Any]] = [Column(None, itemgetter(at), title, number=at > 0) for at, title in enumerate(titles)]
-    return made(columns, rows, None, "bold cyan")
-
-
-def _counts(known: Sampler) -> Table:
-    rows = []
-    for state in _STATES:
-        count = "" if known.stats is None else f"{getattr(known.stats, state):,}"
-        rate = known.changes.get(state)
-        rows.append((state.replace("_", " "), count, "" if rate is None else f"{rate:+.1f}"))
-    return _block(("jobs", "", "change/s"), rows)
-
-
-def _rates(known: Sampler) -> Table:
-    rows = []
-    for name in (EVENTS if known.is_reported else COUNTS).values():
-        rate = known.rates.get(name)
-        rows.append((name, "" if rate is None else f"{rate:.1f}", "" if rate is None else f"{rate * 60:.0f}"))
-    return _block(("rates", "/s", "/min"), rows)
-
-
-def _names(known: Sampler, most: int, longest: int) -> Table:
-    names = [(_cut(name, longest), *counts) for name, *counts in known.by_name]
-    rest = names[most - 1 :] if len(names) > most else []
-    rows = [*names[: len(names) - len(rest)]]
-    if rest:
-        rows.append((f"({len(rest)} more)", *(sum(counts) for counts in list(zip(*rest, strict=True))[1:])))
-    return _block(("by name", "waiting", "scheduled", "running"), rows)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _of(shown: int, seen: int, total: int) -> str:
-    """Return how much of a list is on the screen, and how much was seen."""
-    if shown < seen:
-        return f": {shown} of {seen:,} shown" + (f", the first of {total:,}" if seen < total else "")
-    return f": the first {seen:,} of {total:,}" if seen < total else ""
+    if seen.trouble is not None:
+        return f"{time_of(seen.at)} away: {one_line(seen.trouble)}"
+    parts = [f"{state} {count}" for state, count in asdict(seen.stats).items()] + seen.notes()
+    if seen.claims:
+        parts.append(f"oldest running: for {span(seen.since(seen.claims[0].last_modified))}, {seen.claims[0].name}")
+    return f"{time_of(seen.at)} {one_line(', '.join(parts))}"

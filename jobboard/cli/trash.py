@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import click
@@ -57,9 +56,7 @@ def restore(settings: BoardOptions, uuids: tuple[str, ...], everything: bool) ->
         if uuids:
             return act_on_jobs(settings, "restored", board, board.restore, uuids)
         with bars() as progress:
-            jobs: Iterable[Job] = board.trashed()
-            if progress is not None:
-                jobs = progress.track(jobs, board.stats().trashed, description="restoring")
+            jobs = progress.track(board.trashed(), board.stats().trashed, description="restoring")
             return act_on_jobs(settings, "restored", board, board.restore, jobs)
 
 

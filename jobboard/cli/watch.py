@@ -9,22 +9,29 @@ import queue
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from jobboard.cli.common import BoardOptions, Word, command
-from jobboard.cli.completion import names_option
-from jobboard.cli.output import last_line, log_to_stderr, say_json, span, warn
-from jobboard.cli.tables import Column, as_dict, line_width, stream_line, uuid_column
-
-if TYPE_CHECKING:
-    from jobboard.board import JobBoard
-    from jobboard.job import Job
+from jobboard.board import JobBoard
+from jobboard.cli.common import BoardOptions, command, names_option
+from jobboard.cli.output import log_to_stderr, say_json, span, warn
+from jobboard.cli.tables import Column, as_dict, stream_row, uuid_column
+from jobboard.cli.top import rest
+from jobboard.exceptions import ConnectionFailure
+from jobboard.job import Job
+from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
+from jobboard.outcomes import last_line
+from jobboard.primitives import PAGE
+from jobboard.retry import outage_pause
+from jobboard.states import State
 
 LOG = logging.getLogger(__name__)
 
-_event = Word(["POSTED", "CLAIMED", "EXTENDED", "ABANDONED", "CONSUMED", "TRASHED", "RELEASED", "REMOVAL"])
+INTERVAL = 0.6
+"""The seconds between two looks."""
+
+_EVENTS = [POSTED, CLAIMED, EXTENDED, ABANDONED, CONSUMED, TRASHED, RELEASED, REMOVAL]
 
 
 @command(
@@ -33,7 +40,12 @@ _event = Word(["POSTED", "CLAIMED", "EXTENDED", "ABANDONED", "CONSUMED", "TRASHE
     "jobboard watch --job resize --json | jq -r .uuid",
 )
 @click.option(
-    "--event", "events", multiple=True, type=_event, metavar="EVENT", help="Only this event; may be repeated."
+    "--event",
+    "events",
+    multiple=True,
+    type=click.Choice(_EVENTS, case_sensitive=False),
+    metavar="EVENT",
+    help="Only this event; may be repeated.",
 )
 @names_option
 def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -43,38 +55,30 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
     of an end. The events are POSTED, CLAIMED, EXTENDED, ABANDONED, CONSUMED, TRASHED and RELEASED. REMOVAL goes with
     CONSUMED and TRASHED, and is shown when it is asked for.
 
-    Redis and Valkey report all of these events. ZooKeeper and etcd report POSTED, TRASHED and REMOVAL: name some of
-    these with --event to have them reported. Otherwise the command looks at the first 500 jobs about once a second, and
-    prints the changes. A job that comes and goes between two looks is not seen, nor is EXTENDED.
+    Redis and Valkey report these events. On other backends the command looks at the first 500 jobs about once a second,
+    and prints the changes. A job that comes and goes between two looks is not seen, nor is EXTENDED.
     """
-    from jobboard.notifier import EXTENDED, REMOTE, REMOVAL
-
     log_to_stderr(logging.WARNING)
     with settings.opened() as board, contextlib.suppress(KeyboardInterrupt):
         shown = set(events) or REMOTE - {REMOVAL}
-        remote = board.engine.reported_events >= shown
+        remote = board.engine.store.reported_events >= REMOTE
         if not remote and EXTENDED in events:
             # Each heartbeat extends a claim, too.
             raise click.UsageError(
                 "EXTENDED does not show from one look to the next, and this backend does not report it"
             )
         if not remote:
-            warn(
-                "jobboard: this backend does not report all of these events; the changes of the first 500 jobs follow, "
-                "about once a second"
-            )
-        elif not settings.json and sys.stderr.isatty():
-            warn("jobboard: listening; Ctrl-C ends it")
-        if not settings.json and sys.stdout.isatty():
-            click.echo(stream_line(_EVENT, None, line_width()), nl=False)
-        for event in reported(board) if remote else compared(board, names):
+            warn("jobboard: this backend reports no events; the changes of the first 500 jobs follow, once a second")
+        titles = sys.stdout.isatty()
+        for event in Watcher(board, names).reported() if remote else Watcher(board, names).compared():
             if event.event not in shown or (names and event.name not in names):
                 continue
             if settings.json:
                 say_json(as_dict(_EVENT, event))
+                sys.stdout.flush()
             else:
-                click.echo(stream_line(_EVENT, event, line_width()), nl=False)
-            sys.stdout.flush()
+                stream_row(_EVENT, event, titles=titles)
+                titles = False
 
 
 class Event(NamedTuple):
@@ -91,8 +95,12 @@ class Event(NamedTuple):
     due: datetime.datetime | None
 
 
-def _exact(time: datetime.datetime) -> str:
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _exact(event: Event) -> str:
+    return event.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _took(event: Event) -> str | None:
+    return None if event.seconds is None else span(event.seconds)
 
 
 def _reason(event: Event) -> str:
@@ -101,45 +109,38 @@ def _reason(event: Event) -> str:
 
 
 _EVENT: list[Column[Event]] = [
-    Column(
-        "time", lambda event: _exact(event.time), "time", lambda event: f"{event.time:%H:%M:%S}", whole=True, size=8
-    ),
-    Column("event", lambda event: event.event, "event", whole=True, size=9),
+    Column("time", _exact, "time", lambda event: f"{event.time:%H:%M:%S}", size=8),
+    Column("event", lambda event: event.event, "event", size=9),
     uuid_column(lambda event: event.uuid),
-    Column("name", lambda event: event.name, "name", share=2),
-    Column("who", lambda event: event.who, "who", share=2),
-    Column(
-        "seconds",
-        lambda event: event.seconds,
-        "took",
-        lambda event: None if event.seconds is None else span(event.seconds),
-        number=True,
-        size=6,
-    ),
-    Column("reason", lambda event: event.reason, "reason", _reason, share=3),
+    Column("name", lambda event: event.name, "name"),
+    Column("who", lambda event: event.who, "who"),
+    Column("seconds", lambda event: event.seconds, "took", _took, number=True, size=6),
+    Column("reason", lambda event: event.reason, "reason", _reason),
     Column("due", lambda event: event.due),
 ]
 
 
-class EventClock:
-    """The server's clock, asked for once."""
+class Watcher:
+    """The events of a board: those that its backend reports, or the changes from one look at its jobs to the next.
 
-    def __init__(self, board: JobBoard) -> None:
+    :param names: look only at jobs of these names; at all of them, if there are none.
+    """
+
+    def __init__(self, board: JobBoard, names: Sequence[str] = ()) -> None:
+        self._board = board
+        self._names = names or None
         self._ahead = board.engine.now() / 1e6 - time.time()
+        self._before: dict[str, Job] | None = None
+        self._end: Job | None = None
 
-    def now(self) -> datetime.datetime:
-        return datetime.datetime.fromtimestamp(time.time() + self._ahead, datetime.UTC)
-
-    def event(self, event: str, job: Job, claimed: Job | None) -> Event:
+    def _event(self, event: str, job: Job, claimed: Job | None = None) -> Event:
         """Return an event.
 
         :param claimed: the job as its claim was seen; None if the event ends no claim, or the claim was not seen.
         """
-        from jobboard.notifier import POSTED
-        from jobboard.states import CLAIMED, COMPLETE
-
-        now, last = self.now(), job.errors[-1] if job.errors else None
-        left = job.seen_state not in (CLAIMED, COMPLETE)
+        now = datetime.datetime.fromtimestamp(time.time() + self._ahead, datetime.UTC)
+        last = job.errors[-1] if job.errors else None
+        left = job.seen_state not in (State.CLAIMED, State.COMPLETE)
         seconds = None
         if claimed is not None:
             # The record of a consumed job does not say when it was consumed.
@@ -150,79 +151,49 @@ class EventClock:
         who = claimed.owner if claimed is not None else None if event == POSTED else job.who
         return Event(now, event, job.uuid, job.name, who, seconds, reason, job.due)
 
+    def reported(self) -> Iterator[Event]:
+        """Yield the events that the backend reports, without end."""
+        heard: queue.SimpleQueue[tuple[str, Job]] = queue.SimpleQueue()
+        self._board.notifier.register(
+            self._board.notifier.ANY, lambda event, details: heard.put((event, details["job"]))
+        )
+        claims: dict[str, Job] = {}
+        while True:
+            event, job = heard.get()
+            if event in (CLAIMED, EXTENDED):
+                if event == CLAIMED:
+                    claims[job.uuid] = job
+                yield self._event(event, job)
+            else:
+                # REMOVAL follows CONSUMED and TRASHED.
+                ended = claims.get if event in (CONSUMED, TRASHED) else claims.pop
+                yield self._event(event, job, ended(job.uuid, None))
 
-def reported(board: JobBoard) -> Iterator[Event]:
-    """Yield the events that the backend reports, without end."""
-    from jobboard.notifier import CLAIMED, CONSUMED, EXTENDED, TRASHED
-
-    clock = EventClock(board)
-    heard: queue.SimpleQueue[tuple[str, Job]] = queue.SimpleQueue()
-    board.notifier.register(board.notifier.ANY, lambda event, details: heard.put((event, details["job"])))
-    claims: dict[str, Job] = {}
-    while True:
-        event, job = heard.get()
-        if event in (CLAIMED, EXTENDED):
-            if event == CLAIMED:
-                claims[job.uuid] = job
-            yield clock.event(event, job, None)
-        else:
-            # REMOVAL follows CONSUMED and TRASHED.
-            ended = claims.get if event in (CONSUMED, TRASHED) else claims.pop
-            yield clock.event(event, job, ended(job.uuid, None))
-
-
-def compared(board: JobBoard, names: Sequence[str]) -> Iterator[Event]:
-    """Yield the changes from one look at the first jobs to the next, without end.
-
-    :param names: look only at jobs of these names; at all of them, if there are none.
-    """
-    from jobboard.exceptions import ConnectionFailure
-    from jobboard.retry import outage_pause
-
-    comparison = Comparison(board, names)
-    failures = 0
-    while True:
-        pause = 0.0
-        try:
-            yield from comparison.look()
-            failures = 0
-        except ConnectionFailure as error:
-            if board.closed:
-                raise
-            failures += 1
-            pause = outage_pause(failures)
-            LOG.warning("can't look at the board, trying again in %.1f s: %s", pause, error)
-        time.sleep(max(pause, comparison.pace.pause()))
-
-
-class Comparison:
-    """Looks at the first jobs of a board, each compared with the one before."""
-
-    def __init__(self, board: JobBoard, names: Sequence[str] = ()) -> None:
-        from jobboard.cli.sampler import Pace
-        from jobboard.primitives import PAGE
-
-        self.pace = Pace()
-        self._board = board
-        self._clock = EventClock(board)
-        self._names = names or None
-        self._most = PAGE
-        self._before: dict[str, Job] | None = None
-        self._end: Job | None = None
+    def compared(self) -> Iterator[Event]:
+        """Yield the changes from one look at the first jobs to the next, without end."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                yield from self.look()
+                failures, pause = 0, rest(time.monotonic() - began, INTERVAL)
+            except ConnectionFailure as error:
+                if self._board.closed:
+                    raise
+                failures += 1
+                pause = outage_pause(failures)
+                LOG.warning("can't look at the board, trying again in %.1f s: %s", pause, error)
+            time.sleep(pause)
 
     def look(self) -> list[Event]:
         """Return the events since the last look; none at the first look."""
-        from jobboard.job import Job
-        from jobboard.notifier import CLAIMED, CONSUMED, POSTED, REMOVAL, TRASHED
-        from jobboard.states import State
-
-        seen = self.pace.ask(self._board.engine.page, None, self._most, self._names, None)
+        seen = self._board.engine.page(None, PAGE, self._names, None)
         page = [Job(self._board, each.record, each.record.posting, each.state) for each in seen if each.record]
         now = {job.uuid: job for job in page}
-        end = page[-1] if len(seen) == self._most else None
+        end = page[-1] if len(seen) == PAGE else None
         before, last_end = self._before, self._end
         gone = [job for job in (before or {}).values() if job.uuid not in now and (end is None or job < end)]
-        left = self.pace.ask(self._board.engine.read, [job.uuid for job in gone]) if gone else []
+        left = self._board.engine.read([job.uuid for job in gone]) if gone else []
         # Only now: the next look asks again for jobs that could not be read.
         self._before, self._end = now, end
         if before is None:
@@ -232,16 +203,16 @@ class Comparison:
             was = before.get(job.uuid)
             if was is not None:
                 if event := _change(was, job):
-                    events.append(self._clock.event(event, job, _claimed(was)))
+                    events.append(self._event(event, job, _claimed(was)))
             # A job that has moved up into the page is not new.
             elif last_end is None or not last_end < job:
-                events.append(self._clock.event(POSTED, job, None))
+                events.append(self._event(POSTED, job))
                 if job.seen_state == State.CLAIMED:
-                    events.append(self._clock.event(CLAIMED, job, None))
+                    events.append(self._event(CLAIMED, job))
         for was, after in zip(gone, left, strict=True):
             if event := {State.COMPLETE: CONSUMED, State.TRASHED: TRASHED}.get(after.state):
                 job = Job(self._board, after.record, after.record.posting, after.state) if after.record else was
-                events += [self._clock.event(each, job, _claimed(was)) for each in (event, REMOVAL)]
+                events += [self._event(each, job, _claimed(was)) for each in (event, REMOVAL)]
         return events
 
 
@@ -251,8 +222,6 @@ def _claimed(job: Job) -> Job | None:
 
 def _change(was: Job, job: Job) -> str | None:
     """Return the event that explains how a job on the board has changed."""
-    from jobboard.notifier import ABANDONED, CLAIMED, POSTED, RELEASED
-
     again = job.token != was.token
     if job.owner is not None:
         return CLAIMED if again else None

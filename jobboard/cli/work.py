@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,7 @@ import click
 
 from jobboard import logs
 from jobboard.cli.common import BoardOptions, Duration, command, worker_name
-from jobboard.cli.output import log_to_stderr
+from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
 from jobboard.outcomes import ATTEMPTS, USUAL, OneFailure, RetryPolicy
@@ -122,7 +123,9 @@ def work(
         )
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"{handlers}: {error}") from None
-    log_to_stderr(logging.INFO if verbose else logging.WARNING, as_json=log_format == "json")
+    if log_format == "json":
+        conductor.wraps(logged)
+    log_to_stderr(logging.INFO if verbose else logging.WARNING, as_json=log_format == "json", conductor=who)
     logging.getLogger("jobboard.drivers").setLevel(logging.INFO if verbose else logging.CRITICAL)
     # The first line and the last ones are logged without -v, too.
     for name in (__name__, "jobboard.conductor.signals"):
@@ -193,23 +196,13 @@ def load(spec: str) -> Mapping[str, Any] | Any:
         raise click.UsageError(f"{spec!r} is not of the form MODULE:NAME")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module_name)
+        module: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of the user's may raise anything
-        raise click.UsageError(f"can't import {module_name!r}: {_what_and_where(error)}") from None
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise click.UsageError(f"the module {module_name!r} has no {name!r}") from None
-    return found
-
-
-def _what_and_where(error: BaseException) -> str:
-    """Return an error in the user's own module in one line, with the place in their file that raised it."""
-    what = f"{type(error).__name__}: {error}"
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_plumbing(each.filename)]
-    return f"{what} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else what
-
-
-def _is_plumbing(filename: str) -> bool:
-    return filename.startswith("<") or filename in (__file__, importlib.__file__)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        # The import of a module that is absent, or no Python, ends in the machinery.
+        place = "" if last.filename.startswith("<") else f" ({last.filename}, line {last.lineno})"
+        raise click.UsageError(f"can't import {module_name!r}: {type(error).__name__}: {error}{place}") from None
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        raise click.UsageError(f"the module {module_name!r} has no {name!r}") from None

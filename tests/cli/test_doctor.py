@@ -79,7 +79,7 @@ def test_a_setting_that_may_lose_jobs_is_reported(board: Any, doctor: Any) -> No
     out = doctor(more="?synchronous=normal", status=FAILED).out
     assert "characteristic durable: it is false: a crash" in out
     assert "the option synchronous is normal, leave it out" in out
-    assert "docs/production/checklist.rst" in out
+    assert "see Durability on the page 'Production checklist'" in out
     assert out.endswith("\n1 found.\n")
 
 

@@ -59,9 +59,10 @@ def test_a_list_has_a_line_for_each_job(board: Any, run: Commands) -> None:
     for job in [board.post("a") for _ in range(2)]:
         board.claim(job, "me")
         board.abandon(job, "me", error="no room " * 1500)
-    lines = run("list").out.splitlines()
+    lines = run("list", width=120).out.splitlines()
     assert len(lines) == 5
     assert all(line.endswith("…") for line in lines[3:])
+    assert "no room " * 1499 in run("list").out
 
 
 def test_a_pipe_gets_the_first_jobs_and_whole_uuids(board: Any, run: Commands) -> None:
@@ -183,7 +184,7 @@ def test_characters_that_begin_several_uuids_are_refused(
 # Widths
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("width", [80, 120])
 def test_lists_fit_a_terminal(make_board: Any, board: Any, run: Commands, width: int) -> None:
     """Every column is in use. Every command accepts the beginning of a uuid that is shown."""
     board = make_board(keep_done=600)
@@ -209,30 +210,28 @@ def test_lists_fit_a_terminal(make_board: Any, board: Any, run: Commands, width:
 
 
 @pytest.mark.backends("memory")
-@pytest.mark.parametrize("width", [None, 120, 80, 40])
-def test_texts_give_way_before_numbers_and_columns_at_the_right_go_first(width: int | None) -> None:
-    uuid, name, error = "0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "resize", f"no space left on {LONG}, or 漢字漢字"
+@pytest.mark.parametrize("width", [None, 120, 80])
+def test_texts_give_way_before_numbers(width: int | None) -> None:
+    uuid, error = "0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", f"no space left on {LONG}, or 漢字漢字"
     columns: list[Column[None]] = [
         uuid_column(lambda row: uuid),
-        Column("name", lambda row: name, "name"),
+        Column("name", lambda row: "resize", "name"),
         Column("number", lambda row: 1234567, "number", number=True),
         Column("error", lambda row: error, "error"),
         Column("more", lambda row: "more", "more", least=100),
         Column("empty", lambda row: None, "empty"),
-        *(Column(f"last {n}", lambda row: LONG, f"last {n}") for n in range(2)),
     ]
     header, line = drawn(made(columns, [None], width), width=width).splitlines()
     assert "1234567" in line
     assert ("empty" in header) is (width is None)
     assert ("more" in header) is (width is None or width >= 100)
-    assert ("last 0" in header) is ("last 1" in header) is (width is None or width >= 80)
     if width is None:
         assert line.split("  ")[0] == uuid
         assert error in line
     else:
         assert line.startswith("0d8a3c3e  resize")
         assert cell_len(line) <= width
-        assert "…" in line
+    assert ("…" in line) is (width == 80)
 
 
 # Names that no conductor handles
@@ -264,15 +263,15 @@ def test_entities_are_listed_with_their_metadata(board: Any, run: Commands) -> N
     metadata |= {"dispatched": 9, "seconds": 1.5, "abandoned": 2, "trashed": 0, "lost": 0, "since": 0}
     board.register_entity(jobboard.Entity("conductor", "me[/]", metadata))
     board.register_entity(jobboard.Entity("conductor", "you", {"names": None}))
-    board.register_entity(jobboard.Entity("conductor", "zoe", {"names": ["a", "b"], "other_names": 7}))
+    board.register_entity(jobboard.Entity("conductor", "zoe", {"names": ["a", "b"]}))
     board.register_entity(jobboard.Entity("monitor", "it", {"lost": 0, "seconds": 2}))
     board.register_entity(jobboard.Entity("zebra", "at", {"host": ["a"], "on": True, "of": {"b": None}}))
     _, header, *rows = (line.split() for line in run("entities").out.splitlines())
     assert header == ["who", "name", "host", "pid", "runs", "running", "done", "more"]
     assert [" ".join(row) for row in rows] == [
-        "conductor me[/] here\\x1b[31m 7 a, b[/] 3 of 8 4 abandoned=2, since=0",
+        "conductor me[/] here\\x1b[31m 7 a, b[/] 3 of 8 4 abandoned=2",
         "conductor you any job",
-        "conductor zoe a, b, 7 more",
+        "conductor zoe a, b",
         "monitor it lost=0, seconds=2",
         'zebra at ["a"] on=true, of={"b": null}',
     ]

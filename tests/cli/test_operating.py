@@ -1,4 +1,4 @@
-"""The commands of operators: ``release``, ``cancel``, ``trash``, ``pause``, ``limit`` and ``completion``."""
+"""The commands of operators: ``release``, ``cancel``, ``trash``, ``pause``, ``limit``, and completion."""
 
 import getpass
 import logging
@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
 
-import jobboard
 from jobboard import codec
 from jobboard.cli import release
 from jobboard.cli.common import FAILED, USAGE
-from jobboard.cli.root import root
 from jobboard.primitives import Draft, Limit, Nonce
 from tests.support.commands import Commands
 
@@ -89,7 +86,7 @@ def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_job_with_unreadable_details_is_acted_on(board: Any, run: Commands) -> None:
     draft = Draft(NOBODY, "newer", 2, None, codec.VERSION + 1, b"from the future", None, None, None)
-    board.engine.raw.insert([draft], Nonce("h", 1, 1))
+    board.engine.raw.insert(Nonce("h", 1, 1), [draft])
     assert "upgrade to read it" in run("show", NOBODY, status=FAILED).err
     for command in (["cancel"], ["trash", "restore"], ["cancel"], ["trash", "purge"]):
         run(*command, NOBODY)
@@ -145,6 +142,9 @@ def test_pauses_are_set_undone_and_shown(board: Any, run: Commands) -> None:
     assert board.claim_next("anna") is None
     assert "\npaused: everything, 'mail'\n" in run("stats").out
     assert run("list").out.startswith(f"{name}, paused: everything, 'mail'\n")
+    [uuid] = [job.uuid for job in board.iterjobs()]
+    assert "jobs named 'mail' are paused: 'jobboard resume'" in run("show", uuid).err
+    assert run("show", uuid, "--json").json["paused"] is True
     assert "paused: everything, 'mail'" in run("top", "--once").out
     for command in ("stats", "top --once"):
         assert run(*command.split(), "--json").json["paused"] == {"everything": True, "names": ["mail"]}
@@ -192,47 +192,13 @@ def test_limits_are_set_listed_shown_and_removed(board: Any, run: Commands) -> N
     assert f"limits: {some}; 2 more, see 'jobboard limit list'" in run("stats").out
 
 
-# Completion
-
-
-def offered(*words: str) -> list[str]:
-    completer = ShellComplete(root, {}, "jobboard", "_JOBBOARD_COMPLETE")
-    return [item.value for item in completer.get_completions(list(words[:-1]), words[-1])]
-
-
-def test_words_are_completed(board: Any) -> None:
-    board.post_many([{"name": name} for name in ("resize", "report", "$(reboot)", "a;b", "x y", "[/]", "tab\u202e")])
-    board.register_entity(jobboard.Entity("conductor", "me", {"names": ["rename"]}))
-    assert {"release", "cancel", "top", "watch", "entities", "completion"} <= set(offered(""))
-    assert offered("tr") == ["trash"]
-    assert offered("trash", "") == ["list", "purge", "restore"]
-    assert offered("list", "--state", "") == ["UNCLAIMED", "SCHEDULED", "CLAIMED"]
-    assert offered("list", "--state", "un") == ["UNCLAIMED"]
-    assert offered("watch", "--event", "TR") == ["TRASHED"]
-    assert offered("post", "--priority", "v") == ["VERY_HIGH", "VERY_LOW"]
-    # No command line gets a name that a shell would act on.
-    assert offered("list", "--job", "") == ["rename", "report", "resize"]
-    assert offered("watch", "--job", "resi") == ["resize"]
-
-
-def test_names_are_completed_from_the_board_on_the_line(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JOBBOARD_URL", raising=False)
-    board = make_board()
-    board.post("resize")
-    assert offered("--board", "memory", "list", "--name", board.name, "--job", "") == ["resize"]
-    assert offered("list", "--job", "") == []
-    assert offered("--board", "postgresql://127.0.0.1:1/db", "list", "--job", "") == []
-
-
-def test_a_shell_completes_words_by_the_script_for_it(run: Commands) -> None:
-    for shell in ("bash", "zsh", "fish"):
-        assert f"_JOBBOARD_COMPLETE={shell}_complete" in run("completion", shell).out
+def test_a_shell_completes_words_by_the_script_of_click() -> None:
     script = (
-        'eval "$(jobboard completion bash)"\n'
-        "COMP_WORDS=(jobboard list --state CLA) COMP_CWORD=3\n"
+        'eval "$(_JOBBOARD_COMPLETE=bash_source jobboard)"\n'
+        "COMP_WORDS=(jobboard list --state cla) COMP_CWORD=3\n"
         "_jobboard_completion jobboard\n"
         'echo "offers ${COMPREPLY[*]}"\n'
     )
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == "offers CLAIMED\n"
+    assert done.stdout.lower() == "offers claimed\n"

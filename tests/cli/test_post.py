@@ -110,10 +110,10 @@ def test_a_file_is_posted_in_its_order(board: Any, run: Commands, tmp_path: Path
         ('{"name": "a", "priority": "urgent"}', "urgent"),
         ('{"name": "a", "delay": "soon"}', "delay"),
         ('{"name": "a", "due": "2030-01-01T00:00:00"}', "zone"),
-        ('{"name": "a", "due": 1893456000}', "due: 1893456000 is not a time"),
+        ('{"name": "a", "due": 1893456000}', "due"),
         ('{"name": "a\\u001b[31m"}', "control"),
         ('{"name": "a", "details": ' + 60_000 * "[" + "}", "too deeply"),
-        ('{"name": "' + 600_000 * "x" + '"}', "at most 255 are kept apart"),
+        ('{"name": "' + 600_000 * "x" + '"}', "at most 255 are"),
     ],
     ids=range(15),
 )

@@ -24,7 +24,7 @@ from tests.support.commands import Commands
 pytestmark = pytest.mark.backends("sqlite")
 
 HANDLERS = """
-import os, signal, sys, threading
+import logging, os, signal, sys, threading
 import jobboard
 
 def work(job):
@@ -38,6 +38,7 @@ def work(job):
     if job.name == "later":
         raise jobboard.Retry("not now", delay=0.01)
     if job.name == "bad":
+        logging.getLogger("app").warning("not good")
         raise ValueError("no \\x1b[31m good")
 
 HANDLERS = dict.fromkeys(("resize", "hang", "bad"), work)
@@ -137,6 +138,9 @@ def test_logs_may_be_json(make_board: Any, work: Start) -> None:
     [done] = [record for record in records if record.get("job") == good.uuid]
     assert (done["level"], done["job_name"], done["who"]) == ("INFO", "resize", "me")
     assert done["token"] > 0
+    assert {record["conductor"] for record in records} == {"me"}
+    [logged] = [record for record in records if record["logger"] == "app"]
+    assert (logged["text"], logged["job"], logged["job_name"]) == ("not good", bad.uuid, "bad")
     about_bad = [record for record in records if record.get("job") == bad.uuid]
     assert {"INFO", "WARNING"} == {record["level"] for record in about_bad}
     assert any("ValueError: no \x1b[31m good" in record.get("traceback", "") for record in about_bad)
