@@ -35,6 +35,7 @@ sign for the source appears at the target.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -43,9 +44,10 @@ from oslo_utils import uuidutils
 
 from jobboard import codec
 from jobboard.board import JobBoard
+from jobboard.engine import Unreadable
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.moving.leftovers import BYTES, copy_keys, copy_outcomes
+from jobboard.moving.leftovers import BYTES, copy_keys, copy_of, copy_outcomes, keys_of, outcomes_of
 from jobboard.moving.marks import (
     GONE,
     NAME,
@@ -68,9 +70,6 @@ BATCH = 100
 _SPREAD = 2**20
 """The number of tokens from which the token of a copy is drawn. Tokens are microseconds: a second ahead is nothing to
 a failover."""
-
-_LAST_TOKEN = 2**53 - 2 * _SPREAD
-"""The highest token that moves. Redis counts to 2**53 only."""
 
 _LOOK = 0.5
 """The seconds between two looks for jobs whose claims have ended."""
@@ -272,9 +271,6 @@ class Mover:
         except JobFailure as error:
             self._leave(job, str(error))
             return None
-        if job.token > _LAST_TOKEN:
-            self._leave(job, f"its token is {job.token}, and not every board counts further")
-            return None
         due = job.lock_until if job.state == SCHEDULED else None
         window = job.key_until
         return Draft(
@@ -429,3 +425,45 @@ def _holder(copy: Record) -> Holder:
 def _size(draft: Draft) -> int:
     errors = draft.arrival.errors if draft.arrival is not None else ()
     return len(draft.posting) + sum(len(failure.text) for failure in errors)
+
+
+def survey(source: Origin, wire: codec.Wire, trash: bool = True, outcomes: bool = True) -> Moved:
+    """Return the result that a move from ``source`` would have now.
+
+    :param wire: that of the target.
+    """
+    found = Moved()
+    if isinstance(source, JobBoard):
+        _survey_schedules(source, wire, found)
+        found.keys = sum(map(len, keys_of(source)))
+        for done in itertools.chain.from_iterable(outcomes_of(source)) if outcomes else ():
+            found.outcomes += copy_of(done, source, wire, found.left.append) is not None
+    # Page by page: there may be millions of jobs.
+    free = itertools.chain.from_iterable(pages_of(source, UNCLAIMED, SCHEDULED))
+    trashed = (job for job in trash_of(source) if not (is_sign(job) or departure_mark(job))) if trash else ()
+    for job in itertools.chain(free, trashed):
+        try:
+            posting_of(source, job, wire)
+        except JobFailure as error:
+            found.left.append(Left(job.uuid, job.name, str(error)))
+        else:
+            found.trashed += is_trashed(job)
+            found.moved += not is_trashed(job)
+    for job in itertools.chain.from_iterable(pages_of(source, CLAIMED)):
+        found.left.append(Left(job.uuid, job.name, f"claimed by {job.who}"))
+    return found
+
+
+def _survey_schedules(source: JobBoard, wire: codec.Wire, found: Moved) -> None:
+    for each in source.engine.all_schedules():
+        name = each.id if isinstance(each, Unreadable) else each.draft.name
+        try:
+            if isinstance(each, Unreadable):
+                raise JobFailure(each.why)
+            if each.held is not None:
+                raise JobFailure(f"held: {each.held}")
+            posting_of(source, each.draft, wire)
+        except JobFailure as error:
+            found.left.append(Left(each.id, name, str(error), "schedule"))
+        else:
+            found.schedules += 1

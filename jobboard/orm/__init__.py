@@ -3,15 +3,13 @@
 :class:`Claimable` makes rows claimable. :class:`StatusTracker` takes each row through the statuses of a job: pending,
 in progress, failed, succeeded and ignored. Both work on sessions and engines, sync and async.
 
-``claimable`` and ``tracker`` have the two mixins, ``batch`` the blocks, ``sessions`` the transactions, ``rows`` the
-fence and ``rollback`` the undo steps. The leases themselves lie in ``jobboard.sql.lease``, and the models of Django in
+``claimable`` and ``tracker`` have the two mixins, ``claims`` the verbs of the first, ``sessions`` the transactions and
+``rows`` the fence. The leases themselves lie in ``jobboard.sql.lease``, and the models of Django in
 ``jobboard.contrib.django``.
 """
 
-from jobboard.orm.acquisition import Acquisition, Moment
-from jobboard.orm.batch import Batch
 from jobboard.orm.claimable import Claimable
-from jobboard.orm.claims import Reacquired
+from jobboard.orm.claims import Acquisition, Batch, Moment, Reacquired
 from jobboard.orm.errors import (
     JobAlreadySucceededError,
     JobExecutionError,

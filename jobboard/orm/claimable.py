@@ -12,9 +12,19 @@ from sqlalchemy.orm.util import object_state
 
 from jobboard import arguments, codec
 from jobboard.exceptions import ClaimLost
-from jobboard.orm.acquisition import Acquisition, Moment
-from jobboard.orm.batch import Batch, acquiring
-from jobboard.orm.claims import HELD, Reacquired, RowClaims, Wanted, hold_of, lease_of, load_acquired
+from jobboard.orm.claims import (
+    HELD,
+    Acquisition,
+    Batch,
+    Moment,
+    Reacquired,
+    RowClaims,
+    Wanted,
+    acquiring,
+    hold_of,
+    lease_of,
+    load_acquired,
+)
 from jobboard.orm.rows import Fenced, lost_error
 from jobboard.orm.sessions import Async, Scope, Sync, run
 from jobboard.sql.expressions import Exact
@@ -52,13 +62,13 @@ class Claimable(Fenced):
     Times are the database's. Anybody may acquire a row whose ``acquired_until`` is in the past.
     """
 
-    acquire_limit: ClassVar[int | None] = 100
+    acquire_limit: ClassVar[int] = 100
     """The most rows that a call without ``limit`` acquires. Set it on a class of yours, or on ``Claimable`` for all
-    classes. None on a class stands for the value of ``Claimable``, and there for 100."""
+    classes."""
 
-    acquire_timeout: ClassVar[float | None] = 600
+    acquire_timeout: ClassVar[float] = 600
     """The seconds for which a call without ``timeout`` acquires rows. Set it on a class of yours, or on ``Claimable``
-    for all classes. None on a class stands for the value of ``Claimable``, and there for 600."""
+    for all classes."""
 
     # A mapped dataclass takes annotated columns only from dataclasses.
     acquired_by = cast("Mapped[str | None]", mapped_column(Exact(255), nullable=True, default=None, index=True))
@@ -278,13 +288,12 @@ class Claimable(Fenced):
         acquired_at: datetime.datetime | None,
     ) -> Wanted:
         order = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
-        most = arguments.limit(first_set(limit, cls.acquire_limit, Claimable.acquire_limit, 100))
+        most = arguments.limit(cls.acquire_limit if limit is None else limit)
         return Wanted(cls._term(who, timeout, acquired_at), cls._conditions(where), order, most)
 
     @classmethod
     def _term(cls, who: str, timeout: float | None, acquired_at: datetime.datetime | None) -> Term:
-        seconds = first_set(timeout, cls.acquire_timeout, Claimable.acquire_timeout, 600)
-        return term_of(who, seconds, acquired_at)
+        return term_of(who, cls.acquire_timeout if timeout is None else timeout, acquired_at)
 
     @staticmethod
     def _lease(mapper: Mapper[Any]) -> RowLease:
@@ -309,11 +318,6 @@ def term_of(who: str, seconds: float, acquired_at: datetime.datetime | None) -> 
     micros = arguments.micros("timeout", seconds, positive=True)
     assert micros is not None
     return Term(codec.check_text("who", who), micros, _instant("acquired_at", acquired_at))
-
-
-def first_set(*settings: Any) -> Any:
-    """Return the first setting that is not None."""
-    return next(setting for setting in settings if setting is not None)
 
 
 def _instant(what: str, value: datetime.datetime | None) -> int | None:

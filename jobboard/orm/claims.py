@@ -1,26 +1,98 @@
-"""The verbs of a claimable class, within a transaction of a session: leases on rows, and the objects that show them."""
+"""The verbs of a claimable class, within a transaction of a session, and the acquisitions of its objects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.util import object_state
+from sqlalchemy.util import await_only
 
+from jobboard.arguments import aware
 from jobboard.exceptions import JobFailure
+from jobboard.heartbeat import Heartbeat
 from jobboard.job import boottime
-from jobboard.orm.acquisition import Acquisition
-from jobboard.orm.rollback import on_rollback, reload_on_rollback, remember, show
-from jobboard.orm.rows import key_of, name_of, table_of
-from jobboard.sql.dialects import database
+from jobboard.orm.rows import key_of, lost_error, name_of, table_of
+from jobboard.orm.sessions import (
+    commit_with,
+    on_rollback,
+    reload_on_rollback,
+    remember,
+    repeat_if_interrupted,
+    roll_back,
+    run,
+    show,
+    transact,
+)
+from jobboard.sql.clients import gives_one
 from jobboard.sql.expressions import chunks
-from jobboard.sql.lease import BATCH, Held, Key, RowLease, Term, first_of, keyed
+from jobboard.sql.lease import BATCH, SECOND, Held, Key, RowLease, Term, first_of, keyed
 from jobboard.states import moment
+
+LOG = logging.getLogger(__name__)
+
+M = TypeVar("M")
 
 HELD = "jobboard.acquisition"
 """The key of an object's acquisition in its ``info``."""
+
+
+class Moment(sa.TypeDecorator[datetime.datetime]):
+    """An aware time, stored as microseconds since 1970 in UTC."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime.datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else aware("time", value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime.datetime | None:
+        return None if value is None else moment(value)
+
+
+class Acquisition:
+    """The lease that an acquired object holds on its row."""
+
+    def __init__(self, who: str, token: int, deadline: float) -> None:
+        self.who = who
+        self.token = token
+        """The fencing token, which rises with each acquisition of the row. Pass it to storage of your own, which then
+        refuses workers that were overtaken."""
+        self._deadline = deadline
+        self._lost = False
+
+    def __repr__(self) -> str:
+        return f"<Acquisition by {self.who!r}, token {self.token}{', lost' if self.lost else ''}>"
+
+    def extend(self, deadline: float) -> Callable[[], None]:
+        """Extend the lease until ``deadline``, and return a function that undoes the extension."""
+        before = self._deadline, self._lost
+        self._deadline, self._lost = deadline, False
+
+        def undo() -> None:
+            self._deadline, self._lost = before
+
+        return undo
+
+    def lose(self) -> None:
+        """Mark the lease as lost, as another may have the row."""
+        self._lost = True
+
+    def expires_in(self) -> float:
+        """Return the seconds until others may take the row, on this machine's clock, from before the request."""
+        return self._deadline - boottime()
+
+    @property
+    def lost(self) -> bool:
+        """True once the row is lost, as far as is known without a request."""
+        return self._lost or self.expires_in() <= 0
 
 
 class Wanted(NamedTuple):
@@ -110,15 +182,10 @@ class RowClaims:
         return [objects[key] for key in taken if key in objects]
 
     def _take(self, wish: Wanted) -> dict[Key, tuple[int, int]]:
+        # The order is found first, without a lock, and by the session, which may narrow its selects, for instance to
+        # hide deleted rows. A locking select would keep MySQL waiting for all rows that it sorts.
         lease = self._lease
-        product = database(self._connection.dialect)
         select = self._wished(wish, (*lease.key, lease.token))
-        # A session may narrow its own selects, for instance to hide rows that count as deleted.
-        narrowed = bool(self._session.dispatch.do_orm_execute)
-        if not narrowed and (product.returning or not product.skip_locked):
-            return lease.take(self._connection, select, wish.limit, wish.term)
-        # MySQL locks all rows that it sorts, and no index is known for the caller's order. So the order is found first,
-        # without a lock.
         attributes = [self._mapper.get_property_by_column(column).class_attribute for column in lease.key]
 
         def look(limit: int, seen: list[Key]) -> list[Key]:
@@ -213,3 +280,94 @@ class RowClaims:
 
 
 _SHOWN = ("by", "at", "until", "token")
+
+
+# Blocks: acquired rows, renewed in the background
+
+
+class Batch(list[M], Generic[M]):
+    """The rows that a block has acquired, and their session."""
+
+    def __init__(self, rows: list[M], session: Any) -> None:
+        super().__init__(rows)
+        self.session = session
+        """The Session, or AsyncSession. The end of the block commits its open changes."""
+
+    @property
+    def lost(self) -> list[M]:
+        """The rows that others may have by now. Stop work on these rows; a write to one raises ClaimLost."""
+        return [row for row in held_rows(self) if row.acquisition is not None and row.acquisition.lost]
+
+
+def acquiring(session: Session, users: Any, model: type[M], wish: Wanted) -> Generator[Batch[M]]:
+    """Run the block of :meth:`Claimable.acquiring`, for a :class:`~jobboard.orm.sessions.Scope`.
+
+    :param users: the session that the user passed: the AsyncSession of an async block.
+    :raises ClaimLost: some rows were lost; the others were given back.
+    :raises ValueError: the engine has only one connection.
+    """
+    engine = _engine(session, model)
+    batch = Batch[M]([], users)
+    who, interval = wish.term.who, wish.term.timeout / SECOND / 3
+    heartbeat, stop = _heartbeat(
+        engine, model, lambda session: RowClaims(session, model).renew(batch, wish.term), interval
+    )
+
+    def acquire(session: Session) -> None:
+        # Before the commit: an interrupt may come as soon as the rows are held.
+        batch[:] = RowClaims(session, model).acquire(wish)
+
+    def unacquire(session: Session) -> None:
+        RowClaims(session, model).unacquire(who, held_rows(batch, who), ())
+
+    def give_back() -> None:
+        roll_back(session)
+        try:
+            if batch:
+                transact(session, model, unacquire)
+        except sa.exc.SQLAlchemyError:
+            LOG.exception("could not give rows back; others may acquire the rows once their leases have lapsed")
+
+    try:
+        transact(session, model, acquire)
+        if batch:
+            heartbeat.start()
+        yield batch
+        commit_with(session, model, unacquire)
+    except BaseException:
+        repeat_if_interrupted(give_back)
+        raise
+    finally:
+        stop()
+    if batch.lost:
+        raise lost_error(batch.lost)
+
+
+def _engine(session: Session, model: type[Any]) -> Engine:
+    bind = session.get_bind(model)
+    if isinstance(bind, Connection) or gives_one(bind):
+        given = "one Connection" if isinstance(bind, Connection) else f"an engine with a {type(bind.pool).__name__}"
+        raise ValueError(
+            f"acquiring() renews {model.__name__} on a second connection, which {given} does not give: pass an engine "
+            "that can (of SQLite: on a file), or a session on one; or call acquire() and reacquire()"
+        )
+    return bind
+
+
+def _heartbeat(
+    engine: Engine, model: type[Any], renew: Callable[[Session], None], interval: float
+) -> tuple[Heartbeat, Callable[[], object]]:
+    """Return a heartbeat that renews on another connection, and the function that stops it."""
+    if not engine.dialect.is_async:
+        heartbeat = Heartbeat(model.__name__, partial(run, engine, model, renew), interval)
+        return heartbeat, heartbeat.stop
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    loop = asyncio.get_running_loop()
+
+    async def beat() -> None:
+        await run(AsyncEngine(engine), model, renew)
+
+    # The thread of the heartbeat waits for the loop, so that the loop must not wait for the thread.
+    heartbeat = Heartbeat(model.__name__, lambda: asyncio.run_coroutine_threadsafe(beat(), loop).result(), interval)
+    return heartbeat, lambda: await_only(asyncio.to_thread(heartbeat.stop))

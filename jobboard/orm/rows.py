@@ -14,11 +14,8 @@ from jobboard.exceptions import ClaimLost
 from jobboard.sql.lease import Key, RowLease
 from jobboard.sql.transactions import begin_writing
 
-Failed = dict[object, "type[Fenced] | None"]
-"""The first fence that each checked object failed, by the object's state; None if the object passed."""
-
 _CHECKED = "jobboard.checked"
-"""The key in a session's ``info`` of its :data:`Failed`, for one flush."""
+"""The key in a session's ``info`` of what one flush has checked: by an object's state, whether its row is lost."""
 
 
 def table_of(mapper: Mapper[Any]) -> sa.Table:
@@ -71,19 +68,25 @@ def lost_error(rows: Sequence[Any]) -> ClaimLost:
 
 
 class Fenced:
-    """A mapped class whose objects can hold their rows. A flush fails once an object does not hold its row any more.
+    """A mapped class whose objects can hold their rows. A flush fails once an object does not hold its row any more."""
 
-    A class that derives from several fenced classes must hold its row by each of them.
-    """
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        fences = [base.__name__ for base in cls.__mro__ if Fenced in base.__bases__]
+        if len(fences) > 1:
+            raise TypeError(
+                f"{cls.__name__} derives from {' and '.join(fences)}, each of which has a holder of its own for a row: "
+                "take one of them"
+            )
 
     @staticmethod
     def _lease(mapper: Mapper[Any]) -> RowLease:
-        """Return the lease of a mapped class. Each fenced class has its own."""
+        """Return the lease of a mapped class."""
         raise NotImplementedError
 
     def _hold(self) -> tuple[str, int | None] | None:
         """Return the name and the token by which this object holds its row; None if it holds nothing."""
-        return None
+        raise NotImplementedError
 
     def _lose(self) -> ClaimLost:
         """Note that the row was lost, and return the error."""
@@ -91,39 +94,28 @@ class Fenced:
 
 
 def check_fence(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
-    """Lock the row that an object holds until the transaction ends.
+    """Lock the row that an object holds until the transaction ends, or raise ClaimLost.
 
     The first row of a flush locks all rows of its class that the flush is about to write.
-
-    :raises ClaimLost: the object does not hold its row any more.
     """
     state: Any = object_state(row)
-    failed: Failed = state.session.info.setdefault(_CHECKED, {})
-    if state not in failed:
-        failed.update(_check(mapper, connection, row, failed))
-    if (fence := failed[state]) is not None:
-        raise fence._lose(row)
-
-
-def _check(mapper: Mapper[Any], connection: Connection, row: Fenced, known: Container[object]) -> Failed:
-    own: Any = object_state(row)
-    states = {object_state(each): each for each in (row, *own.session.dirty, *own.session.deleted)}
-    alike = {
-        each: other
-        for each, other in states.items()
+    checked: dict[object, bool] = state.session.info.setdefault(_CHECKED, {})
+    if state not in checked:
+        states = {object_state(each): each for each in (row, *state.session.dirty, *state.session.deleted)}
         # Others may be in another database.
-        if each.mapper is mapper and each.identity_token == own.identity_token and each not in known
-    }
-    failed: Failed = dict.fromkeys(alike)
-    for fence in type(row).__mro__:
-        if not (issubclass(fence, Fenced) and "_hold" in vars(fence)):
-            continue
-        held = {key_of(other): hold for other in alike.values() if (hold := fence._hold(other)) is not None}
+        alike = {
+            key: each
+            for key, each in states.items()
+            if key not in checked and key.mapper is mapper and key.identity_token == state.identity_token
+        }
+        held = {key_of(each): hold for each in alike.values() if (hold := each._hold()) is not None}
+        lost: Container[Key] = ()
         if held:
             begin_writing(connection, table_of(mapper))
-            lost = held.keys() - fence._lease(mapper).lock_held(connection, held).keys()
-            failed.update((each, failed[each] or fence) for each in alike if each.identity in lost)
-    return failed
+            lost = held.keys() - row._lease(mapper).lock_held(connection, held).keys()
+        checked.update((key, key.identity in lost) for key in alike)
+    if checked[state]:
+        raise row._lose()
 
 
 @sa.event.listens_for(Session, "before_flush")

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -26,9 +26,19 @@ from jobboard.orm.errors import (
     JobLostError,
     JobNotFoundError,
 )
-from jobboard.orm.rollback import remember, show
 from jobboard.orm.rows import Fenced, key_names, name_of, own_key_of, table_of
-from jobboard.orm.sessions import Async, Scope, Sync, commit_with, repeat_if_interrupted, roll_back, run, transact
+from jobboard.orm.sessions import (
+    Async,
+    Scope,
+    Sync,
+    commit_with,
+    remember,
+    repeat_if_interrupted,
+    roll_back,
+    run,
+    show,
+    transact,
+)
 from jobboard.sql.expressions import UtcNow
 from jobboard.sql.lease import Condition, Key, RowLease, keyed
 
@@ -256,7 +266,12 @@ class StatusTracker(Fenced):
         """
         more: Any = () if more_pending_status is None else more_pending_status
         more = more if isinstance(more, (list, tuple, set, frozenset)) else (more,)
-        plan = _RunPlan(
+        limit = traceback_stack_limit
+        if limit is not None:
+            arguments.integer("traceback_stack_limit", limit)
+        run = partial(
+            _TrackedRun,
+            model=cls,
             key=tuple(cls._key(id).values()),
             in_progress=cls._plain_status(in_progress_status),
             failed=cls._plain_status(failed_status),
@@ -265,11 +280,11 @@ class StatusTracker(Fenced):
             ready=[cls._plain_status(status) for status in (pending_status, failed_status, *more)],
             expire=_seconds(expire),
             max_retry=arguments.integer("max_retry", max_retry),
-            traceback_limit=_entries(traceback_stack_limit),
+            traceback_limit=limit,
             skip_error=skip_error,
             level=_level(debug),
         )
-        return Scope(engine, lambda session, _: _block(session, cls, plan))
+        return Scope(engine, lambda session, _: run(session).block())
 
     # fmt: off
     @overload
@@ -374,9 +389,11 @@ class StatusTracker(Fenced):
         columns = sa.inspect(type(self)).columns
         same = (columns[name].is_not_distinct_from(getattr(seen, name)) for name in ("lock", "status", "retry"))
         lock = uuid.uuid4().hex
-        if not self._change(session, {**values, "lock": lock, "lock_at": now}, sa.and_(*same)):
+        values = {**values, "lock": lock, "lock_at": now}
+        if not self._change(session, values, *same):
             raise _locked_error(self)
         remember(session, [self], _LOCK, lock)
+        show(session, [self], values)
         return lock, now
 
     def _finish(self, session: Session, values: dict[str, Any]) -> None:
@@ -389,36 +406,30 @@ class StatusTracker(Fenced):
 
     def _write(self, session: Session, values: Mapping[str, Any]) -> None:
         """Write values, if this object still has its lock."""
-        hold = StatusTracker._hold(self)
-        lock = sa.inspect(type(self)).columns["lock"]
-        if not self._change(session, values, sa.true() if hold is None else lock == hold[0], recount=True):
+        lease, key, hold = self._lease(sa.inspect(type(self))), self._key_in(session), self._hold()
+        own = keyed(lease.key, [key]) if hold is None else sa.and_(keyed(lease.key, [key]), lease.who == hold[0])
+        # The lock comes first, as some connections count only the rows that an update changes.
+        if not lease.lock(session.connection({"mapper": sa.inspect(type(self))}), own):
             if hold is not None:
-                raise StatusTracker._lose(self)
-            raise JobNotFoundError(f"{name_of(type(self), own_key_of(self))} is gone")
-
-    def _change(
-        self, session: Session, values: Mapping[str, Any], condition: Condition, *, recount: bool = False
-    ) -> bool:
-        """Write values to the row, and return whether it met the condition.
-
-        :param recount: the row meets the condition as before. A connection of the caller's may count the rows that it
-            changes instead of the rows that it meets.
-        """
-        mapper = sa.inspect(type(self))
-        lease, key = StatusTracker._lease(mapper), self._key_in(session)
-        connection = session.connection({"mapper": mapper})
-        columns = {self._column(name): value for name, value in values.items()}
-        if not connection.execute(lease.change([key], condition).values(columns)).rowcount:
-            there = recount and lease.lock(connection, sa.and_(keyed(lease.key, [key]), condition))
-            if not there:
-                return False
+                raise self._lose()
+            raise JobNotFoundError(f"{name_of(type(self), key)} is gone")
+        self._change(session, values)
         show(session, [self], values)
-        return True
+
+    def _change(self, session: Session, values: Mapping[str, Any], *conditions: Condition) -> int:
+        """Write values to the row, and return how many rows met the conditions."""
+        mapper = sa.inspect(type(self))
+        change = self._lease(mapper).change([self._key_in(session)], *conditions)
+        columns = {self._column(name): value for name, value in values.items()}
+        return session.connection({"mapper": mapper}).execute(change.values(columns)).rowcount
 
 
-class _RunPlan(NamedTuple):
-    """The arguments of :meth:`StatusTracker.start`, with statuses as their column has them."""
+@dataclass
+class _TrackedRun(Generic[J]):
+    """One run of a job within a block. Statuses are as their column has them."""
 
+    session: Session
+    model: type[J]
     key: Key
     in_progress: Any
     failed: Any
@@ -431,57 +442,61 @@ class _RunPlan(NamedTuple):
     skip_error: bool
     level: int
 
-    def failure(self, retry: int, error: str, trace: str) -> dict[str, Any]:
+    job: J | None = None
+    """The locked job; None while nothing is locked."""
+
+    def block(self) -> Generator[tuple[J, Updates]]:
+        """Run the block of :meth:`StatusTracker.start`, for a :class:`~jobboard.orm.sessions.Scope`."""
+        updates, is_started, is_worked = Updates(model=self.model), False, False
+        try:
+            ignored = transact(self.session, self.model, self._start)
+            if self.job is None:
+                assert ignored is not None
+                raise ignored
+            is_started = True
+            LOG.log(self.level, "%s started", self._name)
+            yield self.job, updates
+            is_worked = True
+            self._end({**updates.values, "status": self.succeeded, "retry": 0})
+        except BaseException as error:
+            if self.job is not None:
+                values = {"status": self._before}
+                if isinstance(error, Exception):
+                    trace = traceback.format_exc(limit=self.traceback_limit)
+                    values = self._failure(self._retry, _repr_of(error), trace)
+                repeat_if_interrupted(partial(self._fall_back, values, is_started))
+                if self.skip_error and isinstance(error, Exception) and not is_worked:
+                    return
+            raise
+
+    @property
+    def _name(self) -> str:
+        return name_of(self.model, self.key)
+
+    def _failure(self, retry: int, error: str, trace: str) -> dict[str, Any]:
         """Return the values to write after one more failure."""
         status = self.ignored if retry + 1 >= self.max_retry else self.failed
         errors = {"error": codec.clip_error(error), "traceback": codec.clip_error(trace)}
         return {"status": status, "retry": retry + 1, "errors": errors}
 
-
-class _TrackedRun(Generic[J]):
-    """The run of a job within a block."""
-
-    def __init__(self, session: Session, model: type[J], plan: _RunPlan) -> None:
-        self._session = session
-        self._model = model
-        self._plan = plan
-        self._name = name_of(model, plan.key)
-        self._started = False
-        self.job: J | None = None
-        """The locked job; None while nothing is locked."""
-        self.updates = Updates(model=model)
-
-    def start(self) -> J:
-        """Lock the job.
-
-        :raises JobIgnoredError: the job has failed too often, by the expiry of its last lock.
-        """
-        ignored = transact(self._session, self._model, self._start)
-        if self.job is None:
-            assert ignored is not None
-            raise ignored
-        self._started = True
-        LOG.log(self._plan.level, "%s started", self._name)
-        return self.job
-
     def _start(self, session: Session) -> JobIgnoredError | None:
         """Lock the job, or return the error of a job that is ignored from now on."""
-        plan, self.job = self._plan, None
-        job, now = self._model._load(session, plan.key)
-        values: dict[str, Any] = {"status": plan.in_progress}
-        before = self._model._plain_status(job.status)
-        if job._is_locked(plan.expire, now):
+        self.job = None
+        job, now = self.model._load(session, self.key)
+        values: dict[str, Any] = {"status": self.in_progress}
+        before = self.model._plain_status(job.status)
+        if job._is_locked(self.expire, now):
             raise _locked_error(job)
-        if job.lock is not None and before == plan.in_progress:
-            before = plan.failed
-            failure = plan.failure(job.retry, f"the lock of {job.lock_at} expired", "")
-            if failure["status"] == plan.ignored:
+        if job.lock is not None and before == self.in_progress:
+            before = self.failed
+            failure = self._failure(job.retry, f"the lock of {job.lock_at} expired", "")
+            if failure["status"] == self.ignored:
                 job._lock(session, job, now, {**failure, "update_at": now})
                 job._finish(session, {})
                 times = failure["retry"]
                 return JobIgnoredError(f"{self._name} has failed {times} times, the last time as its lock expired")
             values = {**failure, **values}
-        elif before not in plan.ready:
+        elif before not in self.ready:
             raise self._not_ready(before, job.retry)
         self._before = before
         self._lock, _ = job._lock(session, job, now, values)
@@ -491,35 +506,22 @@ class _TrackedRun(Generic[J]):
 
     def _not_ready(self, status: Any, retry: int) -> JobIsNotReadyToStartError:
         way = f"; more_pending_status={status!r} lets it start"
-        if status == self._plan.succeeded:
+        if status == self.succeeded:
             return JobAlreadySucceededError(f"{self._name} has succeeded already{way}")
-        if status == self._plan.ignored:
+        if status == self.ignored:
             return JobIgnoredError(f"{self._name} has failed {retry} times and is ignored{way}")
-        may = f"may start from {self._plan.ready}"
-        return JobIsNotReadyToStartError(f"{self._name} has status {status!r}, and {may}{way}")
+        return JobIsNotReadyToStartError(f"{self._name} has status {status!r}, and may start from {self.ready}{way}")
 
-    def succeed(self) -> None:
-        """End the job with its updates."""
-        self._end({**self.updates.values, "status": self._plan.succeeded, "retry": 0})
-
-    def give_up(self, error: BaseException) -> None:
-        """End the job after an error, or give it back as it was after an interrupt."""
-        values = {"status": self._before}
-        if isinstance(error, Exception):
-            trace = traceback.format_exc(limit=self._plan.traceback_limit)
-            values = self._plan.failure(self._retry, _repr_of(error), trace)
-        repeat_if_interrupted(partial(self._fall_back, values))
-
-    def _fall_back(self, values: dict[str, Any]) -> None:
-        roll_back(self._session)
+    def _fall_back(self, values: dict[str, Any], is_started: bool) -> None:
+        roll_back(self.session)
         # A commit that was interrupted may have been made all the same.
         sa.inspect(self.job).info[_LOCK] = self._lock
         try:
             # Load the attributes that the rollback has expired, for users who look at the job afterwards.
-            transact(self._session, self._model, lambda session: self._model._load(session, self._plan.key))
+            transact(self.session, self.model, lambda session: self.model._load(session, self.key))
             self._end(values)
         except (ClaimLost, NotFound) as error:
-            if self._started:
+            if is_started:
                 LOG.warning("%s has failed, but was lost before: %s", self._name, error)
         except sa.exc.SQLAlchemyError:
             LOG.exception("%s has failed, and stays locked until its lock expires", self._name)
@@ -527,23 +529,8 @@ class _TrackedRun(Generic[J]):
     def _end(self, values: dict[str, Any]) -> None:
         assert self.job is not None
         job = self.job
-        commit_with(self._session, self._model, lambda session: job._finish(session, values))
-        LOG.log(self._plan.level, "%s ended with status %r", self._name, values["status"])
-
-
-def _block(session: Session, model: type[J], plan: _RunPlan) -> Generator[tuple[J, Updates]]:
-    """Run the block of :meth:`StatusTracker.start`, for a :class:`~jobboard.orm.sessions.Scope`."""
-    run, worked = _TrackedRun(session, model, plan), False
-    try:
-        yield run.start(), run.updates
-        worked = True
-        run.succeed()
-    except BaseException as error:
-        if run.job is not None:
-            run.give_up(error)
-            if plan.skip_error and isinstance(error, Exception) and not worked:
-                return
-        raise
+        commit_with(self.session, self.model, lambda session: job._finish(session, values))
+        LOG.log(self.level, "%s ended with status %r", self._name, values["status"])
 
 
 def _repr_of(error: Exception) -> str:
@@ -564,11 +551,6 @@ def _locked_error(job: StatusTracker) -> JobLockedError:
 
 def _level(debug: bool) -> int:
     return logging.INFO if debug else logging.DEBUG
-
-
-def _entries(traceback_stack_limit: int | None) -> int | None:
-    """Return the number of a traceback's entries to store; None for all."""
-    return None if traceback_stack_limit is None else arguments.integer("traceback_stack_limit", traceback_stack_limit)
 
 
 def _seconds(expire: float | None) -> float:

@@ -1,6 +1,6 @@
 """Task loops: recurring work over ids that the user already has, by doloop's verbs, on each SQL database.
 
-``loop`` has the verbs, ``functions`` the same as functions, ``statements`` and ``tables`` the SQL, and ``worker`` the
+``loop`` has the verbs, as methods and as functions, ``statements`` and ``tables`` the SQL, and ``worker`` the
 conductor of a loop. Connections and transactions lie in ``jobboard.sql``, and so do the leases. No board is involved.
 
 ::
@@ -18,8 +18,23 @@ Each verb is also a function, ``get(connection, "foo_loop", 100)``, so that a pr
 jobboard.taskloop as doloop``.
 """
 
-from jobboard.taskloop.functions import add, bump, check, create, did, get, remove, stats, unlock
-from jobboard.taskloop.loop import ONE_DAY, ONE_HOUR, ONE_WEEK, Held, IdsLost, TaskLoop
+from jobboard.taskloop.loop import (
+    ONE_DAY,
+    ONE_HOUR,
+    ONE_WEEK,
+    Held,
+    IdsLost,
+    TaskLoop,
+    add,
+    bump,
+    check,
+    create,
+    did,
+    get,
+    remove,
+    stats,
+    unlock,
+)
 from jobboard.taskloop.tables import DEFAULT_ID_TYPE, DEFAULT_STORAGE_ENGINE, sql_for_create
 from jobboard.taskloop.worker import LoopConductor, LoopTally
 

@@ -1,12 +1,14 @@
-"""TaskLoop: recurring work over ids that the user already has."""
+"""TaskLoop: recurring work over ids that the user already has; and its verbs as doloop's functions."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -20,7 +22,9 @@ from jobboard.sql.runners import Runner
 from jobboard.taskloop import tables
 from jobboard.taskloop.statements import LoopStatements
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Bound: TypeAlias = Engine | Connection | Callable[[], Connection]
 Ids = Any
 """One id, or an iterable of ids. A str and bytes are single ids."""
 
@@ -92,7 +96,7 @@ class TaskLoop:
     :class:`~jobboard.exceptions.JobFailure` if the database refuses: there is no such table, or no such type of id.
     """
 
-    def __init__(self, bind: Engine | Connection | Callable[[], Connection], table: str) -> None:
+    def __init__(self, bind: Bound, table: str) -> None:
         self._table = tables.check_name(table)
         self._bind = Bind(bind, f"the task loop {table!r}", "TaskLoop.create()")
 
@@ -402,3 +406,44 @@ def _int(value: Any) -> int | None:
 
 def _between(start: int | None, end: int | None) -> float:
     return 0.0 if start is None or end is None else float(end - start)
+
+
+# doloop's functions: the methods of TaskLoop, on a table named in the call. ``dbconn`` and ``table`` are the arguments
+# of a TaskLoop. A Connection suits best, as with an Engine each call opens one.
+
+
+def _function(method: Callable[Concatenate[TaskLoop, P], T]) -> Callable[Concatenate[Bound, str, P], T]:
+    """Return the function for a method of a task loop."""
+
+    @functools.wraps(method)
+    def function(dbconn: Bound, table: str, *args: P.args, **kwargs: P.kwargs) -> T:
+        with TaskLoop(dbconn, table) as loop:
+            return method(loop, *args, **kwargs)
+
+    own = (
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+        for name, kind in (("dbconn", "Bound"), ("table", "str"))
+    )
+    signature = inspect.signature(method)
+    _, *others = signature.parameters.values()
+    vars(function)["__signature__"] = signature.replace(parameters=[*own, *others])
+    return cast("Callable[Concatenate[Bound, str, P], T]", function)
+
+
+create = _function(TaskLoop.create)
+add = _function(TaskLoop.add)
+get = _function(TaskLoop.get)
+did = _function(TaskLoop.did)
+unlock = _function(TaskLoop.unlock)
+bump = _function(TaskLoop.bump)
+check = _function(TaskLoop.check)
+stats = _function(TaskLoop.stats)
+
+
+def remove(dbconn: Bound, table: str, id_or_ids: Ids, test: bool = False) -> int:
+    """Remove ids from the loop, and return the number of ids that were in the loop.
+
+    As in doloop, the function has no ``updated``: only :meth:`TaskLoop.remove <jobboard.taskloop.TaskLoop.remove>` has.
+    """
+    with TaskLoop(dbconn, table) as loop:
+        return loop.remove(id_or_ids, test=test)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobboard import arguments, codec, outcomes
-from jobboard.conductor.handlers import fresh
 from jobboard.conductor.signals import stopped_by_signals
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import ConnectionFailure
 from jobboard.forks import ForkGuard
 from jobboard.retry import backoff, outage_pause
 from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, checked_positive, checked_seconds
@@ -93,7 +92,6 @@ class LoopConductor:
         self._retry_after = checked_positive("retry_after", retry_after)
         self._stopping = threading.Event()
         self._tally = LoopTally()
-        self._context = contextvars.copy_context()
         self._verbs: dict[LoopResult, Callable[[Held], int]] = {
             LoopResult.DONE: lambda held: self._loop.did(held, strict=True),
             LoopResult.FAILED: lambda held: self._loop.extend(held, self._retry_after),
@@ -148,30 +146,10 @@ class LoopConductor:
         return found
 
     def _work(self, pool: ThreadPoolExecutor, held: Held) -> None:
-        pending: dict[Future[LoopResult], Any] = {}
-        begun: set[Any] = set()
-        try:
-            for id_ in held:
-                pending[pool.submit(fresh(self._context).run, self._call, id_, begun)] = id_
-            self._follow(held, pending)
-        except BaseException:
-            # This worker stops here, for instance because no thread could be started.
-            pool.shutdown(cancel_futures=True)
-            done = [id_ for future, id_ in pending.items() if id_ in begun and future.result() is LoopResult.DONE]
-            self._give_back(held.only(done), held.only(id_ for id_ in held if id_ not in begun))
-            raise
-
-    def _give_back(self, done: Held, rest: Held) -> None:
-        try:
-            if done:
-                self._loop.did(done)
-            if rest:
-                self._loop.unlock(rest)
-        except JobFailure as error:
-            LOG.error("%s leaves %d ids locked: %s", self._name, len(done) + len(rest), error)
-
-    def _follow(self, held: Held, pending: dict[Future[LoopResult], Any]) -> None:
-        """Write the results of ids as their calls end, until all have ended."""
+        """Call the handler for these ids, and write the results as the calls end, until all have ended."""
+        pending: dict[Future[LoopResult], Any] = {
+            pool.submit(self._context.copy().run, self._call, id_): id_ for id_ in held
+        }
         extend_at = time.monotonic() + self._lock_for / 3
         while pending:
             # Write results while other calls are at work: otherwise a crash would repeat the whole batch.
@@ -194,10 +172,9 @@ class LoopConductor:
                 was.returned + told[LoopResult.NOT_BEGUN],
             )
 
-    def _call(self, id_: Any, begun: set[Any]) -> LoopResult:
+    def _call(self, id_: Any) -> LoopResult:
         if self._stopping.is_set():
             return LoopResult.NOT_BEGUN
-        begun.add(id_)
         try:
             with ForkGuard():
                 outcomes.check_result(self._handler(id_))

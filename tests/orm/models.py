@@ -82,18 +82,6 @@ class Job(StatusTracker, Base):
     __tablename__ = "jobs"
 
 
-class Shared(StatusTracker, Claimable, Base):
-    """A class that is both tracked and claimed."""
-
-    __tablename__ = "twice"
-
-
-class ClaimedFirst(Claimable, StatusTracker, Base):
-    """A class that is both claimed and tracked, in the other order."""
-
-    __tablename__ = "claimed_first"
-
-
 class ShardJob(StatusTracker, Base):
     """A class whose key has two columns, whose statuses are words, and whose versions the ORM counts."""
 

@@ -72,18 +72,11 @@ def test_limit_and_timeout_are_of_the_call_or_the_class_or_claimable_or_the_defa
         Picture.unacquire(session, "anna")
         return len(rows), seconds
 
-    def configure(on: type[Claimable], limit: int | None, timeout: float | None) -> None:
+    assert acquired() == (10, 600)
+    for on, limit, timeout in ((Claimable, 3, 500), (Picture, 2, 400)):
         monkeypatch.setattr(on, "acquire_limit", limit, raising=False)
         monkeypatch.setattr(on, "acquire_timeout", timeout, raising=False)
-
-    assert (Claimable.acquire_limit, Claimable.acquire_timeout) == (100, 600)
-    configure(Claimable, None, None)
-    assert acquired() == (10, 600)
-    configure(Claimable, 3, 500)
-    configure(Picture, None, None)
-    assert acquired() == (3, 500)
-    configure(Picture, 2, 400)
-    assert acquired() == (2, 400)
+        assert acquired() == (limit, timeout)
     assert acquired(limit=1, timeout=0.5) == (1, 0.5)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from jobboard.exceptions import ClaimLost
-from jobboard.orm import JobLostError, Updates
-from tests.orm.models import ClaimedFirst, Drawing, Picture, Shared
+from jobboard.orm import Claimable, StatusTracker
+from tests.orm.models import Drawing, Picture
 from tests.orm.rows import LONG_AGO, overtake, stored
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -127,30 +126,8 @@ def test_each_flush_checks_again(session: Session, other: Session, pictures: lis
         session.flush()
 
 
-@pytest.mark.parametrize("model", [Shared, ClaimedFirst])
-def test_a_row_that_is_acquired_and_locked_must_be_held_by_both(session: Session, other: Session, model: Any) -> None:
-    session.add_all([model.create(name, status=10) for name in ("a", "b")])
-    session.commit()
-    [claimed, locked] = model.acquire(session, "anna")
-    locked.lock_it(session, 20)
-    claimed.data = locked.data = "mine"
-    session.commit()
-
-    model.unacquire(other, "anna", where=model.id == "a")
-    claimed.data = "stale"
-    with pytest.raises(ClaimLost, match="'a': another has it"):
-        session.commit()
-    session.rollback()
-    assert claimed.acquisition.lost
-
-    other.get(model, "b").lock_it(other, 20, expire=0)
-    other.commit()
-    locked.data = "stale"
-    with pytest.raises(JobLostError):
-        session.commit()
-    session.rollback()
-    assert not locked.acquisition.lost
-    with pytest.raises(JobLostError):
-        locked.update(session, Updates({"data": "stale"}))
-    session.rollback()
-    assert other.scalars(sa.select(model.data)).all() == ["mine", "mine"]
+@ONE
+@pytest.mark.parametrize("bases", [(StatusTracker, Claimable), (Claimable, StatusTracker)])
+def test_a_class_that_is_acquired_and_locked_is_refused(bases: tuple[type, ...]) -> None:
+    with pytest.raises(TypeError, match=r"Shared derives from \w+ and \w+, .* take one of them"):
+        type("Shared", bases, {})

@@ -107,25 +107,13 @@ def test_uncommitted_changes_of_others_are_not_reported(make_loop: Callable[...,
 
 
 @pytest.mark.backends("mariadb")
-def test_ids_that_another_is_taking_are_passed_over_by_one_statement(
-    make_loop: Callable[..., Any], engine: sa.Engine
-) -> None:
+def test_ids_that_another_is_taking_are_passed_over(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+    """Also at REPEATABLE READ, where a locking walk would lock the gaps of the index."""
     loop = make_loop(*range(9))
     loop.did(loop.get(1))
-    tried: list[str] = []
-
-    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
-        tried.append(statement)
-
     with engine.connect() as connection, connection.begin():
         assert len(TaskLoop(connection, loop.table).get(4)) == 4
-        sa.event.listen(engine, "before_cursor_execute", note)
-        try:
-            assert len(loop.get(4)) == 4
-        finally:
-            sa.event.remove(engine, "before_cursor_execute", note)
-    # Nothing is bumped; the rest was never updated.
-    assert sum("SKIP LOCKED" in text for text in tried) == 2
+        assert len(loop.get(4)) == 4
 
 
 @pytest.mark.backends("mariadb")

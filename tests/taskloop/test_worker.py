@@ -14,7 +14,6 @@ import pytest
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import LoopConductor, LoopTally, worker
 from jobboard.testing import eventually
-from tests.conftest import Refused
 from tests.taskloop.conftest import BUSY
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -163,34 +162,6 @@ def test_a_signal_lets_the_calls_at_work_end_and_returns_the_rest(make_loop: Cal
     conductor.run()
     assert len(begun) == 1
     assert conductor.tally == LoopTally(done=1, returned=9)
-    assert {until for _, until in loop.rows().values()} == {None}
-    assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
-
-
-@ONE
-@pytest.mark.parametrize("threads", [0, 1])
-def test_a_conductor_without_threads_returns_the_ids_that_it_has_not_begun(
-    make_loop: Callable[..., Any], refused: Refused, threads: int
-) -> None:
-    loop = make_loop(*range(10))
-    begun: list[int] = []
-    go_on = threading.Event()
-
-    def handler(id_: int) -> None:
-        begun.append(id_)
-        go_on.wait(20)
-
-    def release() -> None:
-        eventually(lambda: refused.times > 0)
-        go_on.set()
-
-    refused.update(f"anna_{number}" for number in range(threads, 8))
-    conductor = LoopConductor("anna", loop, handler)
-    releasing = threading.Thread(target=release)
-    releasing.start()
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        conductor.run()
-    releasing.join()
     assert {until for _, until in loop.rows().values()} == {None}
     assert {id_ for id_, (updated, _) in loop.rows().items() if updated is not None} == set(begun)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import threading
-from collections.abc import Iterator
 
 from jobboard import backends
 from jobboard.board import JobBoard
@@ -38,20 +36,8 @@ def close() -> None:
         _boards.popitem()[1].close()
 
 
-def leave_databases() -> None:
-    """Close the boards in Django's databases."""
+def leave_databases(database: str | None = None) -> None:
+    """Close the boards in Django's databases, or in one of them. The next use connects a board again."""
     for key in list(_boards):
-        if key[0] is not None and (board := _boards.pop(key, None)) is not None:
+        if key[0] is not None and database in (None, key[0]) and (board := _boards.pop(key, None)) is not None:
             board.close()
-
-
-@contextlib.contextmanager
-def emptying(database: str) -> Iterator[None]:
-    """Keep the boards in a database closed for a block, so that they remember nothing of their jobs."""
-    with _connecting:
-        there = [board for (alias, _), board in list(_boards.items()) if alias == database and not board.closed]
-        for board in there:
-            board.close()
-        yield
-        for board in there:
-            board.connect()

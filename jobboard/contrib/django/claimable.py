@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import sqlalchemy as sa
@@ -22,7 +22,7 @@ from jobboard.contrib.django.fields import MomentField, NameField, TokenField
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import boottime
 from jobboard.orm import Acquisition, Reacquired
-from jobboard.orm.claimable import first_set, term_of
+from jobboard.orm.claimable import term_of
 from jobboard.sql.expressions import Exact, Now, chunks
 from jobboard.sql.lease import BATCH, Held, Key, RowLease, Term, first_of, keyed
 from jobboard.states import moment
@@ -46,10 +46,7 @@ class _Key(sa.types.UserDefinedType[Any]):
 
 @functools.cache
 def _lease_of(model: Any, alias: str) -> RowLease:
-    """Return the lease of a model in a database.
-
-    :raises TypeError: the primary key has several columns, or lies in another table than the lease.
-    """
+    """Return the lease of a model in a database, whose primary key is one column of the table."""
     key = model._meta.pk
     if not key.column or key.model is not model._meta.get_field("acquired_token").model:
         raise TypeError(
@@ -67,81 +64,34 @@ def _lease_of(model: Any, alias: str) -> RowLease:
 
 
 class _Work(NamedTuple):
-    """The connection, the lease and the undo steps of a verb in Django's transaction."""
+    """The connection and the lease of a verb in Django's transaction."""
 
     connection: sa.Connection
     lease: RowLease
     alias: str
-    undo: list[Callable[[], object]]
-    """The steps to call in reverse order if the transaction is rolled back."""
 
 
-class _Undo:
-    """The steps to call if Django's transaction, or its savepoint, is rolled back.
-
-    Django has no event for a rollback. It drops the callbacks of a commit then, the last one first, which is the order
-    of the steps. Django also drops a callback after a commit if an earlier callback raises. But Django is back in
-    autocommit mode by then, and during a rollback it is not yet.
-    """
-
-    def __init__(self, alias: str, steps: list[Callable[[], object]]) -> None:
-        self._connection = connections[alias]
-        self._steps = steps
-        if steps:
-            transaction.on_commit(self._committed, using=alias)
-
-    def _committed(self) -> None:
-        self._steps = []
-
-    def __del__(self) -> None:
-        if not self._connection.autocommit:
-            _take_back(self._steps)
-
-
-def _take_back(steps: list[Callable[[], object]]) -> None:
-    while steps:
-        steps.pop()()
-
-
-def _alias_of(model: Any, using: str | None, rows: Iterable[Any]) -> str:
-    """Return the alias of the database to work in.
-
-    :raises ValueError: the rows are in several databases, or not in ``using``.
-    """
+@contextlib.contextmanager
+def _working(model: Any, using: str | None, rows: Iterable[Any] = ()) -> Iterator[_Work]:
+    """Work in Django's transaction, or in one of the verb's own, in the one database that has all rows."""
     aliases = {using} if using else set()
     # In another database another worker may hold a row with the same key and token.
     aliases |= {router.db_for_write(model, instance=row) for row in rows}
     if len(aliases) > 1:
         names = " and in ".join(map(repr, sorted(aliases)))
         raise ValueError(f"rows lie in {names}: pass rows of one database; using= may be left out")
-    return aliases.pop() if aliases else router.db_for_write(model)
-
-
-@contextlib.contextmanager
-def _working(model: Any, using: str | None, rows: Iterable[Any] = ()) -> Iterator[_Work]:
-    """Work in Django's transaction, or in one of the verb's own.
-
-    :raises ValueError: the rows are in several databases, or not in ``using``.
-    """
-    alias = _alias_of(model, using, rows)
+    alias = aliases.pop() if aliases else router.db_for_write(model)
     lease = _lease_of(model, alias)
-    with transaction.atomic(using=alias):
+    with transaction.atomic(using=alias), databases.engine_of(alias).connect() as joined:
         if connections[alias].vendor == "sqlite":
             # A transaction that reads first and writes later fails at once when another has written in between.
             model._base_manager.using(alias).extra(where=["1 = 0"]).update(acquired_token=0)
-        with databases.engine_of(alias).connect() as joined:
-            work = _Work(joined, lease, alias, [])
-            try:
-                yield work
-            except BaseException:
-                _take_back(work.undo)
-                raise
-            _Undo(alias, work.undo)
+        yield _Work(joined, lease, alias)
 
 
 def _chosen(given: Any, own: Any, setting: str, default: Any) -> Any:
     """Return the argument of a call, or the model's value, or the project's setting, or a default."""
-    return first_set(given, own, getattr(settings, setting, None), default)
+    return next(each for each in (given, own, getattr(settings, setting, None), default) if each is not None)
 
 
 class ClaimableModel(models.Model):
@@ -158,13 +108,14 @@ class ClaimableModel(models.Model):
             picture.save()
         Picture.unacquire("me")
 
-    Every verb takes part in Django's transaction, or has one of its own if Django is in none. Errors of the database
-    are Django's. Times are the database's.
+    Every verb takes part in Django's transaction, or has one of its own if Django is in none. A rollback restores rows,
+    but no objects, as always in Django: acquire the rows again. Errors of the database are Django's. Times are the
+    database's.
 
     **The fence.** An acquired object remembers its fencing token, see :attr:`acquisition`. Once another has acquired
-    its row, or it was given back by name, ``save()`` and ``delete()`` raise ``ClaimLost`` and write nothing. Other
-    objects are written as usual, also objects that were themselves given back. No ``save()`` writes the columns of this
-    class: a new row is nobody's, also a copy of a held row.
+    its row, or it was given back by name, ``save()`` and ``delete()`` raise ``ClaimLost`` and write nothing. An object
+    that was itself given back is written until another has acquired its row. Other objects are written as usual. No
+    ``save()`` writes the columns of this class: a new row is nobody's, also a copy of a held row.
     """
 
     acquire_limit: ClassVar[int | None] = None
@@ -185,6 +136,9 @@ class ClaimableModel(models.Model):
 
     _hold: tuple[Any, Acquisition | None] = None, None
     """The key of the acquired row, and what the object holds of it."""
+
+    _left: tuple[Any, Acquisition | None] = None, None
+    """The same of a row that was given back, which a rollback may have undone."""
 
     @property
     def acquisition(self) -> Acquisition | None:
@@ -244,9 +198,7 @@ class ClaimableModel(models.Model):
         lease.end(work.connection, [key for key in taken if key not in found])
         for key, row in found.items():
             token, now = taken[key]
-            acquisition = Acquisition(term.who, token, term.deadline(asked, now))
-            work.undo.append(acquisition.lose)
-            row._hold = row.pk, acquisition
+            row._hold = row.pk, Acquisition(term.who, token, term.deadline(asked, now))
         return [found[key] for key in keys if key in found]
 
     @classmethod
@@ -284,9 +236,9 @@ class ClaimableModel(models.Model):
             for key, now in extended.items():
                 row, deadline = rows[key], term.deadline(asked, now)
                 if row.acquisition is None:
-                    row._remember(work, Acquisition(acquired_by, row.acquired_token, deadline))
+                    row._hold = row.pk, Acquisition(acquired_by, row.acquired_token, deadline)
                 else:
-                    work.undo.append(row.acquisition.extend(deadline))
+                    row.acquisition.extend(deadline)
             lost = [row for key, row in rows.items() if key not in extended]
             for row in lost:
                 row._lose()
@@ -313,7 +265,7 @@ class ClaimableModel(models.Model):
             work.lease.end(work.connection, list(ended))
             for key, row in rows.items():
                 if key in ended:
-                    row._remember(work, None)
+                    row._hold, row._left = (row.pk, None), row._hold
                 else:
                     row._lose()
         return len(ended)
@@ -350,10 +302,6 @@ class ClaimableModel(models.Model):
 
     @classmethod
     def _own(cls, queryset: Any) -> models.QuerySet[Self]:
-        """Return a checked query set.
-
-        :raises TypeError: the query set is of another model, or gives no objects.
-        """
         if not isinstance(queryset, models.QuerySet):
             raise TypeError(f"queryset={queryset!r}: must be a query set of {cls.__name__}")
         if queryset.model is not cls:
@@ -367,12 +315,7 @@ class ClaimableModel(models.Model):
     def _holding(
         cls, who: str, queryset: models.QuerySet[Self] | Iterable[Self] | None, using: str | None
     ) -> Iterator[tuple[_Work, dict[Key, Self], Held]]:
-        """Work on rows by their keys, with the name and the token by which each is held.
-
-        :param queryset: a query set, for its rows that are acquired under the name; or objects; None: all such rows.
-        :raises TypeError: an object is of another model, or a query set is.
-        :raises JobFailure: a row was acquired under another name.
-        """
+        """Work on rows by their keys, with the name and the token by which each is held. None: all of the name."""
         given = None if queryset is None or isinstance(queryset, models.QuerySet) else list(queryset)
         if isinstance(queryset, models.QuerySet):
             using = using or cls._own(queryset)._db
@@ -407,21 +350,24 @@ class ClaimableModel(models.Model):
 
     @contextlib.contextmanager
     def _fenced(self, using: str | None) -> Iterator[None]:
-        held = self.acquisition
-        if held is None:
+        held, (key, left) = self.acquisition, self._left
+        if held is None and (left is None or key != self.pk):
             yield
             return
         # Where ``using`` is given, the object may be written to another database than its own.
         with _working(type(self), using, () if using else [self]) as work:
-            if not work.lease.lock_held(work.connection, {(self.pk,): (held.who, held.token)}):
+            row, lease = (self.pk,), work.lease
+            if held is not None:
+                is_ours = bool(lease.lock_held(work.connection, {row: (held.who, held.token)}))
+            else:
+                assert left is not None
+                same = sa.and_(keyed(lease.key, [row]), lease.token == left.token)
+                is_ours = bool(lease.lock(work.connection, same))
+            if not is_ours:
                 self._lose()
                 what = f"{type(self).__name__} {self.pk!r}"
                 raise ClaimLost(f"{what}: another has it, or it was given back; a longer timeout leaves more time")
             yield
-
-    def _remember(self, work: _Work, acquisition: Acquisition | None) -> None:
-        work.undo.append(functools.partial(setattr, self, "_hold", self._hold))
-        self._hold = self.pk, acquisition
 
     def _lose(self) -> None:
         if self.acquisition is not None:

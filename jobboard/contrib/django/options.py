@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from jobboard import backends
-from jobboard import conf as configuration
 from jobboard.contrib.django import databases
 from jobboard.exceptions import JobBoardError
 from jobboard.outcomes import OneFailure, RetryPolicy
 
-OWN = ("board", "name", "retry")
-"""The options that are not the board's."""
-
 DAY = 86400
 """The seconds for which results are kept without ``keep_done``."""
-
-POLICY = tuple(field.name for field in dataclasses.fields(RetryPolicy))
 
 
 class TaskOptions(NamedTuple):
@@ -57,8 +50,6 @@ class TaskOptions(NamedTuple):
             place, known_as = databases.conf_of(database), databases.name_of(database)
             options = {**place, **options, "board": place["board"]}
         try:
-            engine = backends.fetch(name, {"board": options["board"]}).engine
-            _check_names("the backend", given, (*OWN, *configuration.COMMON, *engine.options))
             backends.fetch(name, options)
             return cls(name, options, _policy(retry), database, known_as)
         except (TypeError, JobBoardError) as error:
@@ -87,11 +78,4 @@ def _policy(given: object) -> RetryPolicy:
         return OneFailure()
     if not isinstance(given, Mapping):
         raise TypeError(f"option retry must be a dict, as in {{'max_attempts': 5}}, not {type(given).__name__}")
-    _check_names("option retry", given, POLICY)
     return RetryPolicy(**given)
-
-
-def _check_names(who: str, given: Iterable[str], known: Iterable[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise ValueError(f"{who} has no option {name!r}; {configuration.meant(name, known)}")

@@ -14,8 +14,7 @@ from taskflow.types import notifier
 from jobboard import backends
 from jobboard.contrib.taskflow import options
 from jobboard.contrib.taskflow.encoding import encode_details
-from jobboard.contrib.taskflow.errors import translated
-from jobboard.contrib.taskflow.job import TaskFlowIterator, TaskFlowJob
+from jobboard.contrib.taskflow.job import TaskFlowIterator, TaskFlowJob, translated
 from jobboard.job import Job
 from jobboard.notifier import ANY
 from jobboard.priorities import JobPriority

@@ -1,7 +1,8 @@
-"""A job of ours as one of TaskFlow's, and the iterator over a board's jobs."""
+"""A job of ours as one of TaskFlow's, the iterator over a board's jobs, and errors of ours as TaskFlow's."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import time
@@ -13,8 +14,15 @@ from taskflow import states
 from taskflow.jobs import base
 
 from jobboard.contrib.taskflow.encoding import decode_details
-from jobboard.contrib.taskflow.errors import translated
-from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound
+from jobboard.exceptions import (
+    ClaimLost,
+    ConnectionFailure,
+    JobBoardError,
+    JobFailure,
+    MissingDriver,
+    NotFound,
+    UnclaimableJob,
+)
 from jobboard.job import Job
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
@@ -29,6 +37,19 @@ _STATES = {
     COMPLETE: states.COMPLETE,
     TRASHED: states.COMPLETE,
 }
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raise TaskFlow's exception of the same name, with ours as its cause, or else TaskFlow's ``JobFailure``."""
+    try:
+        yield
+    except (NotFound, MissingDriver) as error:
+        raise theirs.NotFound(error.message, error) from error
+    except UnclaimableJob as error:
+        raise theirs.UnclaimableJob(error.message, error) from error
+    except JobBoardError as error:
+        raise theirs.JobFailure(error.message, error) from error
 
 
 @functools.total_ordering

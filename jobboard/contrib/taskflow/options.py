@@ -46,6 +46,11 @@ def locate(conf: Mapping[str, Any], scheme: str | None, client: Any) -> Location
     backend = configuration.target(uri).scheme
     dialect = _DIALECTS.get(backend, _ANY)
     expiry = options.pop("ttl", None)
+    if expiry is not None:
+        try:
+            expiry = _seconds(expiry)
+        except ValueError as error:
+            raise ValueError(f"option ttl={expiry!r}: {error}") from None
     where = {options.pop(option) for option in ("path", "namespace") if option in options} or {dialect.place}
     if len(where) > 1:
         raise ValueError("options path and namespace: each of them tells boards apart; leave one out")
@@ -59,7 +64,7 @@ def locate(conf: Mapping[str, Any], scheme: str | None, client: Any) -> Location
     return Location(
         configuration.text(name),
         {"max_details": MAX_DETAILS, **options, **namespace, "board": board},
-        None if expiry is None else _seconds(expiry),
+        expiry,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -115,17 +115,18 @@ def test_an_overtaken_object_is_neither_saved_nor_deleted() -> None:
 
 
 @ONE
-def test_an_object_that_was_given_back_by_name_is_not_saved() -> None:
+def test_an_object_that_was_given_back_is_saved_until_another_has_its_row() -> None:
     pictures(2)
     [itself, by_name] = acquire("anna")
     Picture.unacquire("anna", [itself])
-    Picture.unacquire("anna", using=USING)
-    assert acquire("bert") == [itself, by_name]
-    itself.done = True
     itself.save()
-    assert (stored(itself).done, stored(itself).acquired_by) == (True, "bert")
+    Picture.unacquire("anna", using=USING)
     with pytest.raises(ClaimLost):
         by_name.save()
+    assert acquire("bert") == [itself, by_name]
+    for each in (itself, by_name):
+        with pytest.raises(ClaimLost):
+            each.save()
 
 
 @ONE
@@ -204,80 +205,24 @@ def test_verbs_take_part_in_the_transaction() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_rollback_changes_no_object(nested: bool) -> None:
+def test_an_object_whose_acquisition_was_rolled_back_is_not_saved(nested: bool) -> None:
     pictures(2)
     [row] = acquire("anna", limit=1, timeout=SHORT)
-    held = row.acquisition
     with transaction.atomic(using=USING) if nested else ExitStack():
         with transaction.atomic(using=USING):
             [more] = acquire("anna", left().exclude(pk=row.pk))
-            for timeout in (60, 600):
-                assert Picture.reacquire("anna", [row, more], timeout=timeout, using=USING) == ([row, more], [])
-            assert held.expires_in() > 500
-            Picture.unacquire("anna", [row, more], using=USING)
-            assert row.acquisition is None
+            assert Picture.reacquire("anna", [more], timeout=60, using=USING) == ([more], [])
+            Picture.unacquire("anna", [row], using=USING)
+            for each in (row, more):
+                each.save()
             transaction.set_rollback(True, using=USING)
-        assert row.acquisition is held
-        assert held.expires_in() < SHORT
-        assert more.acquisition.lost
+        row.save()
+        with pytest.raises(ClaimLost):
+            more.save()
     eventually(lambda: row in acquire("bert"))
-    assert held.lost
     for each in (row, more):
         with pytest.raises(ClaimLost):
             each.save()
-
-
-@ONE
-def test_objects_hold_their_rows_before_and_after_the_commit() -> None:
-    pictures(3)
-    with transaction.atomic(using=USING):
-        [acquired, renewed, back] = acquire("anna", timeout=60)
-        with transaction.atomic(using=USING):
-            assert Picture.reacquire("anna", [renewed], timeout=600, using=USING).kept == [renewed]
-            assert Picture.unacquire("anna", [back], using=USING) == 1
-        acquired.save()
-        found = Picture.reacquire("anna", using=USING).kept
-        rows = [acquired, renewed, *found]
-        assert [row.acquisition.lost for row in rows] == [False] * 4
-    assert [row.acquisition.lost for row in rows] == [False] * 4
-    assert 50 < acquired.acquisition.expires_in() < 60
-    assert renewed.acquisition.expires_in() > 500
-    assert back.acquisition is None
-
-
-@ONE
-def test_a_transaction_that_ends_with_its_connection_changes_no_object() -> None:
-    pictures(2)
-    [row] = acquire("anna", limit=1, timeout=60)
-    with transaction.atomic(using=USING):
-        [more] = acquire("anna", timeout=60)
-        Picture.unacquire("anna", [row], using=USING)
-        connections[USING].close()
-    assert more.acquisition.lost
-    assert not row.acquisition.lost
-    row.save()
-
-
-@ONE
-def test_a_commit_changes_objects_for_good_even_if_a_callback_raises() -> None:
-    pictures(3)
-    [renewed, back] = acquire("anna", limit=2, timeout=60)
-    with suppress(ZeroDivisionError), transaction.atomic(using=USING):
-        transaction.on_commit(lambda: 1 / 0, using=USING)
-        [acquired] = acquire("anna", timeout=60)
-        with transaction.atomic(using=USING):
-            Picture.reacquire("anna", [renewed], timeout=600, using=USING)
-            Picture.unacquire("anna", [back], using=USING)
-    assert stored(back).acquired_by is None
-    assert not acquired.acquisition.lost
-    assert renewed.acquisition.expires_in() > 500
-    assert back.acquisition is None
-    with transaction.atomic(using=USING):
-        Picture.unacquire("anna", [acquired], using=USING)
-        transaction.set_rollback(True, using=USING)
-    assert not acquired.acquisition.lost
-    for each in (acquired, renewed, back):
-        each.save()
 
 
 @pytest.mark.backends("postgresql", "mariadb")

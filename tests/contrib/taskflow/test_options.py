@@ -146,7 +146,7 @@ def test_a_client_says_where_the_board_is() -> None:
         ("jobboard", "option url is missing"),
         ({"board": "jobboard-redis", "hots": "redis1"}, "no option 'hots'; did you mean 'host'"),
         ({"board": "jobboard-redis", "path": "a", "namespace": "b"}, "options path and namespace"),
-        ({"board": "jobboard-sql", "ttl": "soon"}, "number of seconds"),
+        ({"board": "jobboard-sql", "ttl": "soon"}, "option ttl='soon': must be from 0.001"),
     ],
 )
 def test_a_wrong_configuration_is_refused(conf: Any, message: str) -> None:

@@ -17,12 +17,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from jobboard import codec
 from jobboard import conf as configuration
 from jobboard.contrib.taskflow.encoding import encode_details
-from jobboard.contrib.taskflow.source.store import Leaving, OriginStore, StoredPosting
+from jobboard.contrib.taskflow.source.store import Folder, Leaving, OriginStore, StoredPosting
 from jobboard.exceptions import ConnectionFailure, JobFailure, MissingDriver, NotFound
 from jobboard.moving.origin import UNREADABLE
 from jobboard.primitives import RANKS, BoardStats, Draft, Finish, Posted, Seen
@@ -34,11 +34,6 @@ _STORES = {"redis": "redis:RedisSource", "zookeeper": "zookeeper:ZooKeeperSource
 _TOKEN = 1
 
 T = TypeVar("T")
-
-
-class _Whereabouts(NamedTuple):
-    place: str
-    name: str
 
 
 def fetch_source(uri: str) -> TaskFlowOrigin:
@@ -73,13 +68,13 @@ class TaskFlowOrigin:
         self._store = store
         self._retry_for = retry_for
         self.location = shown
-        self._live: list[Seen] | None = None
-        self._places: dict[str, _Whereabouts] = {}
-        self._buried: dict[str, tuple[str, Record]] = {}
+        self._found: dict[Folder, dict[str, tuple[str, Record]]] = {Folder.JOBS: {}, Folder.TRASH: {}}
+        """The place of each job that was read, and the job, by its uuid."""
+        self._live: list[Record] = []
         self._trash: list[Record] = []
 
     def __repr__(self) -> str:
-        return f"<TaskFlow's board {self.name!r} at {self.location}>"
+        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"TaskFlow's board {self.name!r} at {self.location}"
@@ -105,10 +100,9 @@ class TaskFlowOrigin:
         self._store.close()
 
     def stats(self) -> BoardStats:
-        live = self._listed()
-        self._load_trash()
-        claimed = sum(seen.state == CLAIMED for seen in live)
-        return BoardStats(len(live) - claimed, 0, claimed, len(self._buried))
+        live, trashed = self._load(Folder.JOBS), self._load(Folder.TRASH)
+        claimed = sum(job.state == CLAIMED for job in live)
+        return BoardStats(len(live) - claimed, 0, claimed, len(trashed))
 
     # As OriginEngine has them.
 
@@ -123,19 +117,16 @@ class TaskFlowOrigin:
         states: frozenset[State] | None = None,
         fresh: bool = False,
     ) -> list[Seen]:
-        if fresh:
-            self._live = None
-        live = self._listed()
-        begin = 0 if after is None else bisect.bisect_right(live, _place_in_order(after), key=_order_of)
-        wanted = (seen for seen in itertools.islice(live, begin, None) if states is None or seen.state in states)
-        return list(itertools.islice(wanted, limit))
+        if after is None:
+            self._live = sorted(self._load(Folder.JOBS), key=_place_in_order)
+        begin = 0 if after is None else bisect.bisect_right(self._live, _place_in_order(after), key=_place_in_order)
+        wanted = (job for job in itertools.islice(self._live, begin, None) if states is None or job.state in states)
+        return [Seen(job.state, job, None) for job in itertools.islice(wanted, limit)]
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         if after is None:
-            self._load_trash()
-            notes = [_of_note(uuid, note) for uuid, note in self._call(self._store.notes).items()]
-            found = [record for record in notes if record is not None] + [record for _, record in self._buried.values()]
-            self._trash = sorted(found, key=_latest_first)
+            signs = [record for record in self._notes().values() if record is not None]
+            self._trash = sorted(self._load(Folder.TRASH) + signs, key=_latest_first)
         begin = 0 if after is None else bisect.bisect_right(self._trash, _latest_first(after), key=_latest_first)
         return self._trash[begin : begin + limit]
 
@@ -148,27 +139,27 @@ class TaskFlowOrigin:
         return [Posted(OK, draft.uuid, None) for draft in drafts]
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
-        notes = self._call(self._store.notes, uuids)
+        notes, jobs, trash = self._notes(uuids), self._found[Folder.JOBS], self._found[Folder.TRASH]
+        live: dict[str, Record] = {}
         others = [uuid for uuid in uuids if uuid not in notes]
-        live: dict[str, Seen] = {}
         if others:
-            if not all(uuid in self._places or uuid in self._buried for uuid in others):
-                self._load()
-                self._load_trash()
-            places = [self._places[uuid].place for uuid in others if uuid in self._places]
-            live = {seen.record.uuid: seen for seen in self._seen(self._call(self._store.jobs, places)) if seen.record}
+            if not all(uuid in jobs or uuid in trash for uuid in others):
+                self._load(Folder.JOBS)
+                self._load(Folder.TRASH)
+            places = [jobs[uuid][0] for uuid in others if uuid in jobs]
+            kept = self._call(self._store.read, Folder.JOBS, places)
+            live = {record.uuid: record for record in map(self._record, kept)}
             # Once more, after the jobs: a job that has gone meanwhile has left its note.
-            notes |= self._call(self._store.notes, others)
-        return [self._state_of(uuid, notes.get(uuid), live.get(uuid)) for uuid in uuids]
+            notes |= self._notes(others)
 
-    def _state_of(self, uuid: str, note: bytes | None, job: Seen | None) -> Seen:
-        if note is not None:
-            return Seen(TRASHED, _of_note(uuid, note), None)
-        if job is not None:
-            return job
-        if uuid in self._buried:
-            return Seen(TRASHED, self._buried[uuid][1], None)
-        return Seen(COMPLETE, None, None)
+        def seen(uuid: str) -> Seen:
+            if uuid in notes:
+                return Seen(TRASHED, notes[uuid], None)
+            if uuid in live:
+                return Seen(live[uuid].state, live[uuid], None)
+            return Seen(TRASHED, trash[uuid][1], None) if uuid in trash else Seen(COMPLETE, None, None)
+
+        return [seen(uuid) for uuid in uuids]
 
     def finish(self, acts: Sequence[Finish]) -> list[Status]:
         statuses = dict.fromkeys((act.uuid for act in acts), OK)
@@ -176,49 +167,40 @@ class TaskFlowOrigin:
         if leaving:
             done = self._call(self._store.depart, leaving)
             statuses.update(zip((each.uuid for each in leaving), done, strict=True))
+        trash = self._found[Folder.TRASH]
         purged = [act for act in acts if act.end.verb == Verb.PURGE]
-        trash = [act.uuid for act in purged if act.uuid in self._buried]
-        if trash:
-            done = self._call(self._store.remove_trash, [self._buried[uuid][0] for uuid in trash])
-            statuses.update(zip(trash, done, strict=True))
-        marks = [act.uuid for act in purged if act.uuid not in self._buried and not act.holder.who]
+        trashed = [act.uuid for act in purged if act.uuid in trash]
+        if trashed:
+            done = self._call(self._store.remove, Folder.TRASH, [trash[uuid][0] for uuid in trashed])
+            statuses.update(zip(trashed, done, strict=True))
+        marks = [act.uuid for act in purged if act.uuid not in trash and not act.holder.who]
         if marks:
-            self._call(self._store.remove_notes, marks)
+            self._call(self._store.remove, Folder.NOTES, marks)
         for act in purged:
-            if act.holder.who and act.uuid not in self._buried:
+            if act.holder.who and act.uuid not in trash:
                 # The note of a run is never removed: jobs that it has left at the target may come to light later.
                 self._call(self._store.write_note, act.uuid, b"{}")
         return [statuses[act.uuid] for act in acts]
 
     def _leaving(self, act: Finish) -> Leaving:
-        place, name = self._places[act.uuid]
-        return Leaving(place, act.uuid, _note(name, "", Failure(self.now(), None, 0, act.end.error or "")))
+        place, job = self._found[Folder.JOBS][act.uuid]
+        return Leaving(place, act.uuid, _note(job.name, "", Failure(self.now(), None, 0, act.end.error or "")))
 
     # Reading
 
-    def _listed(self) -> list[Seen]:
-        return self._load() if self._live is None else self._live
+    def _notes(self, uuids: Sequence[str] | None = None) -> dict[str, Record | None]:
+        return {kept.place: _of_note(kept) for kept in self._call(self._store.read, Folder.NOTES, uuids)}
 
-    def _load(self) -> list[Seen]:
-        kept = self._call(self._store.jobs)
-        live = self._seen(kept)
-        for each, seen in zip(kept, live, strict=True):
-            assert seen.record is not None
-            self._places[seen.record.uuid] = _Whereabouts(each.place, seen.record.name)
-        live.sort(key=_order_of)
-        self._live = live
-        return live
-
-    def _load_trash(self) -> None:
-        self._buried = {}
-        for kept in self._call(self._store.trash):
-            record = self._record(kept)
-            gone = record.created_on if kept.since is None else kept.since
-            record = record._replace(state=TRASHED, modified_on=max(gone, record.created_on))
-            self._buried[record.uuid] = (kept.place, record)
-
-    def _seen(self, kept: Sequence[StoredPosting]) -> list[Seen]:
-        return [Seen(record.state, record, None) for record in map(self._record, kept)]
+    def _load(self, folder: Folder) -> list[Record]:
+        """Return the jobs on the board, or in its trash, and remember their places."""
+        found = [(kept, self._record(kept)) for kept in self._call(self._store.read, folder)]
+        if folder is Folder.TRASH:
+            found = [
+                (kept, job._replace(state=TRASHED, modified_on=max(kept.since or 0, job.created_on)))
+                for kept, job in found
+            ]
+        self._found[folder].update((job.uuid, (kept.place, job)) for kept, job in found)
+        return [job for _, job in found]
 
     def _record(self, kept: StoredPosting) -> Record:
         # No token is None: an earlier holder may come back.
@@ -236,10 +218,20 @@ class TaskFlowOrigin:
 
     def _call(self, call: Callable[..., T], *args: Any) -> T:
         """Call the store, and again while the server can't be reached."""
+        store = self._store
 
         def try_once() -> T:
-            with self._store.translated():
+            try:
                 return call(*args)
+            except store.denied as error:
+                why = f"TaskFlow's {store.server} refuses this user: {error}"
+                raise ConnectionFailure(why, error, refused=True) from error
+            except store.unreachable as error:
+                why = f"TaskFlow's {store.server} can't be reached: {error or type(error).__name__}"
+                raise ConnectionFailure(why, error, outcome="unknown") from error
+            except store.failures as error:
+                why = f"TaskFlow's {store.server} refused: {type(error).__name__}: {error}"
+                raise JobFailure(why, error) from error
 
         def worth_it(error: BaseException) -> bool:
             return isinstance(error, ConnectionFailure) and not error.refused
@@ -248,10 +240,7 @@ class TaskFlowOrigin:
 
 
 def _posted(data: dict[str, Any], kept: StoredPosting, wire: codec.Wire) -> tuple[str, str, int, int, bytes | str, int]:
-    """Return the uuid, name, rank, sequence, posting and time of a stored posting.
-
-    :raises Exception: TaskFlow stores no such posting, or no board takes it.
-    """
+    """Return the uuid, name, rank, sequence, posting and time of a stored posting, or raise any error."""
     ident = data["uuid"]
     if str(uuid.UUID(ident)) != ident:
         raise ValueError(f"its uuid is {ident!r:.100}")
@@ -278,25 +267,20 @@ def _note(name: str, who: str, failure: Failure) -> bytes:
     return json.dumps({"name": name, "who": who, "on": failure.on, "error": failure.text}).encode()
 
 
-def _of_note(uuid: str, note: bytes) -> Record | None:
+def _of_note(kept: StoredPosting) -> Record | None:
     """Return a sign or a mark as a record of a board's trash; None for the note of a run that has ended."""
     told: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
-        told = json.loads(note)
+        told = json.loads(kept.raw)
     if not told:
         return None
     errors = (Failure(told["on"], None, 0, told["error"]),)
     claim = (TRASHED, 0, None, _TOKEN, told["who"], None, None)
-    return Record(uuid, told["name"], 0, 0, None, codec.VERSION, b"", *claim, told["on"], told["on"], errors)
+    return Record(kept.place, told["name"], 0, 0, None, codec.VERSION, b"", *claim, told["on"], told["on"], errors)
 
 
 def _place_in_order(record: Record) -> tuple[int, int, str]:
     return record.priority, record.sequence, record.uuid
-
-
-def _order_of(seen: Seen) -> tuple[int, int, str]:
-    assert seen.record is not None
-    return _place_in_order(seen.record)
 
 
 def _latest_first(record: Record) -> tuple[int, int, str]:

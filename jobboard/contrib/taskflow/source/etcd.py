@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import etcd3gw
@@ -15,14 +15,22 @@ import requests
 from taskflow.jobs.backends import impl_etcd
 
 from jobboard.conf import Option, Settings, text
-from jobboard.contrib.taskflow.source.store import NOTES, Leaving, OriginStore, StoredPosting, given, options, owner_in
+from jobboard.contrib.taskflow.source.store import (
+    NOTES,
+    Folder,
+    Leaving,
+    OriginStore,
+    StoredPosting,
+    given,
+    options,
+    owner_in,
+)
 from jobboard.states import OK, Status
 
 _Theirs = impl_etcd.EtcdJobBoard
-_DATA, _LOCK, _MODIFIED = _Theirs.DATA_POSTFIX, _Theirs.LOCK_POSTFIX, _Theirs.LAST_MODIFIED_POSTFIX
 _TOGETHER = 100
 """The most requests of one transaction, of the 128 that etcd takes by default; one may hold a few of its own."""
-_KEY = re.compile(rf"{_Theirs.JOB_PREFIX}\d+(\.\w+)?")
+_JOB = re.compile(rf"{_Theirs.JOB_PREFIX}\d+")
 
 
 class EtcdSource(OriginStore):
@@ -34,15 +42,15 @@ class EtcdSource(OriginStore):
 
     def __init__(self, settings: Settings) -> None:
         conf = given(settings)
-        self._path = str(conf.pop("path", _Theirs.DEFAULT_PATH)).strip("/")
+        self.name = str(conf.pop("path", _Theirs.DEFAULT_PATH)).strip("/")
         conf.pop("ttl", None)
         self._client = etcd3gw.Etcd3Client(**{"timeout": 30.0, **conf})
-        self._root = f"{_Theirs.ROOT_PATH}/{self._path}"
-        self._trash = f"{_Theirs.TRASH_PATH}/{self._path}"
-
-    @property
-    def name(self) -> str:
-        return self._path
+        root = f"{_Theirs.ROOT_PATH}/{self.name}"
+        self._folders = {
+            Folder.JOBS: root,
+            Folder.TRASH: f"{_Theirs.TRASH_PATH}/{self.name}",
+            Folder.NOTES: f"{root}/{NOTES}",
+        }
 
     def open(self, limit: float) -> None:
         self._client.status()
@@ -51,70 +59,59 @@ class EtcdSource(OriginStore):
         self._client.session.close()
 
     def exists(self) -> bool:
-        return bool(self._client.get(f"{self._root}/{_Theirs.SEQUENCE_KEY}"))
+        return bool(self._client.get(f"{self._folders[Folder.JOBS]}/{_Theirs.SEQUENCE_KEY}"))
 
-    def jobs(self, places: Sequence[str] | None = None) -> list[StoredPosting]:
-        found = self._under(self._root) if places is None else self._read([_prefixed(f"{each}.") for each in places])
+    def read(self, folder: Folder, places: Sequence[str] | None = None) -> list[StoredPosting]:
+        data, lock = (_Theirs.DATA_POSTFIX, _Theirs.LOCK_POSTFIX) if folder is Folder.JOBS else ("", "")
+        if places is None:
+            begin = "" if folder is Folder.NOTES else _Theirs.JOB_PREFIX
+            found = self._read([_prefixed(f"{self._folders[folder]}/{begin}")])
+        else:
+            keys = [f"{self._folders[folder]}/{place}{end}" for place in places for end in dict.fromkeys((data, lock))]
+            found = self._read([{"key": _coded(key)} for key in keys])
+        found = {key.removeprefix(f"{self._folders[folder]}/"): raw for key, raw in found.items()}
         return [
-            StoredPosting(place, raw, None if lock is None else owner_in(lock), None)
+            StoredPosting(place, raw, owner_in(found.get(place + lock)) if lock else None, None)
             for key, raw in found.items()
-            if key.endswith(_DATA)
-            for place in [key.removesuffix(_DATA)]
-            for lock in [found.get(place + _LOCK)]
+            if key.endswith(data)
+            for place in [key.removesuffix(data)]
+            # Others are on boards in folders below this one.
+            if folder is Folder.NOTES or _JOB.fullmatch(place)
         ]
 
-    def trash(self) -> list[StoredPosting]:
-        return [StoredPosting(key, raw, None, None) for key, raw in self._under(self._trash).items()]
+    def remove(self, folder: Folder, places: Sequence[str]) -> list[Status]:
+        keys = [_coded(f"{self._folders[folder]}/{place}") for place in places]
+        answers = self._all({"request_delete_range": {"key": key}} for key in keys)
+        return [OK if "deleted" in answer else Status.ABSENT for answer in answers]
+
+    def write_note(self, uuid: str, note: bytes) -> None:
+        self._all([_put(f"{self._folders[Folder.NOTES]}/{uuid}", note)])
 
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
-        return [_status(answer) for answer in self._all([{"request_txn": self._departure(each)} for each in leaving])]
+        return [_status(answer) for answer in self._all({"request_txn": self._departure(each)} for each in leaving)]
 
     def _departure(self, each: Leaving) -> dict[str, Any]:
-        data, lock, note = (_coded(key) for key in (each.place + _DATA, each.place + _LOCK, self._note(each.uuid)))
+        posting = f"{self._folders[Folder.JOBS]}/{each.place}"
+        ends = (_Theirs.DATA_POSTFIX, _Theirs.LOCK_POSTFIX, _Theirs.LAST_MODIFIED_POSTFIX)
+        data, lock, modified = (_coded(posting + end) for end in ends)
         return {
             "compare": [_made(lock, "EQUAL"), _made(data, "GREATER")],
             "success": [
                 {"request_delete_range": {"key": data}},
-                {"request_delete_range": {"key": _coded(each.place + _MODIFIED)}},
-                {"request_put": {"key": note, "value": _coded(each.note)}},
+                {"request_delete_range": {"key": modified}},
+                _put(f"{self._folders[Folder.NOTES]}/{each.uuid}", each.note),
             ],
             "failure": [{"request_range": {"key": data}}],
         }
 
-    def remove_trash(self, places: Sequence[str]) -> list[Status]:
-        return [OK if "deleted" in answer else Status.ABSENT for answer in self._delete(places)]
-
-    def notes(self, uuids: Sequence[str] | None = None) -> dict[str, bytes]:
-        wanted = [_prefixed(self._note(""))] if uuids is None else [{"key": _coded(self._note(uuid))} for uuid in uuids]
-        found = self._read(wanted)
-        return {key.rpartition("/")[2]: raw for key, raw in found.items()}
-
-    def write_note(self, uuid: str, note: bytes) -> None:
-        self._all([{"request_put": {"key": _coded(self._note(uuid)), "value": _coded(note)}}])
-
-    def remove_notes(self, uuids: Sequence[str]) -> None:
-        self._delete([self._note(uuid) for uuid in uuids])
-
-    def _note(self, uuid: str) -> str:
-        return f"{self._root}/{NOTES}/{uuid}"
-
-    def _under(self, folder: str) -> dict[str, bytes]:
-        """Return the keys of jobs in this folder, without those of boards in folders below it."""
-        found = self._read([_prefixed(f"{folder}/{_Theirs.JOB_PREFIX}")])
-        return {key: raw for key, raw in found.items() if _KEY.fullmatch(key.removeprefix(f"{folder}/"))}
-
     def _read(self, ranges: Sequence[dict[str, Any]]) -> dict[str, bytes]:
-        answers = self._all([{"request_range": each} for each in ranges])
-        return {key: raw for answer in answers for key, raw in _pairs(answer)}
+        return dict(pair for answer in self._all({"request_range": each} for each in ranges) for pair in _pairs(answer))
 
-    def _delete(self, keys: Sequence[str]) -> list[dict[str, Any]]:
-        return self._all([{"request_delete_range": {"key": _coded(key)}} for key in keys])
-
-    def _all(self, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _all(self, requests: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Send requests together, and return the answer to each. Each stands by itself."""
-        answers: list[dict[str, Any]] = []
-        for start in range(0, len(requests), _TOGETHER):
-            answer = self._client.transaction({"success": list(requests[start : start + _TOGETHER])})
+        waiting, answers = list(requests), list[dict[str, Any]]()
+        for start in range(0, len(waiting), _TOGETHER):
+            answer = self._client.transaction({"success": waiting[start : start + _TOGETHER]})
             answers += [next(iter(each.values())) for each in answer["responses"]]
         return answers
 
@@ -135,6 +132,10 @@ def _pairs(answer: dict[str, Any]) -> list[tuple[str, bytes]]:
     """Return the keys and values that a range has found."""
     found = [(base64.b64decode(kv["key"]), base64.b64decode(kv.get("value", ""))) for kv in answer.get("kvs", ())]
     return [(key.decode("latin-1"), value) for key, value in found]
+
+
+def _put(key: str, value: bytes) -> dict[str, Any]:
+    return {"request_put": {"key": _coded(key), "value": _coded(value)}}
 
 
 def _made(key: str, result: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from oslo_serialization import msgpackutils
 from taskflow.jobs.backends import impl_redis
 
 from jobboard.conf import Option, Settings, text
-from jobboard.contrib.taskflow.source.store import NOTES, Leaving, OriginStore, StoredPosting, decoded, given, options
+from jobboard.contrib.taskflow.source.store import NOTES, Folder, Leaving, OriginStore, StoredPosting, given, options
 from jobboard.states import OK, Status, instant
 
 _Theirs = impl_redis.RedisJobBoard
@@ -43,17 +43,17 @@ class RedisSource(OriginStore):
     failures = (redis.RedisError,)
 
     def __init__(self, settings: Settings) -> None:
-        conf = given(settings)
-        if "sentinel" in conf:
-            conf = {"host": "localhost", "port": 26379, **conf}
+        self._conf = given(settings)
+        if "sentinel" in self._conf:
+            self._conf = {"host": "localhost", "port": 26379, **self._conf}
+        self.name = str(self._conf.get("namespace") or _Theirs.DEFAULT_NAMESPACE.decode())
         # Not connected: it gives the keys, and makes the client, as TaskFlow does from this configuration.
-        self._board = _Theirs("source", conf)
-        self._conf = conf
-        self._notes = self._board.join(NOTES)
-
-    @property
-    def name(self) -> str:
-        return str(self._conf.get("namespace") or _Theirs.DEFAULT_NAMESPACE.decode())
+        self._board = board = _Theirs("source", self._conf)
+        self._keys = {
+            Folder.JOBS: board.listings_key,
+            Folder.TRASH: board.trash_key,
+            Folder.NOTES: board.join(NOTES),
+        }
 
     def open(self, limit: float) -> None:
         self._client = _Theirs._make_client(self._conf)
@@ -64,62 +64,51 @@ class RedisSource(OriginStore):
         self._client.close()
 
     def exists(self) -> bool:
-        return bool(self._client.exists(self._board.sequence_key, self._board.listings_key, self._board.trash_key))
+        return bool(self._client.exists(self._board.sequence_key, *self._keys.values()))
 
-    def jobs(self, places: Sequence[str] | None = None) -> list[StoredPosting]:
-        raws = self._hash(self._board.listings_key, places)
-        owners = self._values([self._key(field, _Theirs.OWNED_POSTFIX) for field in raws])
+    def read(self, folder: Folder, places: Sequence[str] | None = None) -> list[StoredPosting]:
+        key = self._keys[folder]
+        if places is None:
+            found = self._client.hgetall(key)
+            raws = {field.decode(errors="surrogateescape"): raw for field, raw in found.items()}
+        else:
+            found = self._client.hmget(key, [_field(place) for place in places]) if places else []
+            raws = {place: raw for place, raw in zip(places, found, strict=True) if raw is not None}
+        # After the postings, so that a job is not taken for unclaimed that was claimed while they were read.
+        owners = self._beside(raws, _Theirs.OWNED_POSTFIX)
+        stamps = self._beside(raws, _Theirs.LAST_MODIFIED_POSTFIX)
         return [
-            StoredPosting(field, raw, None if owner is None else owner.decode(errors="replace"), None)
-            for (field, raw), owner in zip(raws.items(), owners, strict=True)
+            StoredPosting(place, raw, None if owner is None else owner.decode(errors="replace"), _instant_in(stamp))
+            for (place, raw), owner, stamp in zip(raws.items(), owners, stamps, strict=True)
         ]
 
-    def trash(self) -> list[StoredPosting]:
-        raws = self._hash(self._board.trash_key)
-        stamps = self._values([self._key(field, _Theirs.LAST_MODIFIED_POSTFIX) for field in raws])
-        return [
-            StoredPosting(field, raw, None, _instant_in(stamp))
-            for (field, raw), stamp in zip(raws.items(), stamps, strict=True)
-        ]
+    def remove(self, folder: Folder, places: Sequence[str]) -> list[Status]:
+        with self._client.pipeline() as pipeline:
+            for place in places:
+                pipeline.hdel(self._keys[folder], _field(place))
+                pipeline.delete(self._key(place, _Theirs.LAST_MODIFIED_POSTFIX))
+            return [OK if removed else Status.ABSENT for removed in pipeline.execute()[::2]]
+
+    def write_note(self, uuid: str, note: bytes) -> None:
+        self._client.hset(self._keys[Folder.NOTES], uuid, note)
 
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
-        keys, words = [self._board.listings_key, self._notes], []
+        keys, words = [self._keys[Folder.JOBS], self._keys[Folder.NOTES]], []
         for each in leaving:
             keys += [self._key(each.place, end) for end in (_Theirs.OWNED_POSTFIX, _Theirs.LAST_MODIFIED_POSTFIX)]
             words += [_field(each.place), each.uuid, each.note]
         return [Status(answer.decode()) for answer in self._depart(keys=keys, args=words)]
 
-    def remove_trash(self, places: Sequence[str]) -> list[Status]:
-        with self._client.pipeline() as pipeline:
-            for place in places:
-                pipeline.hdel(self._board.trash_key, _field(place))
-                pipeline.delete(self._key(place, _Theirs.LAST_MODIFIED_POSTFIX))
-            return [OK if removed else Status.ABSENT for removed in pipeline.execute()[::2]]
-
-    def notes(self, uuids: Sequence[str] | None = None) -> dict[str, bytes]:
-        return self._hash(self._notes, uuids)
-
-    def write_note(self, uuid: str, note: bytes) -> None:
-        self._client.hset(self._notes, uuid, note)
-
-    def remove_notes(self, uuids: Sequence[str]) -> None:
-        self._client.hdel(self._notes, *uuids)
-
     def decode(self, kept: StoredPosting) -> dict[str, Any]:
-        return decoded(_unpacked(kept.raw))
+        return {**_unpacked(kept.raw)}
 
-    def _hash(self, key: bytes, fields: Sequence[str] | None = None) -> dict[str, bytes]:
-        if fields is None:
-            return {field.decode(errors="surrogateescape"): raw for field, raw in self._client.hgetall(key).items()}
-        raws = self._client.hmget(key, [_field(field) for field in fields]) if fields else []
-        return {field: raw for field, raw in zip(fields, raws, strict=True) if raw is not None}
-
-    def _values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+    def _beside(self, places: Iterable[str], postfix: bytes) -> list[bytes | None]:
+        keys = [self._key(place, postfix) for place in places]
         starts = range(0, len(keys), _PAGE)
         return [value for start in starts for value in self._client.mget(keys[start : start + _PAGE])]
 
-    def _key(self, field: str, postfix: bytes) -> bytes:
-        key: bytes = self._board.join(_field(field) + postfix)
+    def _key(self, place: str, postfix: bytes) -> bytes:
+        key: bytes = self._board.join(_field(place) + postfix)
         return key
 
 
@@ -137,8 +126,7 @@ def _instant_in(stamp: bytes | None) -> int | None:
 
 
 def _unpacked(raw: bytes | None) -> Any:
-    """Decode msgpack as TaskFlow does, but with numbers as keys, too: TaskFlow writes such jobs, and deletes them when
-    it lists them."""
+    """Decode msgpack as TaskFlow does, but with numbers as keys, too: TaskFlow writes such jobs, and deletes them."""
     return msgpack.unpackb(raw, ext_hook=_extension, strict_map_key=False)
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import abc
-import contextlib
+import enum
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from jobboard.conf import Option, Settings
-from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.states import Status
 
 NOTES = ".jobboard-move"
 """The notes of a move, in the board's own namespace or path; TaskFlow's boards don't look there."""
 
+Folder = enum.Enum("Folder", ("JOBS", "TRASH", "NOTES"))
+
 
 class StoredPosting(NamedTuple):
-    """A posting on the board or in its trash.
+    """A posting on the board or in its trash, or a note.
 
-    place: its field, znode or key. owner: the holder of its claim. since: the time of the posting in µs, None where
-    the store does not know it.
+    place: its field, znode or key within the folder. owner: the holder of its claim. since: the time of the posting in
+    µs, None where the store does not know it.
     """
 
     place: str
@@ -30,7 +31,7 @@ class StoredPosting(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A job to be taken off the board, and the note that is left in its stead."""
+    """A job to be taken off the board, and the note that is left in its stead, whose place is the uuid."""
 
     place: str
     uuid: str
@@ -38,10 +39,9 @@ class Leaving(NamedTuple):
 
 
 class OriginStore(abc.ABC):
-    """The store of one of TaskFlow's boards.
+    """The store of one of TaskFlow's boards, which connects as TaskFlow does.
 
-    Each call may be repeated, and then does what the first try has not done. Calls raise errors of the client, which
-    :meth:`translated` turns into those of this library.
+    Each call may be repeated, and then does what the first try has not done. Calls raise errors of the client.
     """
 
     server: ClassVar[str]
@@ -54,23 +54,14 @@ class OriginStore(abc.ABC):
     unreachable: ClassVar[tuple[type[Exception], ...]]
     failures: ClassVar[tuple[type[Exception], ...]]
 
-    @abc.abstractmethod
-    def __init__(self, settings: Settings) -> None:
-        """
-        :raises ValueError: the settings don't fit together.
-        """
+    name: str
+    """The namespace or path, by which alone boards are told apart."""
 
-    @property
     @abc.abstractmethod
-    def name(self) -> str:
-        """The namespace or path, by which alone boards are told apart."""
-
+    def __init__(self, settings: Settings) -> None: ...
     @abc.abstractmethod
     def open(self, limit: float) -> None:
-        """Connect.
-
-        :param limit: for how many seconds to try.
-        """
+        """Connect, and try that for ``limit`` seconds."""
 
     @abc.abstractmethod
     def close(self) -> None: ...
@@ -79,53 +70,27 @@ class OriginStore(abc.ABC):
         """Return whether anything has ever been posted there."""
 
     @abc.abstractmethod
-    def jobs(self, places: Sequence[str] | None = None) -> list[StoredPosting]:
-        """Return the postings on the board; with ``places``, those of them that are there."""
+    def read(self, folder: Folder, places: Sequence[str] | None = None) -> list[StoredPosting]:
+        """Return all that is in a folder; with ``places``, what is there of them."""
 
     @abc.abstractmethod
-    def trash(self) -> list[StoredPosting]: ...
+    def remove(self, folder: Folder, places: Sequence[str]) -> list[Status]:
+        """Remove from the trash or the notes."""
 
+    @abc.abstractmethod
+    def write_note(self, uuid: str, note: bytes) -> None: ...
     @abc.abstractmethod
     def depart(self, leaving: Sequence[Leaving]) -> list[Status]:
         """Take jobs off the board, each in one step with its note, if nobody has claimed it. ABSENT: see the note, an
         earlier try may have done so."""
 
-    @abc.abstractmethod
-    def remove_trash(self, places: Sequence[str]) -> list[Status]: ...
-
-    @abc.abstractmethod
-    def notes(self, uuids: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return all notes, or those of these jobs."""
-
-    @abc.abstractmethod
-    def write_note(self, uuid: str, note: bytes) -> None: ...
-    @abc.abstractmethod
-    def remove_notes(self, uuids: Sequence[str]) -> None: ...
-
     def decode(self, kept: StoredPosting) -> dict[str, Any]:
         """Return a posting as :func:`taskflow.jobs.base.format_posting` has made it, with its ``sequence``.
 
-        :raises ValueError, TypeError: it is none.
+        :raises Exception: it is none.
         """
-        return decoded(json.loads(kept.raw))
-
-    @contextlib.contextmanager
-    def translated(self) -> Iterator[None]:
-        """
-        :raises ConnectionFailure: the server can't be reached.
-        :raises JobFailure: the server has refused the call.
-        """
-        try:
-            yield
-        except self.denied as error:
-            raise ConnectionFailure(
-                f"TaskFlow's {self.server} refuses this user: {error}", error, refused=True
-            ) from error
-        except self.unreachable as error:
-            why = f"TaskFlow's {self.server} can't be reached: {error or type(error).__name__}"
-            raise ConnectionFailure(why, error, outcome="unknown") from error
-        except self.failures as error:
-            raise JobFailure(f"TaskFlow's {self.server} refused: {type(error).__name__}: {error}", error) from error
+        found = json.loads(kept.raw)
+        return {**found}
 
 
 def given(settings: Settings) -> dict[str, Any]:
@@ -138,15 +103,9 @@ def options(**parsers: Callable[[Any], Any]) -> dict[str, Option]:
     return {name: Option(parse, secret="password" in name) for name, parse in parsers.items()}
 
 
-def decoded(found: Any) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise TypeError("it is not a map")
-    return found
-
-
-def owner_in(lock: bytes) -> str:
+def owner_in(lock: bytes | None) -> str | None:
     """Return the holder of a claim. A lock that can't be read still belongs to somebody."""
     try:
-        return str(decoded(json.loads(lock))["owner"])
+        return None if lock is None else str(json.loads(lock)["owner"])
     except (TypeError, ValueError, LookupError):
         return "a lock that can't be read"

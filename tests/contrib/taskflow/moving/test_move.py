@@ -20,6 +20,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.cli import main
 from jobboard.contrib.taskflow.encoding import decode_details
+from jobboard.contrib.taskflow.source.store import Folder
 from jobboard.exceptions import ConnectionFailure, UnclaimableJob
 from jobboard.moving import Mover, survey
 from jobboard.primitives import Finish
@@ -207,16 +208,17 @@ def test_a_job_that_goes_while_it_is_read_is_not_taken_for_finished(origin: Orig
     job = origin.posts.post("job")
     source, other = origin.source(), origin.source()
     assert source.read([job.uuid])[0].state == UNCLAIMED
-    jobs = source._store.jobs
+    read = source._store.read
 
-    def gone(places: Any = None) -> Any:
-        [seen] = other.page(None, 10)
-        assert seen.record is not None
-        assert other.finish([Finish.parting(seen.record, Verb.CANCEL, "gone")]) == [OK]
-        source._store.jobs = jobs  # type: ignore[method-assign]
-        return jobs(places)
+    def gone(folder: Folder, places: Any = None) -> Any:
+        if folder is Folder.JOBS:
+            source._store.read = read  # type: ignore[method-assign]
+            [seen] = other.page(None, 10)
+            assert seen.record is not None
+            assert other.finish([Finish.parting(seen.record, Verb.CANCEL, "gone")]) == [OK]
+        return read(folder, places)
 
-    source._store.jobs = gone  # type: ignore[method-assign]
+    source._store.read = gone  # type: ignore[method-assign]
     [seen] = source.read([job.uuid])
     assert seen.state == TRASHED
     assert seen.record is not None

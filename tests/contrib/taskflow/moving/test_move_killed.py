@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +20,7 @@ from tests.contrib.taskflow.moving.origins import Origin, origin_of
 from tests.support.boards import Killed, case
 
 _serial = itertools.count(1)
-_CHANGES = ("depart", "remove_trash", "write_note", "remove_notes")
+_CHANGES = ("depart", "write_note", "remove")
 
 
 class Way:
@@ -179,32 +178,3 @@ def test_lost_replies_are_repeated(way: Way, what: str) -> None:
     lost = dict.fromkeys(range(0, 3 * STEPS, 2), functools.partial(MEANWHILE[what], way))
     assert way.mover(lost=lost).run().left == []
     way.check()
-
-
-# By processes.
-
-
-class Conductor(threading.Thread):
-    """Works on a board of TaskFlow's, until it is empty for good."""
-
-    def __init__(self, origin: Origin) -> None:
-        super().__init__(daemon=True)
-        self._board = origin.board()
-        self._over = threading.Event()
-        self.done: list[str] = []
-
-    def run(self) -> None:
-        while not self._over.is_set():
-            for job in self._board.iterjobs(ensure_fresh=True):
-                try:
-                    self._board.claim(job, "conductor")
-                except (exceptions.UnclaimableJob, exceptions.NotFound):
-                    continue
-                self.done.append(job.uuid)
-                self._board.consume(job, "conductor")
-                break
-            self._over.wait(0.02)
-
-    def end(self) -> None:
-        self._over.set()
-        self.join()

@@ -18,8 +18,9 @@ class FlushCommand(flush.Command):
         execute = operations.execute_sql_flush
 
         def with_boards(statements: Sequence[str]) -> None:
-            with boards.emptying(database):
-                execute([*statements, *_delete_statements(database)])
+            # Boards remember their jobs.
+            boards.leave_databases(database)
+            execute([*statements, *_delete_statements(database)])
 
         # Django runs this behind its question to the user.
         operations.execute_sql_flush = with_boards

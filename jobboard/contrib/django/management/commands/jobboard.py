@@ -42,7 +42,7 @@ class Command(BaseCommand):
         before = dict(os.environ)
         os.environ.update(environment)
         try:
-            status = command.load()(words)
+            status = command.load()(words, "manage.py jobboard")
         finally:
             os.environ.clear()
             os.environ.update(before)
