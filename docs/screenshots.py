@@ -90,7 +90,6 @@ class Terminal:
             "JOBBOARD_NAME": NAME,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PS1": "$ ",
-            "PAGER": "less",
         }
         self._tmux("new-session", "-d", "-x", str(WIDTH), "-y", str(HEIGHT), "bash --norc --noprofile")
 
@@ -121,10 +120,9 @@ def main() -> None:
         try:
             terminal.type("clear; jobboard top", "Enter")
             terminal.picture("top", "jobboard top", lambda text: time.monotonic() - began > 45)
-            terminal.type("q")
-            terminal.type("clear; jobboard list", "Enter")
-            terminal.picture("list", "jobboard list", lambda text: text.count("resize") > HEIGHT - 4)
-            terminal.type("q")
+            terminal.type("C-c")
+            terminal.type("clear; jobboard list --limit 24", "Enter")
+            terminal.picture("list", "jobboard list --limit 24", lambda text: "There are more" in text)
             terminal.type("clear; jobboard watch", "Enter")
             terminal.picture("watch", "jobboard watch", lambda text: text.count("CONSUMED") > 4)
             terminal.type("C-c")

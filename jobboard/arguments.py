@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import difflib
-import os
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from jobboard import codec
-from jobboard.conf import shortened
+from jobboard.conf import meant, shortened
 from jobboard.job import LONGEST, Job, OnKey, Posting, check_longest
 from jobboard.primitives import Draft, Limit, Per
 from jobboard.priorities import JobPriority, rank_of
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 _LAST = 2**53
 """The end of the instants that every backend stores exactly, in µs since 1970: in 2255, as doubles count no further."""
-
-_VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
-"""The digit of a uuid that has its variant and two random bits, by a digit of four random bits."""
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
@@ -69,11 +65,11 @@ def integer(what: str, value: Any) -> int:
     return value
 
 
-def limit(value: Any, what: str = "limit") -> int:
+def limit(value: Any, what: str = "limit", most: int = sys.maxsize) -> int:
     if integer(what, value) < 1:
         raise ValueError(f"{what}={shortened(value)}: must be 1 or more")
-    if value > sys.maxsize:
-        raise ValueError(f"{what}={shortened(value)}: must be {sys.maxsize} at most")
+    if value > most:
+        raise ValueError(f"{what}={shortened(value)}: must be {most} at most")
     return int(value)
 
 
@@ -88,15 +84,9 @@ def new_uuids(count: int) -> list[str]:
     """Return ``count`` uuids. Their first three characters count sixteenths of a second, and the others are random.
 
     Jobs that are posted together lie together in an index, on few pages. Random uuids would write a page for each job.
-    One draw serves the whole batch, as each draw is a system call.
     """
-    since, drawn = f"{int(time.time() * 16) & 0xFFF:03x}", os.urandom(16 * count).hex()
-    # The time, and the version and the variant of RFC 9562, take the place of random digits.
-    return [
-        f"{since}{drawn[n : n + 5]}-{drawn[n + 5 : n + 9]}-4{drawn[n + 9 : n + 12]}-"
-        f"{_VARIANT[drawn[n + 12]]}{drawn[n + 13 : n + 16]}-{drawn[n + 16 : n + 28]}"
-        for n in range(0, 32 * count, 32)
-    ]
+    since = f"{int(time.time() * 16) & 0xFFF:03x}"
+    return [since + str(uuid.uuid4())[3:] for _ in range(count)]
 
 
 MOST_CLAIMS = 10_000
@@ -110,27 +100,20 @@ def bound(name: str, per_what: Per, concurrency: int | None, rate: Any) -> Limit
     if concurrency is None and rate is None:
         raise ValueError(f"no limit of {name!r} is given: give concurrency= or rate=, or call remove_limit()")
     if concurrency is not None:
-        _claims("concurrency", concurrency)
+        limit(concurrency, "concurrency", MOST_CLAIMS)
     if rate is None:
         return Limit(name, per_what, concurrency)
     if not isinstance(rate, (tuple, list)) or len(rate) != 2:
         raise TypeError(f"rate={shortened(rate)}: must be how many claims and within how many seconds, as in (100, 60)")
     span = seconds("the seconds of rate", rate[1], positive=True)
     assert span is not None
-    return Limit(name, per_what, concurrency, (_claims("the claims of rate", rate[0]), span))
+    return Limit(name, per_what, concurrency, (limit(rate[0], "the claims of rate", MOST_CLAIMS), span))
 
 
-def _claims(what: str, value: Any) -> int:
-    if limit(value, what) > MOST_CLAIMS:
-        raise ValueError(f"{what}={shortened(value)}: must be {MOST_CLAIMS} at most")
-    return int(value)
-
-
-def per(value: Any) -> Per:
+def per(value: Any) -> None:
     """Check the scope of a limit."""
     if value not in get_args(Per):
         raise ValueError(f"per={value!r}: must be 'name' or 'group'")
-    return cast(Per, value)
 
 
 def names(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -159,14 +142,9 @@ def extras(
     given = {name: value for name, value in {**(extra or {}), **named}.items() if value is not None}
     for name in given:
         if name not in known:
-            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}{_near(name, known)}")
+            hint = meant(str(name), known, "")
+            raise TypeError(f"{verb}() of a {backend} board has no argument {name!r}{hint and f'; {hint}'}")
     return given
-
-
-def _near(name: object, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a hint at the known name that an unknown one may mean."""
-    near = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else otherwise
 
 
 def postings(values: Iterable[Posting | Mapping[str, Any]]) -> list[Posting]:
@@ -191,8 +169,8 @@ def posting(value: Posting | Mapping[str, Any]) -> Posting:
     if type(value) is dict or isinstance(value, Mapping):
         for name in value:
             if name not in Posting._fields:
-                hint = _near(name, Posting._fields, "; it has " + ", ".join(Posting._fields))
-                raise TypeError(f"a posting has no argument {name!r}{hint}")
+                hint = meant(str(name), Posting._fields, f"it has {', '.join(Posting._fields)}")
+                raise TypeError(f"a posting has no argument {name!r}; {hint}")
         if "name" not in value:
             raise TypeError("a posting must have a name")
         return Posting(**value)
@@ -206,8 +184,8 @@ def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numb
     """
     made: list[Draft] = []
     try:
-        for each, uuid in zip(given, new_uuids(len(given)), strict=True):
-            made.append(_draft(each, uuid, max_details, wire))
+        for each, new in zip(given, new_uuids(len(given)), strict=True):
+            made.append(_draft(each, new, max_details, wire))
     except (TypeError, ValueError) as error:
         if not numbered:
             raise
@@ -219,17 +197,15 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Dra
     name = codec.check_text("a job's name", given.name)
     book, delay, due = _book(given.book), micros("delay", given.delay) or None, _due(given)
     context = codec.check_context(given.context)
-    posting = codec.encode_checked(given.details, max_details, wire, book, context, delay, due)
+    content = codec.Content(cast(dict[str, Any], given.details), book, context, delay, due)
+    posting = codec.encode_checked(content, max_details, wire)
     if given.key is not None:
         codec.check_text("a job's key", given.key)
     if given.group is not None:
         codec.check_text("a job's group", given.group)
     attempts = given.max_attempts
     if attempts is not None:
-        if isinstance(attempts, bool) or not isinstance(attempts, int):
-            raise TypeError(f"max_attempts must be an int, not {type(attempts).__name__}")
-        if not 1 <= attempts < 2**31:
-            raise ValueError(f"max_attempts={shortened(attempts)}: must be from 1 to {2**31 - 1}")
+        limit(attempts, "max_attempts", 2**31 - 1)
     rank = rank_of(JobPriority.convert(given.priority))
     job = (uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
     if given.key_for is None and given.on_key == "keep":

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self, cast
 from jobboard import arguments, codec, logs, notifier, outcomes, work
 from jobboard import conf as configuration
 from jobboard.claims import Claims
-from jobboard.engine import DuePosts, Engine, Life, RetryingEngine, Seat, Store, StoredSchedule, weaknesses
+from jobboard.engine import Done, DuePosts, Engine, Life, RetryingEngine, Seat, Store, StoredSchedule, weaknesses
 from jobboard.exceptions import (
     ClaimLost,
     ConnectionFailure,
@@ -39,7 +39,7 @@ from jobboard.exceptions import (
     UnclaimableJob,
 )
 from jobboard.iterator import JobBoardIterator
-from jobboard.job import Act, Board, Claim, ClaimedJob, Entity, Job, OnKey, Posting, load_book
+from jobboard.job import Act, Claim, ClaimedJob, Entity, Job, OnKey, Posting
 from jobboard.primitives import (
     BATCH,
     GIVEN_BACK,
@@ -97,19 +97,8 @@ POST_BATCH = 500
 METADATA_BYTES = 64 * 1024
 """The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
 
-_TIDYING = 1 / 30
-"""The part of a lease that one tidying takes at most; heartbeats come after a third."""
-
 TIDY_EVERY = 600.0
 """The seconds between two tidyings of a board that renews anything."""
-
-INTERNAL = frozenset(
-    {
-        *("borrowed", "end_claim", "end_claims", "give_back", "handle_of", "location", "look", "options", "post_due"),
-        *("refresh", "result_of", "scheme", "wanted"),
-    }
-)
-"""The members of a board for conductors, asyncio, the command and bridges. Users have no need of them."""
 
 UNREADABLE = codec.Content({}, None)
 """The content of a posting that can't be decoded."""
@@ -146,7 +135,7 @@ class _ClaimEnd(NamedTuple):
     end: End
 
 
-class JobBoard(Board):
+class JobBoard:
     """A place to post jobs on, and to claim them from.
 
     :param name: the board's name; boards of different names never share jobs.
@@ -165,7 +154,7 @@ class JobBoard(Board):
         client: Any = None,
         persistence: Any = None,
         *,
-        engine: type[Store] | type[Engine],
+        engine: type[Store],
     ) -> None:
         self._name = codec.check_text("a board's name", name)
         self._conf = configuration.parse(conf, {**configuration.COMMON, **engine.options}, engine.uri_parts)
@@ -173,8 +162,7 @@ class JobBoard(Board):
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         self.tracing = NO_TRACING
-        seat, make = Seat(name, self._conf, client, self._location), cast(Any, engine)
-        raw: Engine = Engine(seat, make) if issubclass(engine, Store) else make(seat)
+        raw = Engine(Seat(name, self._conf, client, self._location), engine)
         self.engine = RetryingEngine(raw, self._conf["retry_for"])
         self.claims = Claims(name, self.engine, self._ttl, lost=self._claim_lost, chores=self._do_chores)
         self.waiters = Waiters(self.engine)
@@ -248,7 +236,9 @@ class JobBoard(Board):
 
         :raises AttributeError: the board is not on SQL.
         """
-        return self.engine.raw.table
+        if self.engine.backend.table is None:
+            raise AttributeError(f"the jobs of {self} lie in no table")
+        return self.engine.backend.table
 
     # Life
 
@@ -410,8 +400,9 @@ class JobBoard(Board):
         if self._conf["read_only"]:
             return
         try:
-            # A million outcomes take their time. Neither claims nor connecting callers wait for that.
-            more = self.engine.raw.tidy(min(1.0, self._ttl * _TIDYING / 1e6))
+            # A million outcomes take their time. Neither claims, whose heartbeats come after a third of a lease, nor
+            # connecting callers wait for that.
+            more = self.engine.raw.tidy(min(1.0, self._ttl / 30e6))
         except ConnectionFailure as error:
             LOG.warning("could not tidy up, trying again: %s", error)
             more = True
@@ -501,31 +492,30 @@ class JobBoard(Board):
         self.engine.check_open()
         numbered = verb == "post_many"
         drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire, numbered=numbered)
+        pairs = zip(drafts, postings, strict=True)
         jobs: list[Job] = []
-        start = 0
-        while start < len(drafts):
-            end = _batch_end(drafts, start)
+        for batch in batches(pairs, lambda pair: len(pair[0].posting), POST_BATCH, POST_BYTES):
             try:
-                answers = self.engine.insert(drafts[start:end], **extra)
+                answers = self.engine.insert([draft for draft, _ in batch], **extra)
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
             made: dict[str, tuple[Draft, Posting]] = {}
-            batch = []
-            for answer, draft, posting in zip(answers, drafts[start:end], postings[start:end], strict=True):
+            posted = []
+            for answer, (draft, posting) in zip(answers, batch, strict=True):
                 if answer.status == OK:
                     made[draft.uuid] = draft, posting
-                batch.append(self._posted_job(answer, *made.get(answer.uuid, (draft, posting)), extra))
-            fresh = [job for job in batch if job.created or job.replaced]
-            self.engine.after_commit(extra, functools.partial(self._tell_posted, fresh), _nothing)
-            jobs += batch
-            start = end
+                posted.append(self._posted_job(answer, *made.get(answer.uuid, (draft, posting)), extra))
+            fresh = [job for job in posted if job.created or job.replaced]
+            # A posting that is rolled back leaves nothing to undo here.
+            self.engine.backend.after_commit(extra, functools.partial(self._tell_posted, fresh), lambda: None)
+            jobs += posted
         return jobs
 
     def _posted_job(self, answer: Posted, draft: Draft, posting: Posting, extra: dict[str, Any]) -> Job:
         """Return the job of a post, which ``draft`` has made or found."""
         status, uuid, record = answer
-        if record is None and uuid != draft.uuid and not self.engine.raw.joins(extra):
+        if record is None and uuid != draft.uuid and "connection" not in extra:
             # The job has left the board, and its key stays taken.
             [seen] = self.engine.read([uuid])
             record, state = seen.record, seen.state
@@ -572,17 +562,27 @@ class JobBoard(Board):
             raise ValueError("iterjobs() shows what is on the board; see trashed() for the trash")
         place = None if after is None else arguments.job(after).record
         # The first page is read by the first step of the iteration.
-        jobs = self._walk(place, arguments.names(names), wanted, ensure_fresh, only_unclaimed)
+        jobs = self._walk(self._pages(place, arguments.names(names), wanted, ensure_fresh), only_unclaimed)
         return JobBoardIterator(self, jobs, only_unclaimed=only_unclaimed, ensure_fresh=ensure_fresh)
 
-    def _walk(
+    def _walk(self, pages: Iterator[list[Seen]], only_claimable: bool) -> Iterator[Job]:
+        for page in pages:
+            found = {seen.record.uuid: seen for seen in page if seen.record is not None}
+            if only_claimable and found:
+                may_go = self.engine.open_to_claims([seen.record for seen in found.values() if seen.record is not None])
+                found = {uuid: seen for uuid, seen in found.items() if uuid in may_go}
+            for seen in found.values():
+                if (job := self._readable(seen)) is not None:
+                    yield job
+
+    def _pages(
         self,
-        after: Record | None,
-        names: Sequence[str] | None,
-        states: frozenset[State] | None,
-        fresh: bool,
-        only_claimable: bool,
-    ) -> Iterator[Job]:
+        after: Record | None = None,
+        names: Sequence[str] | None = None,
+        states: frozenset[State] | None = None,
+        fresh: bool = False,
+    ) -> Iterator[list[Seen]]:
+        """Yield the jobs on the board in serving order, page by page."""
         while page := self.engine.page(after, PAGE, names, states, fresh):
             fresh = False
             # An unswept lapse may have trashed a job of the page, so that all states are compared.
@@ -593,14 +593,8 @@ class JobBoard(Board):
                 and seen.record is not None
                 and (names is None or seen.record.name in names)
             ]
-            is_last = len(page) < PAGE and bool(fitting) and fitting[-1] is page[-1]
-            if only_claimable and fitting:
-                may_go = self.engine.open_to_claims([seen.record for seen in fitting if seen.record is not None])
-                fitting = [seen for seen in fitting if seen.record is not None and seen.record.uuid in may_go]
-            for seen in fitting:
-                if (job := self._readable(seen)) is not None:
-                    yield job
-            if is_last:
+            yield fitting
+            if len(page) < PAGE and fitting and fitting[-1] is page[-1]:
                 return
             after = page[-1].record
 
@@ -660,10 +654,14 @@ class JobBoard(Board):
 
     def trashed(self) -> Iterator[Job]:
         """Iterate over the jobs in the trash, the last trashed first; ``job.error`` has the reason."""
-        after: Record | None = None
-        while page := self.engine.trash_page(after, PAGE):
+        for page in self._trash_pages():
             for record in page:
                 yield self._job_or_shell(record, TRASHED)
+
+    def _trash_pages(self) -> Iterator[list[Record]]:
+        after: Record | None = None
+        while page := self.engine.trash_page(after, PAGE):
+            yield page
             after = page[-1]
 
     def wait(self, timeout: float | None = None) -> JobBoardIterator:
@@ -678,12 +676,12 @@ class JobBoard(Board):
                 return self.iterjobs(only_unclaimed=True)
             if turn.left() <= 0:
                 break
-            self.waiters.doze(turn, peeked.mark, None, peeked.next_event)
+            self.waiters.doze(turn, False, None, peeked.next_event)
         raise nothing_claimed(timeout)
 
     def examine(self) -> Iterator[Oddity]:
-        """Yield the defects of the board: entries that are damaged or have no counterpart, unreadable postings and
-        outcomes, characteristics that weaken the promise, and clocks that differ.
+        """Yield the defects of the board: damaged jobs, pauses and limits, unreadable schedules, postings and outcomes,
+        characteristics that weaken the promise, and clocks that differ.
 
         This reads the whole board page by page, and changes nothing. Acts of others meanwhile do not count as damage,
         but look again before you act on a defect.
@@ -699,49 +697,38 @@ class JobBoard(Board):
                 f"this machine's clock and the server's differ by {skew:.3g} s",
                 "leases go by the server's; set both by NTP, or what people are shown is wrong",
             )
-        yield from weaknesses(self.characteristics, self.engine.raw.has_replicas)
+        yield from weaknesses(self.characteristics, self.engine.store.has_replicas)
         try:
-            yield from self.engine.examine()
-            yield from self._unreadable_postings()
-            yield from self._unreadable_outcomes()
+            yield from self.engine.raw.examine()
+            yield from self._unreadable()
         except ConnectionFailure:
             raise
         except JobFailure as error:
             yield Oddity("store", f"it can't be read any further: {error}", "see what refuses it, and why")
 
-    def _unreadable_postings(self) -> Iterator[Oddity]:
-        after: Record | None = None
-        while page := self.engine.page(after, PAGE):
-            for record in (seen.record for seen in page if seen.state in LIVE):
-                if record is None or (why := self._why_unreadable(record, "it was posted")) is None:
-                    continue
+    def _unreadable(self) -> Iterator[Oddity]:
+        """Yield the postings and outcomes that can't be read."""
+        for seen in itertools.chain.from_iterable(self._pages()):
+            if seen.record is not None and (why := self._why_unreadable(seen.record)) is not None:
                 advice = "the claim that meets it puts it into the trash"
-                if record.version > codec.VERSION:
+                if seen.record.version > codec.VERSION:
                     advice = "upgrade the library here; until then, this process passes the job over"
-                yield Oddity(f"job {record.uuid}", why, advice)
-            after = page[-1].record
-            if len(page) < PAGE and page[-1].state in LIVE:
-                break
-
-    def _unreadable_outcomes(self) -> Iterator[Oddity]:
+                yield Oddity(f"job {seen.record.uuid}", why, advice)
         for done in self.results.walk():
-            why = self._why_unreadable(done.record, "its job was posted")
-            if why is None:
-                try:
-                    self.results.decoded(done)
-                    continue
-                except codec.Undecodable as error:
-                    why = str(error)
-            newer = "upgrade the library here; " if done.record.version > codec.VERSION else ""
-            advice = f"{newer}it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
-            yield Oddity(f"outcome {done.record.uuid}", why, advice)
+            if (why := self._why_unreadable(done.record, done)) is not None:
+                advice = f"it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
+                if done.record.version > codec.VERSION:
+                    advice = f"upgrade the library here; {advice}"
+                yield Oddity(f"outcome {done.record.uuid}", why, advice)
 
-    def _why_unreadable(self, record: Record, posted: str) -> str | None:
-        """Return the reason why a posting can't be read; None: it can."""
+    def _why_unreadable(self, record: Record, done: Done | None = None) -> str | None:
+        """Return the reason why a posting, or its outcome, can't be read; None: it can."""
         if record.version > codec.VERSION:
-            return f"{posted} in version {record.version}, and this library reads up to {codec.VERSION}"
+            return f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}"
         try:
             self._content(record)
+            if done is not None:
+                self.results.decoded(done)
         except codec.Undecodable as error:
             return str(error)
         return None
@@ -820,7 +807,7 @@ class JobBoard(Board):
         if not self.closed:
             self.waiters.wake()
             self.waiters.alarm()
-            self.engine.rouse()
+            self.engine.backend.rouse()
 
     def wanted(
         self,
@@ -843,7 +830,7 @@ class JobBoard(Board):
         try:
             for turn in self.waiters.rounds(timeout):
                 if unless is not None and unless():
-                    self.engine.forgo()
+                    self.engine.backend.forgo()
                     break
                 jobs, taken = self.look(wanted, limit)
                 if jobs:
@@ -851,10 +838,10 @@ class JobBoard(Board):
                 # Asked again after the mark was read: a wake from here on shortens the nap.
                 if turn.left() <= 0 or (unless is not None and unless()):
                     break
-                self.waiters.doze(turn, taken.mark, wanted.names, taken.next_event)
+                self.waiters.doze(turn, True, wanted.names, taken.next_event)
         except BaseException:
             # A wake that was meant for this wait is of no use to a later call.
-            self.engine.forgo()
+            self.engine.backend.forgo()
             raise
         return []
 
@@ -899,7 +886,7 @@ class JobBoard(Board):
             except JobBoardError as failure:
                 # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
                 LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
-                self.engine.forsake(record.uuid, record.token)
+                self.engine.raw.forsake(record.uuid, record.token)
             else:
                 self._gone(notifier.TRASHED, shell)
             return None
@@ -1114,7 +1101,7 @@ class JobBoard(Board):
         holder = _holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
         with contextlib.nullcontext() if claim is None else self.claims.extending(claim):
-            status, margin, sent = self.engine.extend(job.uuid, holder, span)
+            (status, margin), sent = self.engine.extend(job.uuid, holder, span)
             if status != OK:
                 raise self._refusal(status, job, claim)
             if claim is not None:
@@ -1180,7 +1167,7 @@ class JobBoard(Board):
             for (index, _), refusal in zip(refused, refusals, strict=True):
                 errors[index] = refusal
             self.claims.let_go(*_claims(ends[index] for index, _ in refused))
-            self.engine.after_commit(
+            self.engine.backend.after_commit(
                 extra,
                 functools.partial(self._ended, begun, done, who),
                 functools.partial(self.claims.over, begun),
@@ -1281,9 +1268,8 @@ class JobBoard(Board):
         age = arguments.micros("older_than", older_than)
         assert age is not None
         limit = self.engine.now() - age
-        after, purged = None, 0
-        while page := self.engine.trash_page(after, PAGE):
-            after = page[-1]
+        purged = 0
+        for page in self._trash_pages():
             # Only jobs that are as they were listed: one that was restored and trashed again is another failure.
             acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
             for start in range(0, len(acts), BATCH):
@@ -1426,18 +1412,13 @@ class JobBoard(Board):
         :raises TypeError, ValueError: an argument does not fit; nothing was changed.
         """
         codec.check_text("a schedule's id", id)
-        if name is None:
-            raise TypeError("schedule() needs the name of the jobs that it posts")
-        if cron is not None and not isinstance(cron, str):
-            raise TypeError(f"cron must be a str, not {type(cron).__name__}")
-        if not isinstance(tz, str):
-            raise TypeError(f"tz must be the name of a time zone, not {type(tz).__name__}")
         timetable = Timetable(cron, arguments.micros("every", every, positive=True), tz, missed)
         timetable.check()
         # With every=, too, which needs no zone: a mistyped zone would show among the schedules.
         zone(tz)
+        codec.check_text("a job's name", name)
         posting = Posting(
-            name, None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
+            cast(str, name), None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
         )
         [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
 
@@ -1559,7 +1540,7 @@ class JobBoard(Board):
         metadata = self._metadata_of(entity)
         self.engine.check_open()
         with self._roster:
-            self.engine.enlist(kind, name, metadata, self._ttl)
+            self.engine.enlist(self.engine.handle, kind, name, metadata, self._ttl)
             self.claims.start_beating()
             self._entities[kind, name] = entity
 
@@ -1570,9 +1551,9 @@ class JobBoard(Board):
         with self._roster:
             if self._entities.pop((entity.kind, entity.name), None) is None:
                 return
-            self.engine.delist()
+            self.engine.delist(self.engine.handle)
             for (kind, name), metadata in self._shown_entities():
-                self.engine.enlist(kind, name, metadata, self._ttl)
+                self.engine.enlist(self.engine.handle, kind, name, metadata, self._ttl)
 
     def entities(self, kind: str | None = None) -> list[Entity]:
         """Return the living entities, by kind and name."""
@@ -1633,12 +1614,15 @@ class JobBoard(Board):
         return codec.decode(posting, self.engine.wire)
 
     def _load_book(self, uuid: str) -> Any:
-        return load_book(self._persistence, uuid)
+        if self._persistence is None:
+            return None
+        with contextlib.closing(self._persistence.get_connection()) as connection:
+            return connection.get_logbook(uuid)
 
     # Arguments and errors
 
     def _extras(self, verb: str, extra: Mapping[str, Any] | None, **named: Any) -> dict[str, Any]:
-        return arguments.extras(self.scheme, verb, extra, self.engine.extras.get(verb, frozenset()), **named)
+        return arguments.extras(self.scheme, verb, extra, self.engine.backend.extras.get(verb, frozenset()), **named)
 
     def _refusal(self, status: Status, job: Job, claim: Claim | None = None) -> JobBoardError:
         [error] = self._refusals([(status, job, claim)])
@@ -1649,8 +1633,8 @@ class JobBoard(Board):
         elsewhere = self._elsewhere([job for status, job, _ in refused if status == Status.ABSENT])
         return [_about(self._refused(*each, each[1] in elsewhere), each[1]) for each in refused]
 
-    def _refused(self, status: Status, job: Job, claim: Claim | None, elsewhere: bool) -> JobBoardError:
-        if elsewhere and status == Status.ABSENT:
+    def _refused(self, status: Status, job: Job, claim: Claim | None, is_elsewhere: bool) -> JobBoardError:
+        if is_elsewhere and status == Status.ABSENT:
             # This says nothing of a claim on the job's own board.
             return NotFound(f"{job} is not on {self}, but on {job.board}")
         if claim is not None:
@@ -1664,14 +1648,12 @@ class JobBoard(Board):
     def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:
         """Return the absent jobs that are another board's.
 
-        Other configurations may lead to this board, so that a board of the same name is asked for its jobs. Nothing is
-        known of the jobs of a board that does not answer.
+        Other configurations may lead to this board, so that a board of the same name is asked for its jobs, once, as it
+        may be out of reach. Nothing is known of the jobs of a board that does not answer.
         """
         found = {job for job in absent if job.board.name != self._name}
-        others = {job.board for job in absent if job not in found and job.board is not self}
-        for board in others:
-            if isinstance(board, JobBoard):
-                jobs = [job for job in absent if job.board is board]
+        for board in {job.board for job in absent} - {self}:
+            if jobs := [job for job in absent if job.board is board and job not in found]:
                 with contextlib.suppress(JobBoardError):
                     seen = board.engine.read([job.uuid for job in jobs])
                     found.update(job for job, its in zip(jobs, seen, strict=True) if its.record is not None)
@@ -1694,7 +1676,7 @@ class JobBoard(Board):
 
     def _claim_lost(self, claim: Claim) -> None:
         self._notify(notifier.LOST, claim.job)
-        self.engine.forsake(claim.uuid, claim.token)
+        self.engine.raw.forsake(claim.uuid, claim.token)
 
     def _gone(self, event: str, *jobs: Job) -> None:
         for job in jobs if self._is_heard() else ():
@@ -1742,20 +1724,6 @@ def _size(job: Job, act: Finish) -> int:
         return 0
     result = "" if act.end.result is None else act.end.result.result
     return len(job.record.posting) + len(result or "")
-
-
-def _batch_end(drafts: Sequence[Draft], start: int) -> int:
-    """Return the end of the batch that begins at ``start``: after 500 postings, or 512 KiB of them."""
-    size = 0
-    for index in range(start, min(start + POST_BATCH, len(drafts))):
-        size += len(drafts[index].posting)
-        if size > POST_BYTES and index > start:
-            return index
-    return min(start + POST_BATCH, len(drafts))
-
-
-def _nothing() -> None:
-    """Do nothing: a posting that is rolled back leaves nothing to undo here."""
 
 
 def _listed(names: Iterable[str] | None) -> str:

@@ -50,7 +50,8 @@ class Claims:
         self._is_open = False
 
     def _clear(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, as methods that take it call each other.
+        self._lock = threading.RLock()
         # Taken while a claim is dropped as lost and reported: no extension of the claim begins in between.
         self._losing = threading.Lock()
         # In the order of their coming, with the time since when each is held.
@@ -90,7 +91,7 @@ class Claims:
                     asked = [
                         claim for claim in self._held if claim.is_marked_or_lapsed() and claim not in self._extending
                     ]
-                    lost = self._let_go(asked)
+                    lost = self.let_go(*asked)
                     for claim in lost:
                         claim.kept = False
                 for claim in lost:
@@ -102,11 +103,8 @@ class Claims:
         :raises RuntimeError: the system starts no more threads.
         """
         with self._lock:
-            self._start_beating()
-
-    def _start_beating(self) -> None:
-        if self._is_open:
-            self._heartbeat.start()
+            if self._is_open:
+                self._heartbeat.start()
 
     def beat_soon(self, start: bool = False) -> None:
         """Renew now: a connection has come back.
@@ -182,38 +180,29 @@ class Claims:
         :raises RuntimeError: the heartbeat can't be started.
         """
         with self._lock:
-            self._hold(claims)
-
-    def _hold(self, claims: Sequence[Claim]) -> None:
-        for claim in claims:
-            if claim in self._ending:
-                self._ending[claim] = True
-        self._keep([claim for claim in claims if claim not in self._ending])
-
-    def _keep(self, claims: Iterable[Claim]) -> None:
-        standing = [claim for claim in claims if not claim.ended]
-        # Start the heartbeat first. If the heartbeat cannot start, these claims must not be held, now or later.
-        if standing:
-            self._start_beating()
-        self._held.update(dict.fromkeys(standing, boottime()))
+            for claim in claims:
+                if claim in self._ending:
+                    self._ending[claim] = True
+            standing = [claim for claim in claims if claim not in self._ending and not claim.ended]
+            # Start the heartbeat first. If the heartbeat cannot start, these claims must not be held, now or later.
+            if standing:
+                self.start_beating()
+            self._held.update(dict.fromkeys(standing, boottime()))
 
     def let_go(self, *claims: Claim) -> set[Claim]:
         """Stop holding claims. Return those that were held."""
         with self._lock:
-            return self._let_go(claims)
-
-    def _let_go(self, claims: Iterable[Claim]) -> set[Claim]:
-        kept = self._held.keys() & claims
-        for claim in kept:
-            del self._held[claim]
-        for claim in self._ending.keys() & claims:
-            self._ending[claim] = False
-        return kept
+            kept = self._held.keys() & claims
+            for claim in kept:
+                del self._held[claim]
+            for claim in self._ending.keys() & claims:
+                self._ending[claim] = False
+            return kept
 
     def let_lapse(self, claim: Claim) -> None:
         """Stop holding a claim under which nobody works, and have its job freed."""
         if not claim.ended and self.let_go(claim):
-            self._engine.forsake(claim.uuid, claim.token)
+            self._engine.raw.forsake(claim.uuid, claim.token)
 
     def refuse(self, claims: Iterable[Claim]) -> None:
         """Mark held claims lost, as an operator has released their job here. The heartbeat reports the loss."""
@@ -241,9 +230,9 @@ class Claims:
         with self._lock:
             claim.confirm(deadline, kept=kept, extended=True)
             if kept:
-                self._hold([claim])
+                self.hold(claim)
             else:
-                self._let_go([claim])
+                self.let_go(claim)
 
     # Ends
 
@@ -266,7 +255,7 @@ class Claims:
             for claim in ended:
                 self._held.pop(claim, None)
                 claim.mark_ended()
-            self._keep([claim for claim in begun if self._ending.pop(claim, False)])
+            self.hold(*[claim for claim in begun if self._ending.pop(claim, False)])
 
     def leave(self, claim: Claim) -> bool:
         """Return whether a claim has ended or is ending. Do not hold an ending claim again if its end fails.

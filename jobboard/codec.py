@@ -30,13 +30,10 @@ MAX_CONTEXT = 16 * 1024
 """The largest context of a job, in bytes of JSON."""
 
 _MAX_DEPTH = 100
-_LEAST, _MOST = -(2**63), 2**63 - 1
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 _LOADS = json.JSONDecoder().decode
-_SCALARS = frozenset({str, bool, type(None)})
-_CONTAINERS = frozenset({dict, list, tuple})
 _JSON_GROWTH = 6
 """The most bytes of JSON for one of msgpack: a control character, or False and its comma."""
 
@@ -61,7 +58,6 @@ class Content(NamedTuple):
 
 _KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list}
 _OPTIONAL = Content._fields[1:]
-_NO_MORE = [None] * len(_OPTIONAL)
 
 
 class Undecodable(ValueError):
@@ -75,7 +71,7 @@ def check_text(what: str, value: Any) -> str:
     if not value:
         raise ValueError(f"{what} must not be empty")
     if len(value) > MAX_TEXT:
-        raise ValueError(f"{what} has {len(value)} characters; at most {MAX_TEXT} are kept apart by every backend")
+        raise ValueError(f"{what} has {len(value)} characters; at most {MAX_TEXT} are stored")
     bad = _FORBIDDEN.search(value)
     if bad:
         raise ValueError(f"{what} {value!r} holds {bad.group()!r}; control characters and lone surrogates are refused")
@@ -91,136 +87,90 @@ def check_details(details: Any, limit: int, what: str = "details", bound: str = 
     :raises TypeError: a value is not of JSON's shape; the message names the path to the value.
     :raises ValueError: a value is out of range, or the details are too large.
     """
-    if details is None:
-        return {}
-    if not isinstance(details, Mapping):
-        raise TypeError(f"{what} must be a dict, not {type(details).__name__}")
-    checked: dict[str, Any] = _shaped(details, what, 0)
-    size = len(_JSON(checked).encode())
-    if size > limit:
-        raise ValueError(
-            f"{what} take {size} bytes as JSON and {bound} is {limit}; store large data elsewhere and "
-            "post a reference to it"
-        )
+    checked = _shaped_mapping(details, what)
+    _check_size(what, checked, limit, bound)
     return checked
 
 
-def encode_checked(
-    details: Any,
-    limit: int,
-    wire: Wire,
-    book: dict[str, str] | None = None,
-    context: dict[str, str] | None = None,
-    delay: int | None = None,
-    due: int | None = None,
-) -> bytes | str:
-    """Check the details as :func:`check_details` does, and return them in a posting with the other, checked fields.
+def _shaped_mapping(value: Any, what: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} must be a dict, not {type(value).__name__}")
+    shaped: dict[str, Any] = _shaped(value, (what,))
+    return shaped
 
-    Most details are plain. The posting is their only copy, and their size is computed only near the limit.
-    """
-    as_it_is = type(details) is dict and _plain(details, _MAX_DEPTH)
-    shaped = details if as_it_is else check_details(details, limit)
-    try:
-        posting = _pack(_body(Content(shaped, book=book, context=context, delay=delay, due=due)), wire)
-        most = len(posting.encode()) if isinstance(posting, str) else len(posting) * _JSON_GROWTH
-    except UnicodeEncodeError:
-        check_details(details, limit)  # its error names the place of the lone surrogate
-        raise
-    if most > limit:
-        check_details(details, limit)
+
+def _check_size(what: str, shaped: Any, limit: int, bound: str) -> None:
+    size = len(_JSON(shaped).encode())
+    if size > limit:
+        raise ValueError(
+            f"{what}: {size} bytes as JSON, and {bound} is {limit}; store large data elsewhere and give a reference "
+            "to it"
+        )
+
+
+def encode_checked(content: Content, limit: int, wire: Wire) -> bytes | str:
+    """Check the details as :func:`check_details` does, and return a posting of them and the other, checked fields."""
+    content = content._replace(details=_shaped_mapping(content.details, "details"))
+    posting = encode(content, wire)
+    # Most postings are small, and spare the time for another encoding.
+    if len(posting) * _JSON_GROWTH > limit:
+        _check_size("details", content.details, limit, "max_details")
     return posting
-
-
-def _plain(value: Any, depth: int) -> bool:
-    """Return whether a dict, list or tuple of at most ``depth`` levels has JSON's shape without a conversion.
-
-    Lone surrogates are left to the encoding. :func:`_shaped` may still convert a value for which this is false."""
-    if type(value) is dict:
-        for key in value:
-            if type(key) is not str:
-                return False
-        value = value.values()
-    for item in value:
-        kind = type(item)
-        if kind in _SCALARS:
-            continue
-        if kind is int:
-            if not _LEAST <= item <= _MOST:
-                return False
-        elif kind is float:
-            if not math.isfinite(item):
-                return False
-        elif kind not in _CONTAINERS or depth == 1 or not _plain(item, depth - 1):
-            return False
-    return True
 
 
 def check_context(context: Any) -> dict[str, str] | None:
     """Return a checked copy of a job's ``context``, a mapping of str to str; None where it is empty."""
-    if context is None:
-        return None
-    if not isinstance(context, Mapping):
-        raise TypeError(f"context must be a dict, not {type(context).__name__}")
-    checked: dict[str, str] = _shaped(context, "context", 0)
+    checked = _shaped_mapping(context, "context")
     for key, value in checked.items():
         if not isinstance(value, str):
             raise TypeError(f"context[{key!r}] must be a str, not {type(value).__name__}")
-    size = len(_JSON(checked).encode())
-    if size > MAX_CONTEXT:
-        raise ValueError(f"context takes {size} bytes as JSON; at most {MAX_CONTEXT} travel with a job")
+    _check_size("context", checked, MAX_CONTEXT, "its limit")
     return checked or None
 
 
-def _shaped(value: Any, path: str, depth: int) -> Any:
-    kind = type(value)
-    if value is None or kind is bool:
+def _shaped(value: Any, path: tuple[Any, ...]) -> Any:
+    """Return a copy of a value in plain types of JSON. ``path``: its name, and the keys and indexes down to it."""
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         if _SURROGATE.search(value):
-            raise ValueError(f"{path}: a lone surrogate can't be stored as UTF-8")
-        return value if kind is str else str.__str__(value)
-    if isinstance(value, (int, float)):
-        return _shaped_number(value, path)
-    if depth >= _MAX_DEPTH:
-        raise ValueError(f"{path[:100]}…: nested deeper than {_MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
-        return {_shaped_key(key, path): _shaped(item, f"{path}[{key!r}]", depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_shaped(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise TypeError(f"{path}: {kind.__name__} is not one of str, int, float, bool, None, list and dict")
-
-
-def _shaped_number(value: float, path: str) -> float:
+            raise ValueError(f"{_shown(path)}: a lone surrogate can't be stored as UTF-8")
+        return str.__str__(value)
     if isinstance(value, int):
-        number = int(value)
-        if not _LEAST <= number <= _MOST:
-            raise ValueError(f"{path}: {shortened(number)} does not fit into 64 bits; post it as a str")
-        return number
-    if not math.isfinite(value):
-        raise ValueError(f"{path}: JSON has no {value}")
-    return float(value)
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{_shown(path)}: {shortened(int(value))} does not fit into 64 bits; post it as a str")
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{_shown(path)}: JSON has no {value}")
+        return float(value)
+    if len(path) > _MAX_DEPTH:
+        raise ValueError(f"{_shown(path)[:100]}…: nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        return {_shaped_key(key, path): _shaped(item, (*path, key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shaped(item, (*path, index)) for index, item in enumerate(value)]
+    kind = type(value).__name__
+    raise TypeError(f"{_shown(path)}: {kind} is not one of str, int, float, bool, None, list and dict")
 
 
-def _shaped_key(key: Any, path: str) -> str:
+def _shaped_key(key: Any, path: tuple[Any, ...]) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"{path}: the key {key!r} is not a str but {type(key).__name__}")
+        raise TypeError(f"{_shown(path)}: the key {key!r} is not a str but {type(key).__name__}")
     if _SURROGATE.search(key):
-        raise ValueError(f"{path}: the key {key!r} holds a lone surrogate")
+        raise ValueError(f"{_shown(path)}: the key {key!r} holds a lone surrogate")
     return str.__str__(key)
+
+
+def _shown(path: tuple[Any, ...]) -> str:
+    return str(path[0]) + "".join(f"[{step!r}]" for step in path[1:])
 
 
 def encode(content: Content, wire: Wire) -> bytes | str:
     """Return a checked content as a posting of :data:`VERSION`."""
-    return _pack(_body(content), wire)
-
-
-def _body(content: Content) -> dict[str, Any]:
-    """Return the map of a posting, with the fields of ``content`` that are not None."""
-    details, *more = content
-    body: dict[str, Any] = {"details": details}
-    if more != _NO_MORE:
-        body |= {name: value for name, value in zip(_OPTIONAL, more, strict=True) if value is not None}
-    return body
+    return _pack({name: value for name, value in content._asdict().items() if value is not None}, wire)
 
 
 def decode(posting: bytes | str, wire: Wire) -> Content:
@@ -230,10 +180,7 @@ def decode(posting: bytes | str, wire: Wire) -> Content:
     """
     try:
         body = _unpack(posting, wire)
-        details = body["details"]
-        if len(body) == 1 and type(details) is dict:
-            return Content(details)
-        content = Content(details, *map(body.get, _OPTIONAL))
+        content = Content(body["details"], *map(body.get, _OPTIONAL))
     except Exception as error:
         raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
     for name in body:
@@ -258,13 +205,8 @@ def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
 
 def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
     """Return a result of JSON's shape in its encoded form. Raise as :func:`check_details` does."""
-    shaped = _shaped(result, "result", 0)
-    size = len(_JSON(shaped).encode())
-    if size > limit:
-        raise ValueError(
-            f"the result takes {size} bytes as JSON and max_details is {limit}; store large data elsewhere and give a "
-            "reference to it"
-        )
+    shaped = _shaped(result, ("result",))
+    _check_size("result", shaped, limit, "max_details")
     return _pack(shaped, wire)
 
 

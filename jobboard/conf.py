@@ -7,10 +7,10 @@ here ever holds a secret.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
@@ -26,6 +26,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9_.-]*(\+[a-z0-9_.-]+)?")
 _SHOWN = 100
 _SECRET = re.compile("pass|secret|token|key")
 _URI = re.compile(r"([^/?#]*)([^?]*)\??(.*)", re.DOTALL)
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(-?[0-9]*))?")
 
 
 @dataclass(frozen=True)
@@ -38,27 +39,18 @@ class Option:
     secret: bool = False
 
 
-class Settings(Mapping[str, Any]):
+class Settings(dict[str, Any]):
     """The checked settings of one board: every declared option, given or defaulted."""
 
     def __init__(self, scheme: str, driver: str | None, values: Mapping[str, Any], secrets: frozenset[str]) -> None:
+        super().__init__(values)
         self.scheme = scheme
         self.driver = driver
-        self._values = dict(values)
         self._secrets = secrets
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def public(self) -> dict[str, Any]:
         """Return the settings that are no secrets."""
-        return {name: value for name, value in self._values.items() if name not in self._secrets}
+        return {name: value for name, value in self.items() if name not in self._secrets}
 
     def check_no_driver(self) -> None:
         """:raises ValueError: the scheme names a driver, which only some boards take."""
@@ -66,7 +58,7 @@ class Settings(Mapping[str, Any]):
             raise ValueError(f"a {self.scheme} board takes no driver, as in {self.scheme}+{self.driver}")
 
     def __repr__(self) -> str:
-        shown = {k: "***" if k in self._secrets and v is not None else v for k, v in self._values.items()}
+        shown = {k: "***" if k in self._secrets and v is not None else v for k, v in self.items()}
         return f"<Settings {self.scheme}: {shown}>"
 
 
@@ -78,9 +70,7 @@ class Target(NamedTuple):
     given: dict[str, Any]
     """The options of the URI's query, and those beside it, which win."""
     parts: dict[str, str]
-    query: dict[str, str]
-    twice: frozenset[str]
-    """The options that the query has more than once."""
+    query: list[tuple[str, str]]
 
 
 def shortened(value: Any) -> str:
@@ -102,13 +92,10 @@ def integer(low: int, high: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise TypeError(f"must be an int, not {type(value).__name__}")
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("must be a whole number") from None
-        if not low <= number <= high:
-            raise ValueError(f"must be from {low} to {high}")
-        return number
+        with contextlib.suppress(ValueError):
+            if low <= int(value) <= high:
+                return int(value)
+        raise ValueError(f"must be from {low} to {high}")
 
     return parse
 
@@ -120,15 +107,11 @@ def seconds(low: float = 0.0, high: float = 1e9) -> Callable[[Any], float]:
     def parse(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise TypeError(f"must be a number of seconds, not {type(value).__name__}")
-        try:
-            number = float(value)
-        except ValueError:
-            raise ValueError("must be a number of seconds") from None
-        except OverflowError:
-            number = math.inf if value > 0 else -math.inf  # type: ignore[operator]
-        if math.isnan(number) or not low <= number <= high:
-            raise ValueError(f"must be from {low:g} to {high:g} seconds")
-        return number
+        with contextlib.suppress(ValueError, OverflowError):
+            # NaN lies in no range.
+            if low <= float(value) <= high:
+                return float(value)
+        raise ValueError(f"must be from {low:g} to {high:g} seconds")
 
     return parse
 
@@ -143,10 +126,8 @@ def path(value: Any) -> str:
 
 def flag(value: Any) -> bool:
     if isinstance(value, (bool, str)):
-        try:
+        with contextlib.suppress(ValueError):
             return bool(strutils.bool_from_string(value, strict=True))
-        except ValueError:
-            pass
     raise ValueError("must be true or false")
 
 
@@ -193,18 +174,9 @@ def target(conf: str | Mapping[str, Any]) -> Target:
             "'sqlite', nor a URI with '://' behind that, as in 'postgresql://app@db/prod'"
         )
     parts, options = _uri_parts(rest) if separator else ({}, [])
-    query = dict(options)
-    twice = frozenset(name for name, _ in options if [other for other, _ in options].count(name) > 1)
     scheme, _, driver = scheme.partition("+")
-    _complete(extra, query)
-    return Target(scheme, driver or None, extra, parts, query, twice)
-
-
-def _complete(given: dict[str, Any], further: Mapping[str, Any]) -> None:
-    """Add further options. Given options go first, and None is not given."""
-    for name, value in further.items():
-        if given.get(name) is None:
-            given[name] = value
+    given = {name: value for name, value in extra.items() if value is not None}
+    return Target(scheme, driver or None, {**dict.fromkeys(extra), **dict(options), **given}, parts, options)
 
 
 def _uri_parts(uri: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
@@ -224,38 +196,22 @@ def _uri_parts(uri: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
         parts["user"] = unquote(user)
         if colon:
             parts["password"] = unquote(password)
-    # Several hosts (h1:2181,h2:2181) stay one text, for the backend to take apart.
-    if "," in hosts:
-        for each in hosts.split(","):
-            _host_and_port(each)
+    found = [_HOST.fullmatch(each) for each in hosts.split(",")]
+    if None in found:
+        # Of a URI whose '@' was forgotten, the port is the password, or the host holds the password.
+        raise ValueError(
+            "the URI's host and port can't be read, and are not shown, as they may be a password: '@' stands behind a "
+            f"password, an IPv6 address in brackets, as in [::1]:5432, and a port is a whole number; {ESCAPE}"
+        )
+    if len(found) > 1:
+        # Several hosts (h1:2181,h2:2181) stay one text, for the backend to take apart.
         parts["host"] = hosts
-    else:
-        host, number = _host_and_port(hosts)
-        if number:
-            parts["port"] = number
-        parts["host"] = unquote(host)
+    elif found[0] is not None:
+        parts["host"], parts["port"] = unquote(found[0][1].strip("[]")), found[0][2] or ""
     parts["path"] = unquote(path[1:])
     # Some drivers write ssl-mode, others ssl_mode.
     options = [(name.replace("-", "_"), value) for name, value in parse_qsl(query, keep_blank_values=True)]
     return {name: value for name, value in parts.items() if value}, options
-
-
-def _host_and_port(hosts: str) -> tuple[str, str]:
-    bracketed = re.fullmatch(r"\[([^\[\]]*)\](?::(.*))?", hosts, re.DOTALL)
-    if bracketed is None and set("[]") & set(hosts):
-        raise ValueError("the URI's host can't be read: an IPv6 address stands in brackets, as in [::1]:5432")
-    host, _, number = hosts.rpartition(":") if ":" in hosts else (hosts, "", "")
-    if bracketed is not None:
-        host, number = bracketed[1], bracketed[2] or ""
-    # Of a URI whose '@' was forgotten, the port is the password, or the host holds the password.
-    if number and not re.fullmatch("-?[0-9]+", number):
-        raise ValueError(f"the URI's port must be a whole number; it is not shown, as it may be a password: {ESCAPE}")
-    if bracketed is None and ":" in host:
-        raise ValueError(
-            "the URI's host can't be read: it has a ':', and is not shown, as it may hold a password: a '@' stands "
-            "behind a password, and an IPv6 address in brackets, as in [::1]:5432"
-        )
-    return host, number
 
 
 def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: Mapping[str, str]) -> Settings:
@@ -268,24 +224,25 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
     :raises TypeError: a value of a wrong type.
     """
     where = target(conf)
-    given = dict(where.given)
+    given, query, asked = dict(where.given), dict(where.query), [name for name, _ in where.query]
     for part, value in where.parts.items():
         if part not in parts:
             raise ValueError(f"a {where.scheme} board takes no {part} in its URI")
         name = parts[part]
-        other = where.query.get(name, value)
+        other = query.get(name, value)
         if other != value:
             shown = "" if options[name].secret else _shown(": {} and {}", value, other)
             raise ValueError(
                 f"the URI's {part} and the option {name} in its query differ{shown}; leave one of them out"
             )
-        _complete(given, {name: value})
+        if given.get(name) is None:
+            given[name] = value
     values = {name: option.default for name, option in options.items()}
     for name, value in given.items():
         option = options.get(name)
         if option is None:
             raise ValueError(_unknown(where, name, options))
-        if name in where.twice:
+        if asked.count(name) > 1:
             raise ValueError(f"the option {name!r} is given twice")
         if value is None:
             continue
@@ -302,23 +259,20 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
 
 
 def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
-    hint = meant(name, options)
+    asked = [other for other, _ in where.query]
     # Beside a password that is in the query, it may be a piece of that, with an unescaped '&'.
-    piece = name in where.query and any(_SECRET.search(other) for other in where.query)
+    piece = name in asked and any(map(_SECRET.search, asked))
     shown = f" like one in the URI ({ESCAPE})" if piece else _shown(" {}", name)
-    return f"a {where.scheme} board has no option{shown}; {hint}"
+    return f"a {where.scheme} board has no option{shown}; {meant(name, options)}"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: str, known: Iterable[str], otherwise: str = "docs/reference/options.rst has all that there are") -> str:
     """Return a hint at the known names that an unknown one may mean, three at most."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=3)
     # Of a short name a longer one has all, as claim_ttl has ttl.
     near += [each for each in names if len(name) > 2 and name in each and each not in near]
-    if not near:
-        return "docs/reference/options.rst has all that there are"
-    *others, last = map(repr, near[:3])
-    return f"did you mean {', '.join(others) + ' or ' if others else ''}{last}?"
+    return f"did you mean {' or '.join(map(repr, near[:3]))}?" if near else otherwise
 
 
 def _shown(text: str, *values: Any) -> str:

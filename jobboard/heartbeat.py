@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from jobboard import logs
 from jobboard.exceptions import JobBoardError
 from jobboard.retry import backoff
 
 LOG = logs.Log(__name__)
-
-
-class Beats:
-    """The rhythm of a heartbeat: the pause before the next beat, by the failures of the last ones."""
-
-    def __init__(self, interval: float) -> None:
-        self._interval = interval
-        self._failures = 0
-
-    @property
-    def pause(self) -> float:
-        """The seconds until the next beat."""
-        return backoff(self._failures, 0.1, self._interval / 3) if self._failures else self._interval
-
-    @contextlib.contextmanager
-    def next(self) -> Iterator[None]:
-        """Do a beat within this block. Log its error, with a traceback unless the error is a JobBoardError."""
-        self._failures += 1
-        try:
-            yield
-            self._failures = 0
-        except JobBoardError as error:
-            LOG.warning("could not renew the claims, trying again: %s", error)
-        except Exception:
-            LOG.exception("could not renew the claims, trying again")
 
 
 class Heartbeat:
@@ -46,7 +20,7 @@ class Heartbeat:
 
     def __init__(self, name: str, beat: Callable[[], None], interval: float) -> None:
         self._beat = beat
-        self._beats = Beats(interval)
+        self._interval = interval
         self._has_started = self._stopped = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
@@ -72,10 +46,17 @@ class Heartbeat:
             self._thread.join(patience)
 
     def _run(self) -> None:
+        failures = 0
         while True:
-            self._news.wait(self._beats.pause)
+            self._news.wait(backoff(failures, 0.1, self._interval / 3) if failures else self._interval)
             self._news.clear()
             if self._stopped:
                 return
-            with self._beats.next():
+            failures += 1
+            try:
                 self._beat()
+                failures = 0
+            except JobBoardError as error:
+                LOG.warning("could not renew the claims, trying again: %s", error)
+            except Exception:
+                LOG.exception("could not renew the claims, trying again")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from jobboard.job import Board, Job
+from jobboard.job import Job
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
 
 
 class JobBoardIterator(Iterator[Job]):
@@ -16,15 +20,12 @@ class JobBoardIterator(Iterator[Job]):
     """
 
     def __init__(
-        self, board: Board, jobs: Iterator[Job], *, only_unclaimed: bool = False, ensure_fresh: bool = False
+        self, board: JobBoard, jobs: Iterator[Job], *, only_unclaimed: bool = False, ensure_fresh: bool = False
     ) -> None:
         self.board = board
         self.only_unclaimed = only_unclaimed
         self.ensure_fresh = ensure_fresh
         self._jobs = jobs
-
-    def __iter__(self) -> JobBoardIterator:
-        return self
 
     def __next__(self) -> Job:
         return next(self._jobs)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import enum
 import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks
-from jobboard.codec import Content, Wire
+from jobboard.codec import Content
 from jobboard.conf import shortened
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
-from jobboard.primitives import RANKS, Seen
+from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -86,15 +88,6 @@ class Act(NamedTuple):
     result: Any = None
 
 
-INTERNAL = frozenset(
-    {
-        *("confirm", "give_up", "is_marked_lost", "is_marked_or_lapsed", "mark_ended", "refuse"),
-        *("content", "looks", "not_done", "record"),
-    }
-)
-"""The members of claims and jobs for boards and conductors. Users have no need of them."""
-
-
 @dataclass(frozen=True)
 class Entity:
     """A member of the board's roster while it is alive, a conductor for instance."""
@@ -104,95 +97,6 @@ class Entity:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Board(Protocol):
-    """The board of a job, as the job uses it.
-
-    result_form: the size limit and the encoding of results; None where no result is kept.
-    """
-
-    result_form: tuple[int, Wire] | None
-
-    @property
-    def name(self) -> str: ...
-    def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None: ...
-    def _end(
-        self,
-        job: Job,
-        claim: Claim | None,
-        who: str,
-        verb: Verb,
-        delay: float | datetime.timedelta | None = None,
-        error: str | None = None,
-        *,
-        result: Any = None,
-    ) -> None: ...
-    def result_of(self, job: Job) -> Any: ...
-    def refresh(self, jobs: Sequence[Job]) -> list[Seen]: ...
-    def _load_book(self, uuid: str) -> Any: ...
-    def _decoded(self, posting: bytes | str) -> Content: ...
-
-
-class Standing(enum.StrEnum):
-    """The standing of a claim, as far as its own process knows.
-
-    The server decides about the job, by the fencing token. The end of a lease is no standing, as nothing reports it:
-    :attr:`Claim.lost` reads the clock each time.
-    """
-
-    HELD = enum.auto()
-    """No loss is known."""
-
-    LOST = enum.auto()
-    """The server has refused the claim, or its holder has read that it is lost and may have dropped the job. The
-    heartbeat no longer renews the claim. Only an extension by the holder shows that the claim still stands."""
-
-    GIVEN_UP = enum.auto()
-    """The conductor no longer waits for the work. The claim stands until it is ended."""
-
-    ENDED = enum.auto()
-    """Ended through this object."""
-
-    ENDED_LOST = enum.auto()
-    """Ended, while work that goes on under the claim is to see that it was given up or overtaken."""
-
-
-class Trigger(enum.StrEnum):
-    """An event that may change the standing of a claim."""
-
-    EXTENDED = enum.auto()
-    """The holder has extended the claim."""
-
-    LOST = enum.auto()
-    """The server, the end of the board, or a read by the holder says that the claim is lost."""
-
-    GIVEN_UP = enum.auto()
-    """The conductor no longer waits for the work."""
-
-    ENDED = enum.auto()
-    """An act has ended the claim."""
-
-
-STEPS: dict[Standing, dict[Trigger, Standing]] = {
-    Standing.HELD: {
-        Trigger.LOST: Standing.LOST,
-        Trigger.GIVEN_UP: Standing.GIVEN_UP,
-        Trigger.ENDED: Standing.ENDED,
-    },
-    Standing.LOST: {
-        Trigger.EXTENDED: Standing.HELD,
-        Trigger.GIVEN_UP: Standing.GIVEN_UP,
-        Trigger.ENDED: Standing.ENDED,
-    },
-    Standing.GIVEN_UP: {Trigger.ENDED: Standing.ENDED_LOST},
-    Standing.ENDED: {Trigger.LOST: Standing.ENDED_LOST, Trigger.GIVEN_UP: Standing.ENDED_LOST},
-    Standing.ENDED_LOST: {},
-}
-"""The standing that each trigger leads to. A trigger that is missing changes nothing."""
-
-_ENDED = frozenset({Standing.ENDED, Standing.ENDED_LOST})
-_READS_LOST = frozenset({Standing.LOST, Standing.GIVEN_UP, Standing.ENDED_LOST})
-
-
 class Claim:
     """The right to work on a job, from a successful claim until it ends.
 
@@ -200,7 +104,15 @@ class Claim:
     claim that was overtaken.
     """
 
-    # Whether a claim is lost has four readings. Only ``lost`` changes the standing: a read of True marks the claim.
+    # The server decides about the job, by the fencing token. The process itself knows three things of its claim:
+    #
+    # - _marked: the server has refused it, or its holder has read that it is lost, and may have dropped the job. The
+    #   heartbeat renews it no longer, and only an extension by the holder shows that it still stands.
+    # - _given_up: the conductor no longer waits for the work. The claim stands until it is ended.
+    # - _ended: it was ended through this object. A mark that comes later, or that it was given up, is for work that
+    #   goes on under it.
+    #
+    # Whether a claim is lost has four readings. Only ``lost`` changes anything: a read of True marks the claim.
     #
     # =======================  ======  ========  =====  =========================================================
     # name                     marked  given up  clock  used by
@@ -211,10 +123,10 @@ class Claim:
     # is_marked_lost()         yes     no        no     Claims, to renew the others alone, and expires_in()
     # =======================  ======  ========  =====  =========================================================
     #
-    # _is_lost() is ``lost`` without the mark. A claim that has ended is lost only in the standing ENDED_LOST.
+    # _is_lost() is ``lost`` without the mark. A claim that has ended has no mark from before its end, and no clock.
 
     __slots__ = {
-        **dict.fromkeys(("_generation", "_job", "_lock", "_standing")),
+        **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked")),
         "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
         "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
         "token": "The fencing token, which rises with each claim of the job.",
@@ -227,9 +139,9 @@ class Claim:
         self.who = who
         self.kept = kept
         self.deadline = deadline
-        self._standing = Standing.HELD
+        self._marked = self._given_up = self._ended = False
         self._generation = forks.generation
-        # The holder, the heartbeat and the conductor step at once. Reentrant, as a signal handler may read it, too.
+        # The holder, the heartbeat and the conductor act at once. Reentrant, as a signal handler may read it, too.
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -261,13 +173,12 @@ class Claim:
         with self._lock:
             # The holder may have extended it a moment ago.
             lost = self._is_lost()
-            if lost:
-                self._step(Trigger.LOST)
+            self._marked |= lost
             return lost
 
     def _is_lost(self) -> bool:
         """Return the value of :attr:`lost` without marking the claim."""
-        return self._standing in _READS_LOST or self.is_marked_or_lapsed()
+        return self.seen_lost or self.is_marked_or_lapsed()
 
     def is_marked_or_lapsed(self) -> bool:
         """Return True if the claim was refused, was read as lost, or is past its deadline.
@@ -281,18 +192,18 @@ class Claim:
         """Return True if the claim was marked as lost. The heartbeat does not renew such a claim.
 
         The holder may have dropped the job. An inherited claim counts as marked."""
-        return self._standing == Standing.LOST or self.inherited
+        return (self._marked and not self._given_up and not self._ended) or self.inherited
 
     @property
     def seen_lost(self) -> bool:
         """True if :attr:`lost` has been true before now: it was read so, or the board was told of the loss, and no
         :meth:`extend` has succeeded since. This reads no clock, so it may be False while :attr:`lost` is true."""
-        return self._standing in _READS_LOST
+        return self._marked or self._given_up
 
     @property
     def ended(self) -> bool:
         """True once the claim was ended through this object."""
-        return self._standing in _ENDED
+        return self._ended
 
     @property
     def inherited(self) -> bool:
@@ -335,26 +246,23 @@ class Claim:
         with self._lock:
             self.deadline = deadline
             self.kept = kept
-            if extended:
-                self._step(Trigger.EXTENDED)
+            if extended and not self._ended:
+                self._marked = False
 
     def refuse(self) -> None:
         """Mark the claim lost: the server, or the end of the board, says so."""
-        self._step(Trigger.LOST)
+        self._marked = True
 
     def give_up(self) -> None:
         """Mark the claim lost for its work, which the conductor awaits no longer."""
-        self._step(Trigger.GIVEN_UP)
+        self._given_up = True
 
     def mark_ended(self) -> None:
         """Mark the claim ended: an act of its holder has ended it."""
-        self._step(Trigger.ENDED)
-
-    def _step(self, trigger: Trigger) -> None:
-        # Inherited, it is lost for good, and its lock may be held by a thread that is not there.
-        if not self.inherited:
-            with self._lock:
-                self._standing = STEPS[self._standing].get(trigger, self._standing)
+        # The lock of an inherited claim may be held by a thread that is not there.
+        with contextlib.nullcontext() if self.inherited else self._lock:
+            if not self._ended:
+                self._ended, self._marked = True, False
 
 
 @functools.total_ordering
@@ -379,7 +287,7 @@ class Job:
     }
 
     def __init__(
-        self, board: Board, record: Record, posted: Content | bytes | str, seen_state: State, book: Any = None
+        self, board: JobBoard, record: Record, posted: Content | bytes | str, seen_state: State, book: Any = None
     ) -> None:
         self.board = board
         self.claim: Claim | None = None
@@ -651,11 +559,3 @@ if TYPE_CHECKING:
 
 else:
     ClaimedJob = Job
-
-
-def load_book(persistence: Any, uuid: str) -> Any:
-    """Return a logbook from a duck-typed TaskFlow persistence backend; None without one."""
-    if persistence is None:
-        return None
-    with contextlib.closing(persistence.get_connection()) as connection:
-        return connection.get_logbook(uuid)

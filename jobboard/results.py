@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from jobboard import codec, logs
 from jobboard.engine import Done, RetryingEngine
@@ -16,23 +17,57 @@ from jobboard.states import Failure, moment, workers
 LOG = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Outcome:
     """The outcome of a job that was consumed on a board with ``keep_done``.
 
-    ``job`` is a handle of the job, in state COMPLETE. ``result`` is the result of its work, or None; ``refused`` says
-    why that result could not be stored. ``repr()`` shows neither details nor result.
+    job: a handle of the consumed job, in state COMPLETE; uuid to errors are its own. result: the result, as consumed;
+    None if nothing or nothing storable was given. refused: the reason why the result could not be stored, None if
+    nothing was refused. who: the holder that has consumed the job. workers: the holder of each known attempt, those of
+    ``errors`` and the last one. posted_on, begun_on, ended_on: the times of the post, of the last claim and of the
+    consume, by the server's clock. until: the time at which this outcome expires. stored: the outcome as the board
+    stores it.
+
+    Outcomes of one job are equal. ``repr()`` shows neither details nor result.
     """
 
-    __slots__ = {
-        "_done": None,
-        "job": "The consumed job.",
-        "result": "The result, as consumed; None if nothing or nothing storable was given.",
-    }
+    job: Job
+    uuid: str
+    name: str
+    key: str | None
+    group: str | None
+    priority: int
+    details: dict[str, Any]
+    context: dict[str, str]
+    attempts: int
+    errors: tuple[Failure, ...]
+    result: Any
+    refused: str | None
+    who: str | None
+    workers: tuple[str, ...]
+    posted_on: datetime.datetime
+    begun_on: datetime.datetime
+    ended_on: datetime.datetime
+    until: datetime.datetime
+    stored: Done
 
-    def __init__(self, done: Done, job: Job, result: Any) -> None:
-        self._done = done
-        self.job = job
-        self.result = result
+    @classmethod
+    def of(cls, done: Done, job: Job, result: Any) -> Self:
+        """Return a stored outcome, with its decoded result."""
+        own = ("uuid", "name", "key", "group", "priority", "details", "context", "attempts", "errors")
+        return cls(
+            job=job,
+            **{name: getattr(job, name) for name in own},
+            result=result,
+            refused=done.refused,
+            who=job.who,
+            workers=tuple(workers(job.errors, job.who, job.attempts)),
+            posted_on=job.created_on,
+            begun_on=moment(done.begun),
+            ended_on=job.last_modified,
+            until=moment(done.until),
+            stored=done,
+        )
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.job}, {self.ended_on:%Y-%m-%d %H:%M:%S}Z by {self.who!r}>"
@@ -42,91 +77,6 @@ class Outcome:
 
     def __hash__(self) -> int:
         return hash(self.job)
-
-    @property
-    def stored(self) -> Done:
-        """The outcome as the board stores it."""
-        return self._done
-
-    @property
-    def uuid(self) -> str:
-        """The uuid of the job."""
-        return self.job.uuid
-
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-        return self.job.name
-
-    @property
-    def key(self) -> str | None:
-        """The key that the job had."""
-        return self.job.key
-
-    @property
-    def group(self) -> str | None:
-        """The group of the job."""
-        return self.job.group
-
-    @property
-    def priority(self) -> int:
-        """The priority of the job."""
-        return self.job.priority
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The details of the job, as posted."""
-        return self.job.details
-
-    @property
-    def context(self) -> dict[str, str]:
-        """The context of the job, as posted."""
-        return self.job.context
-
-    @property
-    def attempts(self) -> int:
-        """The number of its claims, the last one included."""
-        return self.job.attempts
-
-    @property
-    def errors(self) -> tuple[Failure, ...]:
-        """The failures before its success: see :attr:`Job.errors <jobboard.job.Job.errors>`."""
-        return self.job.errors
-
-    @property
-    def who(self) -> str | None:
-        """The holder that has consumed the job."""
-        return self._done.record.who
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        """The holder of each known attempt: those of :attr:`errors`, and the last one."""
-        return tuple(workers(self.errors, self.who, self.attempts))
-
-    @property
-    def posted_on(self) -> datetime.datetime:
-        """The time of the post, by the server's clock."""
-        return self.job.created_on
-
-    @property
-    def begun_on(self) -> datetime.datetime:
-        """The time of the claim that has consumed the job."""
-        return moment(self._done.begun)
-
-    @property
-    def ended_on(self) -> datetime.datetime:
-        """The time of the consume, by the server's clock."""
-        return self.job.last_modified
-
-    @property
-    def until(self) -> datetime.datetime:
-        """The time at which this outcome expires."""
-        return moment(self._done.until)
-
-    @property
-    def refused(self) -> str | None:
-        """The reason why the result could not be stored; None if nothing was refused."""
-        return self._done.refused
 
 
 class Results:
@@ -164,7 +114,7 @@ class Results:
         return end if large is None else end._replace(result=Returned(refused=large))
 
     def _too_large(self, job: Job, returned: Returned) -> str | None:
-        most = self._engine.most_kept
+        most = self._engine.backend.most_kept
         if most is None or returned.result is None:
             return None
         size = len(job.record.posting) + len(returned.result)
@@ -191,10 +141,10 @@ class Results:
     def outcome(self, done: Done, job: Job) -> Outcome:
         """Return a stored outcome as users see it. Damage to its result hides nothing else."""
         try:
-            return Outcome(done, job, self.decoded(done))
+            return Outcome.of(done, job, self.decoded(done))
         except codec.Undecodable as error:
             LOG.warning("%s: %s", job, error, extra=logs.fields(job))
-            return Outcome(done._replace(refused=str(error)), job, None)
+            return Outcome.of(done._replace(refused=str(error)), job, None)
 
     def decoded(self, done: Done) -> Any:
         """Return the result of a stored outcome.

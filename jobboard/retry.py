@@ -1,39 +1,28 @@
-"""The only backoff policy: exponential, half of it jitter, through tenacity."""
+"""The only backoff policy: exponential, half of it jitter."""
 
 from __future__ import annotations
 
-import functools
+import random
 import time
 from collections.abc import Callable
-from typing import cast
 
 import tenacity
 
 OUTAGE_BASE, OUTAGE_CAP = 0.1, 2.0
 
 
-class _Attempt:
-    """The one attribute of a retry's state that tenacity's wait strategies read."""
-
-    def __init__(self, number: int) -> None:
-        self.attempt_number = number
-
-
 def backoff(attempt: int, base: float, cap: float) -> float:
     """Return the seconds to wait after failure number ``attempt`` (from 1): ``base``, doubled with each failure, never
     over ``cap``, and the second half of that at random."""
-    return _strategy(base, cap)(cast(tenacity.RetryCallState, _Attempt(attempt)))
+    # A float has no place for the powers that follow.
+    longest = min(cap, base * 2.0 ** min(attempt - 1, 1000))
+    return random.uniform(longest / 2, longest)
 
 
 def outage_pause(failures: int) -> float:
     """Return the seconds to leave a backend alone after so many failures in a row, for conductors, task loops and top,
     which go on for ever."""
     return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
-
-
-@functools.lru_cache
-def _strategy(base: float, cap: float) -> tenacity.wait.wait_base:
-    return tenacity.wait_exponential(base / 2, max=cap / 2) + tenacity.wait_random_exponential(base / 2, max=cap / 2)
 
 
 def retrying(
@@ -52,7 +41,7 @@ def retrying(
     again = tenacity.retry_if_exception_type(on) if isinstance(on, (type, tuple)) else tenacity.retry_if_exception(on)
     return tenacity.Retrying(
         retry=again,
-        wait=_strategy(base, cap),
+        wait=lambda state: backoff(state.attempt_number, base, cap),
         stop=tenacity.stop_after_delay(seconds),
         sleep=sleep,
         reraise=True,

@@ -8,7 +8,6 @@ library cronsim decides this, and the syntax of expressions.
 from __future__ import annotations
 
 import datetime
-import difflib
 import functools
 import zoneinfo
 from collections import deque
@@ -16,6 +15,9 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 from cronsim import CronSim, CronSimError
+
+from jobboard.codec import check_text
+from jobboard.conf import meant
 
 Missed = Literal["one", "all", "none"]
 
@@ -27,12 +29,6 @@ LATE = 60 * 1_000_000
 
 SHORTEST = 100_000
 """The shortest span between two due times, in µs."""
-
-LONGEST = 255
-"""The most characters of a cron expression, and of a time zone's name."""
-
-_SHOWN = 40
-"""The characters that an error shows of a text that is too long."""
 
 _SECOND = 1_000_000
 _WINDOW = 3600 * _SECOND
@@ -117,10 +113,9 @@ class Timetable(NamedTuple):
 def _check(timetable: Timetable) -> None:
     """Check a timetable. The cache spares each look at all stored schedules a parse of their expressions."""
     cron, every, tz, _ = timetable
-    for name, text in (("cron", cron), ("tz", tz)):
-        if text is not None and len(text) > LONGEST:
-            shown = f"{text[:_SHOWN]}…"
-            raise ValueError(f"{name}={shown!r}: must have at most {LONGEST} characters, not {len(text)}")
+    if cron is not None:
+        check_text("cron", cron)
+    check_text("tz", tz)
     if (cron is None) == (every is None):
         raise ValueError("a schedule has either a cron expression or every=")
     if every is not None and every < SHORTEST:
@@ -165,7 +160,5 @@ def _unknown(tz: str) -> str:
     known = zoneinfo.available_timezones()
     if not known:
         return f"tz={tz!r}: this machine has no data of time zones; install the package tzdata"
-    lower = {name.lower(): name for name in known}
-    near = [lower[name] for name in difflib.get_close_matches(tz.lower(), lower, n=3)]
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", as in 'Europe/Berlin'"
-    return f"tz={tz!r} is not the name of a time zone{hint}"
+    hint = meant(tz, known, "one is 'Europe/Berlin'")
+    return f"tz={tz!r} is not the name of a time zone; {hint}"

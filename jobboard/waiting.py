@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jobboard import arguments, retry
+from jobboard import arguments, codec, retry
 from jobboard.engine import RetryingEngine
 from jobboard.primitives import POLL_CAP
 
@@ -84,17 +84,17 @@ class Waiters:
             self._looked.generation = self._generation
             yield Turn(number, end)
 
-    def doze(self, turn: Turn, mark: object, names: Sequence[str] | None, next_event: int | None) -> None:
+    def doze(self, turn: Turn, takes: bool, names: Sequence[str] | None, next_event: int | None) -> None:
         """Sleep between two turns, until something may have changed.
 
-        :param mark: the mark that the look has returned.
+        :param takes: true for a thread that is going to claim.
         :param next_event: the µs until the next lapse or due time, None if none is known.
         """
-        cap = self._engine.poll_cap
+        cap = self._engine.backend.poll_cap
         limit = retry.backoff(turn.number, 0.01, cap) if cap <= POLL_CAP else cap
         if next_event is not None:
             limit = min(limit, max(next_event / 1e6, 0.001))
-        self._engine.wait(mark, names, min(limit, turn.left()))
+        self._engine.store.wait(names, codec.VERSION, min(limit, turn.left()), takes)
 
     def nap(self, seconds: float) -> bool:
         """Sleep for ``seconds``, or until :meth:`wake`. Return whether this thread was woken since its look."""

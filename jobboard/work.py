@@ -8,31 +8,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from jobboard import arguments, logs, outcomes
-from jobboard.claims import Claims
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.forks import ForkGuard
 from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.primitives import End
-from jobboard.tracing import Tracing
+
+if TYPE_CHECKING:
+    from jobboard.board import JobBoard
 
 LOG = logs.Log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Workplace(Protocol):
-    """The board of some work: a :class:`~jobboard.board.JobBoard`."""
-
-    claims: Claims
-    tracing: Tracing
-
-    @property
-    def claim_next(self) -> Callable[..., ClaimedJob | None]: ...
-    def end_claim(self, claim: Claim, end: End) -> None: ...
 
 
 class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
@@ -79,7 +69,7 @@ class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
 
 
 @contextlib.contextmanager
-def block(board: Workplace, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJob]:
+def block(board: JobBoard, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJob]:
     """Claim a job, and end its claim by the outcome of this block.
 
     :param wish: the arguments of :meth:`~jobboard.board.JobBoard.claim_next`; ``names`` and ``timeout`` are there.
@@ -111,7 +101,7 @@ def block(board: Workplace, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJ
         raise
 
 
-def refuse(board: Workplace, job: Job, end: End) -> None:
+def refuse(board: JobBoard, job: Job, end: End) -> None:
     """End the claim of a job whose work is not to run.
 
     :raises JobBoardError: the claim could not be ended, and nobody else has taken the job.
@@ -128,13 +118,13 @@ def refuse(board: Workplace, job: Job, end: End) -> None:
 
 
 @contextlib.contextmanager
-def around(board: Workplace, job: Job) -> Iterator[None]:
+def around(board: JobBoard, job: Job) -> Iterator[None]:
     """Do the work on ``job`` within this block."""
     with outcomes.working_on(job), board.tracing.run(job), ForkGuard():
         yield
 
 
-def conclude(board: Workplace, job: Job, error: BaseException | None) -> bool:
+def conclude(board: JobBoard, job: Job, error: BaseException | None) -> bool:
     """End the claim of a job whose work has returned or raised ``error``. Return whether ``error`` goes no further.
 
     :raises ClaimLost: the work has returned, but does not count.

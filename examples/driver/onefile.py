@@ -20,7 +20,7 @@ from jobboard import conf, forks
 from jobboard.engine import Seat
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
-from jobboard.kv.driver import ALIVE, ANY, JOBS, MISSED, SCHEDULES, Driver, Node, Numbers, Op, Range, Refused, Snapshot
+from jobboard.kv.driver import ALIVE, JOBS, MISSED, SCHEDULES, Driver, Node, Numbers, Op, Range, Refused, Snapshot
 from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
 
@@ -147,7 +147,7 @@ class OneFileDriver(Driver):
         row = db.execute(GET, (self._board, path)).fetchone()
         if row is None or op.do == "create":
             return row is None and op.do == "create"
-        return bool(row[0] > self.now()) if op.do == "lives" else op.version in (ANY, row[1])
+        return bool(row[0] > self.now()) if op.do == "lives" else op.version == row[1]
 
     def number(self, count: int, beaten: bool) -> Numbers:
         """Draw numbers by a write of its own each time: simple, and never beaten."""

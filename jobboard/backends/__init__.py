@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, TypedDict, Unpack
@@ -45,9 +44,9 @@ def fetch(
         )
     except exception.NoMatches:
         known = sorted(ExtensionManager(namespace).names())
-        near = difflib.get_close_matches(scheme, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise NotFound(f"there is no backend {scheme!r}; {hint}installed are: {', '.join(known) or 'none'}") from None
+        hint = configuration.meant(scheme, known, "")
+        told = f"{hint and f'{hint} '}installed are: {', '.join(known) or 'none'}"
+        raise NotFound(f"there is no backend {scheme!r}; {told}") from None
     for argument in kwargs:
         if argument not in BoardArguments.__annotations__:
             raise TypeError(

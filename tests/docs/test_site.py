@@ -23,8 +23,7 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import jobboard
-from jobboard.board import INTERNAL as BOARDS_OWN
-from jobboard.job import INTERNAL as JOBS_OWN
+from tests.support.members import OF_BOARDS, OF_JOBS
 
 # The site is built once: its tests run in one process, one after the other.
 pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.xdist_group("site"), pytest.mark.timeout(600)]
@@ -145,7 +144,7 @@ def test_every_public_name_is_documented(site: Path) -> None:
     short = {name.rpartition(".")[2] for name in documented}
     public = {name for module in MODULES for name in importlib.import_module(module).__all__} - ALIASES
     assert sorted(public - short) == []
-    for cls, inner in ((jobboard.JobBoard, BOARDS_OWN), (jobboard.Job, JOBS_OWN), (jobboard.Claim, JOBS_OWN)):
+    for cls, inner in ((jobboard.JobBoard, OF_BOARDS), (jobboard.Job, OF_JOBS), (jobboard.Claim, OF_JOBS)):
         members = {name for name in dir(cls) if not name.startswith("_")} - inner
         path = f"{cls.__module__}.{cls.__qualname__}"
         # The owner's name and token are read by bridges.

@@ -11,8 +11,7 @@ from typing import Any
 
 from jobboard.cli import main
 from jobboard.cli.common import DONE
-from jobboard.cli.sampler import Sampler
-from jobboard.cli.top import render
+from jobboard.cli.top import look
 
 
 class Ran:
@@ -122,19 +121,11 @@ def posting(board: Any) -> Iterator[None]:
             board.consume(job, "worker")
 
 
-def seen_by(board: Any) -> Sampler:
-    """Return all that ``top`` can know, without its pauses."""
-    sampler = Sampler(board)
-    while not sampler.complete:
-        sampler.look()
-    return sampler
-
-
-def screen_of(sampler: Sampler, height: int = 100, width: int = 160) -> str:
+def screen_of(board: Any, height: int = 100, width: int = 160) -> str:
     """Return the screen of ``top``."""
     from rich.console import Console
 
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, force_terminal=True, color_system=None)
-    console.print(render(sampler, None, height, console))
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    console.print(look(board), height=height)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").splitlines())

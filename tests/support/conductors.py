@@ -96,11 +96,11 @@ class Refusal:
         self.on = True
         finish = board.engine.raw.finish
 
-        def refuse(acts: Any, *args: Any, **kwargs: Any) -> Any:
+        def refuse(nonce: Any, acts: Any, **kwargs: Any) -> Any:
             if self.on and any(act.name == name and act.end.verb == verb for act in acts):
                 self.met += 1
                 raise JobFailure("it lacks the right to")
-            return finish(acts, *args, **kwargs)
+            return finish(nonce, acts, **kwargs)
 
         monkeypatch.setattr(board.engine.raw, "finish", refuse)
 

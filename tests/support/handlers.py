@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import decimal
 import os
 import pickle
 import signal
@@ -26,15 +25,6 @@ class OddError(Exception):
         super().__init__(one + two)
 
 
-class Leaving(Exception):
-    """Ends the process that packs or unpacks it."""
-
-    def __reduce__(self) -> Any:
-        if self.args == ("packed",):
-            sys.exit("packed")
-        return sys.exit, ("unpacked",)
-
-
 def note(job: jobboard.Job, text: object) -> None:
     """For the test to read, in one write."""
     with Path(job.details["notes"]).open("a") as file:
@@ -56,9 +46,8 @@ def idle(job: jobboard.Job) -> None:
 
 def leave_variables(job: jobboard.Job) -> object:
     """What it sees of the context variables, before it sets them."""
-    seen = [TENANT.get(), decimal.getcontext().prec]
+    seen = TENANT.get()
     TENANT.set(job.uuid)
-    decimal.getcontext().prec = 5
     return seen
 
 
@@ -68,10 +57,6 @@ def fail(job: jobboard.Job) -> None:
 
 def fail_oddly(job: jobboard.Job) -> None:
     raise OddError("very ", "odd")
-
-
-def fail_and_leave(job: jobboard.Job) -> None:
-    raise Leaving(job.details["when"])
 
 
 def echo(job: jobboard.Job) -> object:

@@ -1,14 +1,12 @@
 """The standing of a claim: every step from every state, by what the claim shows."""
 
-import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from jobboard.job import STEPS, Claim, Standing, Trigger
+from jobboard.job import Claim
 from jobboard.testing.conformance.processes import in_child
 
 STEP: dict[str, Callable[[Claim], None]] = {
@@ -56,11 +54,6 @@ def test_the_whole_table() -> None:
             assert shown(claim) == SHOWN[then], f"{trigger} in {state}"
 
 
-def test_the_table_has_only_steps_that_change_the_state() -> None:
-    assert list(STEPS) == list(Standing)
-    assert [(state, step) for state, steps in STEPS.items() for step, after in steps.items() if after == state] == []
-
-
 @pytest.mark.parametrize("state", WAYS)
 def test_a_claim_past_its_deadline_is_lost_unless_it_has_ended(state: str) -> None:
     """No renewal undoes a loss that the holder has read."""
@@ -76,53 +69,45 @@ def test_a_claim_that_was_given_up_is_renewed_until_it_ends() -> None:
     assert not claim.is_marked_or_lapsed()
 
 
-class Blocking(dict[Trigger, Standing]):
-    """Steps from one state, where a thread that has read the state stops until ``go_on``."""
-
-    def __init__(self, steps: dict[Trigger, Standing], go_on: Callable[[], object]) -> None:
-        super().__init__(steps)
-        self._go_on = go_on
-
-    def get(self, trigger: Trigger, default: Any = None) -> Any:
-        if trigger == Trigger.LOST:
-            self._go_on()
-        return super().get(trigger, default)
-
-
-def stop_losses(monkeypatch: pytest.MonkeyPatch, go_on: Callable[[], object]) -> None:
-    table = {**STEPS, Standing.HELD: Blocking(STEPS[Standing.HELD], go_on)}
-    monkeypatch.setattr(sys.modules[Claim.__module__], "STEPS", table)
-
-
-def test_a_forked_child_reads_a_claim_whose_lock_a_thread_of_the_parent_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_reads_a_claim_whose_lock_a_thread_of_the_parent_holds() -> None:
     claim, locked, done = claim_in("HELD"), threading.Event(), threading.Event()
 
     def hold() -> None:
-        locked.set()
-        done.wait(60)
+        with claim._lock:
+            locked.set()
+            done.wait(60)
 
-    stop_losses(monkeypatch, hold)
-    holder = threading.Thread(target=claim.refuse)
+    def read() -> list[bool]:
+        claim.mark_ended()
+        return [claim.inherited, claim.lost, claim.ended]
+
+    holder = threading.Thread(target=hold)
     holder.start()
     try:
         assert locked.wait(60)
-        assert in_child(lambda: [claim.inherited, claim.lost, claim.ended])() == [True, True, False]
+        assert in_child(read)() == [True, True, True]
     finally:
         done.set()
         holder.join()
 
 
 def test_no_step_overwrites_that_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The conductor gives the claim up while the holder reads that it is lost: it stays given up."""
-    claim = claim_in("HELD", deadline=0.0)
-    other = threading.Thread(target=claim.give_up)
+    """The holder extends the claim while another thread of it reads that it is lost: it stands."""
+    claim, extended, readings = claim_in("HELD", deadline=0.0), threading.Event(), iter([1, 2])
 
-    def overtake() -> None:
-        other.start()
-        # The other thread waits for the lock, or would have taken its step by then.
-        other.join(0.1)
+    def extend() -> None:
+        claim.confirm(None, kept=True, extended=True)
+        extended.set()
 
-    stop_losses(monkeypatch, overtake)
+    def clock() -> float:
+        if next(readings, 0) == 2:
+            other.start()
+            # The other thread waits for the lock, or would have taken its step by then.
+            extended.wait(0.1)
+        return 1.0
+
+    other = threading.Thread(target=extend)
+    monkeypatch.setattr("jobboard.job.boottime", clock)
     assert claim.lost
     other.join()
-    assert shown(claim) == SHOWN["GIVEN_UP"]
+    assert shown(claim) == SHOWN["HELD"]

@@ -127,7 +127,7 @@ def test_hosts(uri: str, host: str, port: int) -> None:
         ("mine://h:99999/d", ValueError, "port='99999': must be from 1 to 65535"),
         ("mine://h:0/d", ValueError, "port"),
         ("mine://h:-1/d", ValueError, "port"),
-        ("mine://h:abc/d", ValueError, "port must be a whole number"),
+        ("mine://h:abc/d", ValueError, "port is a whole number"),
         ("mine://h/d?zzz=1", ValueError, "no option 'zzz'; docs/reference/options.rst has all"),
         ("mine://h/d?password=a&zzz=1", ValueError, "no option like one in the URI .*; docs/reference/options"),
         ({"board": "mine", "port": "x"}, ValueError, "port"),

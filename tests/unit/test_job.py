@@ -13,7 +13,7 @@ from jobboard import arguments
 from jobboard import job as job_module
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
-from jobboard.job import Claim, Job, Posting, load_book
+from jobboard.job import Claim, Job, Posting
 from jobboard.primitives import Draft
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Failure
@@ -133,32 +133,6 @@ def test_a_book_is_loaded_once() -> None:
     assert job.book == job.book == "book u1"
     assert job.board.asked == ["u1"]
     assert make().book is None
-
-
-def test_load_book() -> None:
-    class Connection:
-        closed = 0
-
-        def get_logbook(self, uuid: str) -> str:
-            if uuid == "bad":
-                raise KeyError(uuid)
-            return f"book {uuid}"
-
-        def close(self) -> None:
-            self.closed += 1
-
-    class Persistence:
-        connection = Connection()
-
-        def get_connection(self) -> Connection:
-            return self.connection
-
-    persistence = Persistence()
-    assert load_book(None, "u") is None
-    assert load_book(persistence, "u") == "book u"
-    with pytest.raises(KeyError):
-        load_book(persistence, "bad")
-    assert persistence.connection.closed == 2
 
 
 class TestClaim:

@@ -89,7 +89,7 @@ def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
     board.post_many([{"name": "a"}] * count)
     kept = []
     for call in range(1, count + 1, 100):
-        taken = board.engine.raw.take("anna", min(count, 100), None, None, 1, Nonce(HANDLE, 1, call))
+        taken = board.engine.raw.take(Nonce(HANDLE, 1, call), "anna", min(count, 100), None, None)
         kept += [(record.uuid, record.token) for record in taken.records]
     assert len(kept) == count
     return kept
@@ -97,7 +97,7 @@ def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
 
 def consume(board: Any, claim: tuple[str, int]) -> Status:
     [status] = board.engine.raw.finish(
-        [Finish(claim[0], Holder("anna", claim[1]), End(Verb.CONSUME))], Nonce(HANDLE, 2, 1)
+        Nonce(HANDLE, 2, 1), [Finish(claim[0], Holder("anna", claim[1]), End(Verb.CONSUME))]
     )
     return status  # type: ignore[no-any-return]
 
@@ -134,7 +134,7 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 ) -> None:
     board = make(engine)
     [claim] = claimed(board)
-    board.engine.raw.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
+    board.engine.raw.extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), 5 * SECOND)
     for left in (5, 2, 0):
         renewed = board.engine.raw.renew(HANDLE, [claim], 30 * SECOND)
         assert (renewed.lost, renewed.unkept) == ([], [(*claim, left * SECOND)])
@@ -145,14 +145,14 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 def test_a_claim_that_another_handle_keeps(make: Any) -> None:
     board = make(Sessions)
     [claim] = claimed(board)
-    board.engine.raw.extend(claim[0], Holder("anna", None), None, Nonce("other", 1, 1))
+    board.engine.raw.extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), None)
     assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
 
 
 def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
     board = make(Lagging)
     [claim] = claimed(board)
-    board.engine.raw.extend(claim[0], Holder("anna", None), 5 * SECOND, Nonce("other", 1, 1))
+    board.engine.raw.extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), 5 * SECOND)
     assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
 
 
@@ -165,7 +165,7 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
 
     def beaten() -> None:
         left, store.breaks = store.breaks, []
-        board.engine.raw.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 3, next(calls)))
+        board.engine.raw.extend(Nonce(HANDLE, 3, next(calls)), claim[0], Holder("anna", claim[1]), None)
         store.breaks = left
 
     store.breaks = [beaten] * 100
@@ -203,7 +203,7 @@ class TestForsaken:
         board.engine.raw.forsake(*claim)
         eventually(lambda: len(board.engine.store.breaks) < 2)
         board.engine.store.breaks.clear()
-        status, _ = board.engine.raw.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
+        status, _ = board.engine.raw.extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
         assert status == OK
         board.engine.raw.clear_up()
         assert board.get(claim[0]).seen_state == CLAIMED
@@ -220,7 +220,7 @@ class TestForsaken:
         board.engine.store.breaks = [broken]
         board.engine.raw.forsake(*claim)
         with pytest.raises(ConnectionFailure):
-            board.engine.raw.extend(claim[0], Holder("anna", claim[1]), None, Nonce(HANDLE, 2, 1))
+            board.engine.raw.extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
         board.engine.raw.clear_up()
         assert board.get(claim[0]).seen_state == UNCLAIMED
 
@@ -250,7 +250,7 @@ class TestDoubt:
         nonce = Nonce(HANDLE, 1, 1)
         board.engine.raw.doubt(nonce)
         board.engine.raw.clear_up()
-        assert board.engine.raw.take("anna", 1, None, None, 1, nonce).records == []
+        assert board.engine.raw.take(nonce, "anna", 1, None, None).records == []
         assert board.get(job.uuid).seen_state == UNCLAIMED
 
     def test_the_next_call_of_its_slot_waits_for_that(self, make: Any) -> None:
@@ -260,7 +260,7 @@ class TestDoubt:
         board.engine.raw.life.beat_soon = lambda start: None
         board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
         assert board.get(claim[0]).seen_state == CLAIMED, "nothing has been cleared up"
-        taken = board.engine.raw.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 2)).records
+        taken = board.engine.raw.take(Nonce(HANDLE, 1, 2), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
 
     def test_it_is_not_forgotten_for_a_later_call_that_was_never_sent(self, make: Any) -> None:
@@ -276,11 +276,11 @@ class TestDoubt:
         for call in (2, 3):
             board.engine.store.breaks = [broken]
             with pytest.raises(ConnectionFailure) as failed:
-                board.engine.raw.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, call))
+                board.engine.raw.take(Nonce(HANDLE, 1, call), "bert", 1, None, None)
             assert failed.value.outcome == "none"
             # As where somebody interrupts it.
             board.engine.raw.doubt(Nonce(HANDLE, 1, call))
-        taken = board.engine.raw.take("bert", 1, None, None, 1, Nonce(HANDLE, 1, 4)).records
+        taken = board.engine.raw.take(Nonce(HANDLE, 1, 4), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]]
 
     def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:

@@ -27,196 +27,29 @@ the server's clock, in real time; the suite takes a minute or less. A class with
 nothing that others do not send, too: once it has passed, it need not be run with another version of the driver.
 """
 
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
 import pytest
 
-_MODULES = (
-    "boards",
-    "claims",
-    "damage",
-    "entities",
-    "errors",
-    "events",
-    "interleavings",
-    "keys",
-    "leases",
-    "limits",
-    "model",
-    "moves",
-    "order",
-    "outcomes",
-    "pauses",
-    "posts",
-    "processes",
-    "races",
-    "reads",
-    "repetitions",
-    "rules",
-    "schedules",
-    "support",
-    "transitions",
-    "trash",
-    "waits",
-    "wire",
-)
+_MODULES = [module.name for module in pkgutil.iter_modules(__path__)]
 # Before they are imported: otherwise a failing assertion would not say what the values were.
-pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES))
 
-from jobboard.testing.conformance.boards import TestIdentity, TestLife, TestUnreachable  # noqa: E402
-from jobboard.testing.conformance.claims import TestClaiming, TestHandles, TestManyAtOnce, TestSizes  # noqa: E402
-from jobboard.testing.conformance.damage import TestDamagedGate, TestExamining, TestExaminingDamage, TestPoison  # noqa: E402
-from jobboard.testing.conformance.entities import TestEntities  # noqa: E402
-from jobboard.testing.conformance.errors import TestErrors, TestFailures, TestLapseErrors  # noqa: E402
-from jobboard.testing.conformance.events import TestEvents  # noqa: E402
-from jobboard.testing.conformance.interleavings import TestBetweenLookAndCommit, TestQuickerOthers  # noqa: E402
-from jobboard.testing.conformance.keys import (  # noqa: E402
-    TestKeys,
-    TestReplacing,
-    TestSimilarNames,
-    TestWindows,
-    TestWindowsBetweenRequests,
-)
-from jobboard.testing.conformance.leases import TestAttempts, TestHeartbeats, TestKeptAndFixed, TestLapse, TestTokens  # noqa: E402
-from jobboard.testing.conformance.limits import (  # noqa: E402
-    TestConcurrencyLimits,
-    TestIdleScopes,
-    TestLimitedLapses,
-    TestLimitRaces,
-    TestLimitSetting,
-    TestRateLimits,
-    TestRatesBetweenRequests,
-    TestRepeatedSettings,
-    TestSlotsBetweenRequests,
-    TestSlotWaiters,
-)
-from jobboard.testing.conformance.model import TestModel  # noqa: E402
-from jobboard.testing.conformance.moves import TestArrivals, TestDepartures  # noqa: E402
-from jobboard.testing.conformance.order import TestOrder, TestPlaces  # noqa: E402
-from jobboard.testing.conformance.outcomes import TestKeptOutcomes, TestOutcomes, TestResults, keeper  # noqa: E402
-from jobboard.testing.conformance.pauses import (  # noqa: E402
-    TestPause,
-    TestPauseBetweenRequests,
-    TestPausedWaiters,
-    TestPauseUnderWay,
-)
-from jobboard.testing.conformance.posts import TestDelays, TestPosting, TestPostingMany  # noqa: E402
-from jobboard.testing.conformance.processes import TestFork, TestOtherProcesses, puppet  # noqa: E402
-from jobboard.testing.conformance.races import TestContention, TestRaces  # noqa: E402
-from jobboard.testing.conformance.reads import (  # noqa: E402
-    TestCounting,
-    TestGet,
-    TestIterjobs,
-    TestLookingOnly,
-    TestSiblings,
-    TestTheServerIsAsked,
-)
-from jobboard.testing.conformance.repetitions import (  # noqa: E402
-    TestLateOnTheWire,
-    TestLostReplies,
-    TestRepeatedPosts,
-)
-from jobboard.testing.conformance.rules import (  # noqa: E402
-    TestClocks,
-    TestLocksOfOthers,
-    TestOldHandles,
-    TestOldListings,
-    TestRememberedClaims,
-    TestRevival,
-    astray,
-)
-from jobboard.testing.conformance.schedules import TestSchedules, TestSchedulesInTrouble  # noqa: E402
+from jobboard.testing.conformance.outcomes import keeper  # noqa: E402
+from jobboard.testing.conformance.processes import puppet  # noqa: E402
+from jobboard.testing.conformance.rules import astray  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
-from jobboard.testing.conformance.transitions import TestLifecycle  # noqa: E402
-from jobboard.testing.conformance.trash import TestCancel, TestPurge, TestRelease, TestRestore, TestTrash  # noqa: E402
-from jobboard.testing.conformance.waits import TestWaiting, TestWakeUp  # noqa: E402
 from jobboard.testing.conformance.wire import wire  # noqa: E402
 
-__all__ = [
-    "TestArrivals",
-    "TestAttempts",
-    "TestBetweenLookAndCommit",
-    "TestCancel",
-    "TestClaiming",
-    "TestClocks",
-    "TestConcurrencyLimits",
-    "TestContention",
-    "TestCounting",
-    "TestDamagedGate",
-    "TestDelays",
-    "TestDepartures",
-    "TestEntities",
-    "TestErrors",
-    "TestEvents",
-    "TestExamining",
-    "TestExaminingDamage",
-    "TestFailures",
-    "TestFork",
-    "TestGet",
-    "TestHandles",
-    "TestHeartbeats",
-    "TestIdentity",
-    "TestIdleScopes",
-    "TestIterjobs",
-    "TestKeptAndFixed",
-    "TestKeptOutcomes",
-    "TestKeys",
-    "TestLapse",
-    "TestLapseErrors",
-    "TestLateOnTheWire",
-    "TestLife",
-    "TestLifecycle",
-    "TestLimitRaces",
-    "TestLimitSetting",
-    "TestLimitedLapses",
-    "TestLocksOfOthers",
-    "TestLookingOnly",
-    "TestLostReplies",
-    "TestManyAtOnce",
-    "TestModel",
-    "TestOldHandles",
-    "TestOldListings",
-    "TestOrder",
-    "TestOtherProcesses",
-    "TestOutcomes",
-    "TestPause",
-    "TestPauseBetweenRequests",
-    "TestPauseUnderWay",
-    "TestPausedWaiters",
-    "TestPlaces",
-    "TestPoison",
-    "TestPosting",
-    "TestPostingMany",
-    "TestPurge",
-    "TestQuickerOthers",
-    "TestRaces",
-    "TestRateLimits",
-    "TestRatesBetweenRequests",
-    "TestRelease",
-    "TestRememberedClaims",
-    "TestRepeatedPosts",
-    "TestRepeatedSettings",
-    "TestReplacing",
-    "TestRestore",
-    "TestResults",
-    "TestRevival",
-    "TestSchedules",
-    "TestSchedulesInTrouble",
-    "TestSiblings",
-    "TestSimilarNames",
-    "TestSizes",
-    "TestSlotWaiters",
-    "TestSlotsBetweenRequests",
-    "TestTheServerIsAsked",
-    "TestTokens",
-    "TestTrash",
-    "TestUnreachable",
-    "TestWaiting",
-    "TestWakeUp",
-    "TestWindows",
-    "TestWindowsBetweenRequests",
-    "astray",
-    "board",
-    "keeper",
-    "other",
-    "puppet",
-    "wire",
-]
+__all__ = ["astray", "board", "keeper", "other", "puppet", "wire"]
+
+for _name in _MODULES:
+    _module = importlib.import_module(f"{__name__}.{_name}")
+    # A module may import tests of another one.
+    _tests = {name: test for name, test in vars(_module).items() if getattr(test, "__module__", "") == _module.__name__}
+    _tests = {name: test for name, test in _tests.items() if name.startswith("Test")}
+    globals().update(_tests)
+    __all__ += list(_tests)

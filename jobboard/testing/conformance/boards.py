@@ -20,8 +20,8 @@ from jobboard.testing.conformance.support import (
     LONG,
     Background,
     MakeBoard,
-    engine_of,
     replaced,
+    store_of,
     take,
     uuids,
 )
@@ -204,7 +204,7 @@ class TestLife:
             board.characteristics.durable = True  # type: ignore[misc]
 
     def test_transactions_are_what_it_says(self, board: JobBoard) -> None:
-        assert board.characteristics.transactional == ("connection" in engine_of(board).extras.get("post", ()))
+        assert board.characteristics.transactional == ("connection" in store_of(board).extras.get("post", ()))
 
     def test_connected_by_many_at_once(self, make_board: MakeBoard) -> None:
         boards = [Background(lambda: make_board("fresh")) for _ in range(6)]
@@ -248,26 +248,9 @@ class TestIdentity:
         for number, board in enumerate(boards):
             assert board.find_owner(jobs[number]) == "anna"
 
-    def test_act_on_another_boards_job_is_refused(self, make_board: MakeBoard) -> None:
-        """An act on another board's job changes neither board."""
-        one, two = make_board("one"), make_board("two")
-        job = one.post("resize")
-        one.claim(job, "anna")
-        for verb in ("consume", "abandon", "trash", "extend"):
-            with pytest.raises(JobBoardError):
-                getattr(two, verb)(two_sees(job), "anna")
-        with pytest.raises(JobBoardError):
-            two.release(job)
-        assert one.find_owner(job) == "anna"
-
     def test_errors_carry_the_job(self, board: JobBoard) -> None:
         job = board.post("resize")
         with pytest.raises(JobFailure) as failure:
             board.restore(job)
         assert failure.value.job is job
         assert job.state == UNCLAIMED
-
-
-def two_sees(job: Any) -> Any:
-    """Return the job as a handle without a claim, as ``get`` does."""
-    return job.board.get(job.uuid)

@@ -173,10 +173,13 @@ class TestHandles:
         elsewhere = make_board("elsewhere")
         board.post("resize")
         job = take(board)
-        for verb in ("consume", "trash", "abandon", "extend"):
-            with pytest.raises(NotFound, match=elsewhere.name) as failure:
-                getattr(elsewhere, verb)(job, "anna")
-            assert board.name in str(failure.value)
+        for handle in (job, board.get(job.uuid)):
+            for verb in ("consume", "trash", "abandon", "extend"):
+                with pytest.raises(NotFound, match=elsewhere.name) as failure:
+                    getattr(elsewhere, verb)(handle, "anna")
+                assert board.name in str(failure.value)
+            with pytest.raises(NotFound):
+                elsewhere.release(handle)
         assert job.claim is not None
         assert not job.claim.lost
         assert board.find_owner(job) == "anna"

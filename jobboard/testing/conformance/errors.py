@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
 import pytest
 
@@ -140,6 +141,17 @@ class TestFailures:
         assert (told(trashed), told(live)) == ([("anna", 1, "no use")], [("anna", 1, "broken")])
 
 
+SWEEPS: dict[str, Callable[[JobBoard, Job], object]] = {
+    "a claim of another job": lambda board, job: take(board, "bert", names=["later"]),
+    "a claim of the job": lambda board, job: board.claim(board.get(job.uuid), "bert"),
+    "a post that frees the key": lambda board, job: board.post("resize", key="k").created,
+    "a post that replaces": lambda board, job: (
+        board.post("resize", details={"a": 1}, key="k", on_key="replace").replaced
+    ),
+}
+"""Acts that write a lapse down."""
+
+
 class TestLapseErrors:
     """A lapse is a failure of the attempt. Reads show the failure before and after a sweep writes the lapse down."""
 
@@ -156,50 +168,20 @@ class TestLapseErrors:
         found = [each.errors for each in (listed, taken, other.get(job.uuid))]
         assert found == [seen.errors] * 3
 
-    def test_a_sweep_that_gives_the_job_to_nobody(
-        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize("act", SWEEPS)
+    def test_act_that_writes_a_lapse_down_keeps_and_logs_it(
+        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture, act: str
     ) -> None:
-        lapsed, behind = board.post_many([{"name": "resize"}, {"name": "later"}])
-        let_lapse(board, lapsed)
-        seen = other.get(lapsed.uuid).errors
+        job = board.post("resize", key="k", max_attempts=1 if "frees" in act else None)
+        board.post("later")
+        let_lapse(board, job)
+        seen = other.get(job.uuid).errors
         assert len(seen) == 1
-        assert take(board, "bert", names=["later"]) == behind
-        assert f"job {lapsed.uuid}: the claim of 'anna', attempt 1, has lapsed" in caplog.messages
-        assert other.get(lapsed.uuid).errors == seen
-        assert take(board, "bert").errors == seen
-
-    def test_a_post_that_needs_the_key(
-        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        job = board.post("resize", key="k", max_attempts=1)
-        let_lapse(board, job)
-        seen = other.get(job.uuid).errors
-        assert board.post("resize", key="k").created
-        written = f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed, and the job goes to the trash"
-        assert [message for message in caplog.messages if message.startswith(written)]
+        assert SWEEPS[act](board, job)
+        written = f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed"
+        [told] = [message for message in caplog.messages if message.startswith(written)]
+        assert ("the job goes to the trash" in told) == ("frees" in act)
         assert other.get(job.uuid).errors == seen
-
-    def test_a_post_that_replaces_the_job(
-        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        job = board.post("resize", key="k")
-        let_lapse(board, job)
-        seen = other.get(job.uuid).errors
-        assert board.post("resize", details={"width": 1}, key="k", on_key="replace").replaced
-        assert f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed" in caplog.messages
-        assert other.get(job.uuid).errors == seen
-
-    def test_a_claim_of_the_job_itself(
-        self, board: JobBoard, other: JobBoard, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        job = board.post("resize")
-        let_lapse(board, job)
-        theirs = other.get(job.uuid)
-        seen = theirs.errors
-        other.claim(theirs, "bert")
-        assert f"job {job.uuid}: the claim of 'anna', attempt 1, has lapsed" in caplog.messages
-        assert (told(theirs), theirs.errors) == ([("anna", 1, LAPSED)], seen)
-        assert board.get(job.uuid).errors == seen
 
     def test_the_last_ten_lapses(self, board: JobBoard) -> None:
         job = board.post("resize")

@@ -9,7 +9,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, engine_of, let_lapse, take
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, store_of, take
 
 
 class TestEvents:
@@ -75,7 +75,7 @@ class TestEvents:
     def test_acts_of_another_handle_are_reported(self, board: JobBoard, other: JobBoard) -> None:
         """The board reports another handle's acts if it says so. Each act waits for the report of the one
         before: a board that compares lists misses a job that comes and goes between two lists."""
-        reported = engine_of(board).reported_events
+        reported = store_of(board).reported_events
         assert bool(reported) is board.characteristics.remote_events
         events = EventLog(board)
         expected: dict[str, list[str]] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +24,7 @@ from jobboard.testing.conformance.support import (
     LONG,
     PATIENCE,
     SHORT,
+    Background,
     EventLog,
     MakeBoard,
     Waiter,
@@ -38,6 +40,80 @@ from jobboard.testing.conformance.wire import Wire
 
 ALIKE = ["job", "Job", "JOB", "job ", " job", "jób", "jo\u0301b", "job\u00a0", "job\u200b", "joβ", "joß", "joss"]
 """Texts that one collation or another takes for the same."""
+
+
+HOUR = 3600 * 1_000_000
+
+BRIEF = 0.3
+"""A window that a test waits for the end of, in seconds."""
+
+
+def consume(board: JobBoard, job: Job) -> None:
+    board.claim(job, "anna")
+    board.consume(job, "anna")
+
+
+def consume_in_a_batch(board: JobBoard, job: Job) -> None:
+    other = board.post("other")
+    jobs = board.claim_many("anna", 2)
+    assert sorted(uuids(jobs)) == sorted([job.uuid, other.uuid])
+    board.consume_many(jobs, "anna")
+
+
+def lapse_for_good(board: JobBoard, job: Job) -> None:
+    let_lapse(board, job)
+
+
+def lapse_and_sweep(board: JobBoard, job: Job) -> None:
+    let_lapse(board, job)
+    assert board.claim_next("bert") is None
+
+
+def trash(board: JobBoard, job: Job) -> None:
+    board.claim(job, "anna")
+    board.trash(job, "anna")
+
+
+def purge(board: JobBoard, job: Job) -> None:
+    board.cancel(job)
+    board.purge(job)
+
+
+ENDS: dict[str, tuple[Callable[[JobBoard, Job], object], str]] = {
+    "consumed": (consume, COMPLETE),
+    "consumed in a batch": (consume_in_a_batch, COMPLETE),
+    "trashed": (trash, TRASHED),
+    "cancelled": (JobBoard.cancel, TRASHED),
+    "lapsed for good": (lapse_for_good, TRASHED),
+    "lapsed and swept": (lapse_and_sweep, TRASHED),
+    "purged": (purge, TRASHED),
+}
+
+
+@contextlib.contextmanager
+def consuming(board: JobBoard) -> Iterator[dict[str, Any]]:
+    """Consume every job that comes meanwhile; in the end, the details of each by its uuid."""
+    done: dict[str, Any] = {}
+    posting = [True]
+
+    def consume() -> None:
+        while posting[0] or board.job_count:
+            if (job := board.claim_next("anna", timeout=SHORT)) is not None:
+                done[job.uuid] = job.details
+                board.consume(job, "anna")
+
+    consumer = Background(consume)
+    try:
+        yield done
+    finally:
+        posting[0] = False
+        consumer.wait(3 * LIMIT)
+
+
+def at_once(post: Callable[[JobBoard], list[Job]], *boards: JobBoard) -> list[Job]:
+    """Return the jobs that these boards post at the same time."""
+    with ThreadPoolExecutor(len(boards)) as pool:
+        return [job for jobs in pool.map(post, boards) for job in jobs]
 
 
 class TestKeys:
@@ -78,28 +154,14 @@ class TestKeys:
         board.release(job)
         assert board.post("resize", key="k").uuid == job.uuid
 
-    def test_key_of_a_consumed_job_is_free(self, board: JobBoard) -> None:
-        job = board.post("resize", key="k")
-        board.consume(take(board), "anna")
+    @pytest.mark.parametrize("end", ENDS)
+    def test_key_is_free_after_each_end_of_its_job(self, board: JobBoard, end: str) -> None:
+        act, state = ENDS[end]
+        job = board.post("resize", key="k", max_attempts=1 if "lapsed" in end else None)
+        act(board, job)
         again = board.post("resize", key="k")
+        assert (again.created, again.state, job.state) == (True, UNCLAIMED, state)
         assert again.uuid != job.uuid
-        assert again.state == UNCLAIMED
-
-    def test_key_of_a_trashed_job_is_free(self, board: JobBoard) -> None:
-        job = trash_one(board, key="k")
-        assert board.post("resize", key="k").uuid != job.uuid
-
-    def test_key_of_a_cancelled_job_is_free(self, board: JobBoard) -> None:
-        job = board.post("resize", key="k", delay=LONG)
-        board.cancel(job)
-        assert board.post("resize", key="k").uuid != job.uuid
-
-    def test_key_is_free_once_the_last_attempt_has_lapsed(self, board: JobBoard) -> None:
-        job = board.post("resize", key="k", max_attempts=1)
-        let_lapse(board, job)
-        again = board.post("resize", key="k")  # nobody has swept
-        assert again.uuid != job.uuid
-        assert job.state == TRASHED
 
     def test_a_batch_frees_the_key_of_a_lapsed_last_attempt(self, board: JobBoard) -> None:
         job = board.post("resize", key="k", max_attempts=1)
@@ -120,11 +182,6 @@ class TestKeys:
         assert job.state == UNCLAIMED
         assert board.post("resize", key="k").uuid == job.uuid
 
-    def test_a_purged_jobs_key_is_free(self, board: JobBoard) -> None:
-        job = trash_one(board, key="k")
-        board.purge(job)
-        assert board.post("resize", key="k").uuid != job.uuid
-
     def test_keys_of_other_boards(self, board: JobBoard, make_board: MakeBoard) -> None:
         assert board.post("resize", key="k").uuid != make_board("another").post("resize", key="k").uuid
 
@@ -138,27 +195,13 @@ class TestKeys:
 
     def test_returned_job_was_stored(self, make_board: MakeBoard) -> None:
         """Two post, while a third consumes: the job that has the key goes at any time."""
-        first, second, consumer = make_board(), make_board(), make_board()
-        posting = [True]
 
         def post(board: JobBoard) -> list[Job]:
             return [board.post("resize", key="k", details={"n": n}) for n in range(60)]
 
-        def consume() -> dict[str, Any]:
-            done = {}
-            while posting[0] or consumer.job_count:
-                if (job := consumer.claim_next("anna", timeout=SHORT)) is not None:
-                    done[job.uuid] = job.details
-                    consumer.consume(job, "anna")
-            return done
-
-        with ThreadPoolExecutor(3) as pool:
-            done = pool.submit(consume)
-            try:
-                posted = [job for jobs in pool.map(post, (first, second)) for job in jobs]
-            finally:
-                posting[0] = False
-        assert {job.uuid: job.details for job in posted}.items() <= done.result().items(), "acknowledged, never stored"
+        with consuming(make_board()) as done:
+            posted = at_once(post, make_board(), make_board())
+        assert {job.uuid: job.details for job in posted}.items() <= done.items(), "acknowledged, never stored"
 
 
 class TestSimilarNames:
@@ -212,54 +255,6 @@ class TestSimilarNames:
         assert sorted(entity.name for entity in board.entities("conductor")) == sorted(ALIKE)
         for kind in ALIKE:
             assert [entity.kind for entity in board.entities(kind)] == [kind]
-
-
-HOUR = 3600 * 1_000_000
-
-BRIEF = 0.3
-"""A window that a test waits for the end of, in seconds."""
-
-
-def consume(board: JobBoard, job: Job) -> None:
-    board.claim(job, "anna")
-    board.consume(job, "anna")
-
-
-def consume_in_a_batch(board: JobBoard, job: Job) -> None:
-    other = board.post("other")
-    jobs = board.claim_many("anna", 2)
-    assert sorted(uuids(jobs)) == sorted([job.uuid, other.uuid])
-    board.consume_many(jobs, "anna")
-
-
-def lapse_for_good(board: JobBoard, job: Job) -> None:
-    let_lapse(board, job)
-
-
-def lapse_and_sweep(board: JobBoard, job: Job) -> None:
-    let_lapse(board, job)
-    assert board.claim_next("bert") is None
-
-
-def trash(board: JobBoard, job: Job) -> None:
-    board.claim(job, "anna")
-    board.trash(job, "anna")
-
-
-def purge(board: JobBoard, job: Job) -> None:
-    board.cancel(job)
-    board.purge(job)
-
-
-ENDS: dict[str, tuple[Callable[[JobBoard, Job], object], str]] = {
-    "consumed": (consume, COMPLETE),
-    "consumed in a batch": (consume_in_a_batch, COMPLETE),
-    "trashed": (trash, TRASHED),
-    "cancelled": (JobBoard.cancel, TRASHED),
-    "lapsed for good": (lapse_for_good, TRASHED),
-    "lapsed and swept": (lapse_and_sweep, TRASHED),
-    "purged": (purge, TRASHED),
-}
 
 
 class TestWindows:
@@ -360,29 +355,13 @@ class TestWindows:
 
     def test_posters_and_a_consumer_at_once(self, make_board: MakeBoard) -> None:
         """However a post meets the end of the job, there is one job for each key."""
-        first, second, consumer = make_board(), make_board(), make_board()
-        posting = [True]
 
         def post(board: JobBoard) -> list[Job]:
             return [board.post("resize", key=f"k{n // 4}", key_for=LONG) for n in range(60)]
 
-        def work() -> int:
-            done = 0
-            while posting[0] or consumer.job_count:
-                if (job := consumer.claim_next("anna", timeout=0.05)) is not None:
-                    consumer.consume(job, "anna")
-                    done += 1
-            return done
-
-        with ThreadPoolExecutor(3) as pool:
-            done = pool.submit(work)
-            try:
-                posted = [job for jobs in pool.map(post, (first, second)) for job in jobs]
-            finally:
-                posting[0] = False
-        assert len({job.uuid for job in posted}) == 15
-        assert sum(job.created for job in posted) == 15
-        assert done.result() == 15
+        with consuming(make_board()) as done:
+            posted = at_once(post, make_board(), make_board())
+        assert len({job.uuid for job in posted}) == sum(job.created for job in posted) == len(done) == 15
 
 
 def take_unclaimed(board: JobBoard) -> Job:
@@ -509,34 +488,14 @@ class TestReplacing:
 
     def test_claims_and_replacing_posts_at_once(self, make_board: MakeBoard) -> None:
         """A claimed job has the content of the last replacing post before the claim."""
-        poster, worker = make_board(), make_board()
-        told: dict[str, int] = {}
-        posting = [True]
-
-        def post() -> int:
-            made = 0
+        poster, told, made = make_board(), dict[str, Any](), 0
+        with consuming(make_board()) as done:
             for n in range(40):
                 job = poster.post("resize", details={"n": n}, key=f"k{n // 4}", on_key="replace", priority=n % 3)
                 made += job.created
                 if job.created or job.replaced:
-                    told[job.uuid] = n
-            return made
-
-        def work() -> dict[str, int]:
-            done = {}
-            while posting[0] or worker.job_count:
-                if (job := worker.claim_next("anna", timeout=0.05)) is not None:
-                    done[job.uuid] = job.details["n"]
-                    worker.consume(job, "anna")
-            return done
-
-        with ThreadPoolExecutor(2) as pool:
-            done = pool.submit(work)
-            try:
-                made = pool.submit(post).result()
-            finally:
-                posting[0] = False
-        assert done.result() == told
+                    told[job.uuid] = {"n": n}
+        assert done == told
         assert len(told) == made
 
 

@@ -136,26 +136,6 @@ class TestTokens:
         tokens.append(taken.claim.token)
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
 
-    @pytest.mark.parametrize("fate", ["purged", "claimed again"])
-    def test_a_stale_holder_changes_nothing(self, board: JobBoard, other: JobBoard, fate: str) -> None:
-        """The acts of another handle count. TestLifecycle has those of the holder's own."""
-        for verb in VERBS:
-            job = board.post("resize")
-            board.claim(job, "anna")
-            theirs = other.get(job.uuid)
-            other.trash(theirs, "anna")
-            if fate == "purged":
-                other.purge(theirs)
-            else:
-                other.restore(theirs)
-                other.claim(theirs, "anna")
-            before = record_of(board, job)
-            with pytest.raises(ClaimLost):
-                getattr(board, verb)(job, "anna")
-            assert record_of(board, job) == before, verb
-            assert job.claim is not None
-            assert job.claim.lost, verb
-
     @pytest.mark.parametrize("verb", ["consume", "extend"])
     def test_a_stale_holder_after_any_number_of_acts(
         self, make_board: MakeBoard, board: JobBoard, other: JobBoard, verb: str
@@ -415,16 +395,6 @@ class TestAttempts:
             assert trashed.error
             assert "attempts" in trashed.error
             board.purge(job)
-
-    def test_restore_brings_all_attempts_back(self, board: JobBoard) -> None:
-        job = board.post("resize", max_attempts=1)
-        board.abandon(take(board), "anna", error="broken")
-        board.restore(job)
-        assert job.state == UNCLAIMED
-        assert (job.attempts, job.max_attempts, job.error) == (0, 1, "broken")
-        taken: Job = take(board)
-        assert taken.attempts == 1
-        board.consume(taken, "anna")
 
 
 def held(board: JobBoard) -> list[Claim]:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import pytest
 
-from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.engine.limits import SCOPE, Listed
 from jobboard.engine.store import Mark
@@ -578,13 +577,19 @@ ASLEEP = 0.5
 
 
 class TestSlotWaiters:
-    def test_free_slot_wakes_a_waiter(self, board: JobBoard, other: JobBoard) -> None:
+    @pytest.mark.parametrize("change", ["the claim ends", "a higher limit", "no limit"])
+    def test_free_slot_wakes_a_waiter(self, board: JobBoard, other: JobBoard, change: str) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail")
         board.claim(first, "anna")
         waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
         assert waiter.running
-        board.consume(first, "anna")
+        if change == "the claim ends":
+            board.consume(first, "anna")
+        elif change == "a higher limit":
+            board.set_limit("mail", concurrency=2)
+        else:
+            board.remove_limit("mail")
         assert waiter.wait() == second
 
     def test_free_slot_of_a_lowered_limit_wakes_a_waiter(self, board: JobBoard, other: JobBoard) -> None:
@@ -598,7 +603,10 @@ class TestSlotWaiters:
 
     @pytest.mark.parametrize(
         ("verb", "by"),
-        [("consume", "its board"), ("consume", "another"), ("abandon", "its board"), ("release", "another")],
+        [
+            *[("consume", "its board"), ("consume", "its board, without a reply"), ("consume", "another")],
+            *[("abandon", "its board"), ("release", "another")],
+        ],
     )
     def test_end_of_a_claim_from_before_the_limit_wakes_a_waiter(
         self, board: JobBoard, make_board: MakeBoard, verb: str, by: str
@@ -610,37 +618,16 @@ class TestSlotWaiters:
         other = make_board()
         other.set_limit("mail", concurrency=2)
         waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
-        ending = board if by == "its board" else make_board()
-        ended = jobs[0] if by == "its board" else ending.get(jobs[0].uuid)
-        if verb == "release":
-            ending.release(ended)
-        elif verb == "abandon":
-            ending.abandon(ended, "anna", delay=LONG)
-        else:
-            getattr(ending, verb)(ended, "anna")
+        ending = make_board() if by == "another" else board
+        ended = ending.get(jobs[0].uuid) if by == "another" else jobs[0]
+        with lost_reply(ending, "finish") if "reply" in by else contextlib.nullcontext():
+            if verb == "release":
+                ending.release(ended)
+            elif verb == "abandon":
+                ending.abandon(ended, "anna", delay=LONG)
+            else:
+                ending.consume(ended, "anna")
         assert waiter.wait() == jobs[2]
-
-    def test_end_whose_reply_is_lost_wakes_a_waiter(self, board: JobBoard, make_board: MakeBoard) -> None:
-        first, second = board.post("mail"), board.post("mail")
-        board.claim(first, "anna")
-        other = make_board()
-        other.set_limit("mail", concurrency=1)
-        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
-        with lost_reply(board, "finish"):
-            board.consume(first, "anna")
-        assert waiter.wait() == second
-
-    @pytest.mark.parametrize("verb", ["set higher", "remove"])
-    def test_changed_limit_wakes_a_waiter(self, board: JobBoard, other: JobBoard, verb: str) -> None:
-        board.set_limit("mail", concurrency=1)
-        first, second = board.post("mail"), board.post("mail")
-        board.claim(first, "anna")
-        waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
-        if verb == "remove":
-            board.remove_limit("mail")
-        else:
-            board.set_limit("mail", concurrency=2)
-        assert waiter.wait() == second
 
     def test_waiters_get_all_free_slots(self, board: JobBoard, make_board: MakeBoard) -> None:
         board.set_limit("mail", concurrency=3)
@@ -672,7 +659,7 @@ class TestSlotWaiters:
         post(board, 2)
         take(board)
         board.post("resize", delay=60)
-        found = engine_of(waiting).peek(None, codec.VERSION)
+        found = engine_of(waiting).peek(None)
         assert not found.any
         assert found.next_event is not None
         assert found.next_event <= 60_000_000

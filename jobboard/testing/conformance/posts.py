@@ -191,9 +191,9 @@ class TestPostingMany:
         board = make_board(max_details=2**20)
         sizes: list[int] = []
 
-        def count(original: Any, drafts: Any, *args: Any) -> Any:
+        def count(original: Any, nonce: Any, drafts: Any) -> Any:
             sizes.append(len(drafts))
-            return original(drafts, *args)
+            return original(nonce, drafts)
 
         large = {"a": "x" * 300_000}
         with replaced(board, "insert", count):

@@ -144,7 +144,7 @@ def plant(board: JobBoard, posting: bytes | str, version: int = codec.VERSION, n
     number = next(_numbers)
     uuid = f"00000000-0000-4000-8000-{number:012d}"
     draft = Draft(uuid, name, 0, None, version, posting, None, None, None)
-    board.engine.raw.insert([draft], first_call())
+    board.engine.raw.insert(first_call(), [draft])
     return uuid
 
 
@@ -155,14 +155,14 @@ def first_call() -> Nonce:
 
 @contextlib.contextmanager
 def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
-    """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine."""
-    engine = board.engine.raw
-    original = getattr(engine, primitive)
-    engine.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
+    """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine, or of its store."""
+    owner = engine_of(board) if hasattr(engine_of(board), primitive) else store_of(board)
+    original = getattr(owner, primitive)
+    owner.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
     try:
         yield
     finally:
-        del engine.__dict__[primitive]
+        del owner.__dict__[primitive]
 
 
 @contextlib.contextmanager
@@ -226,9 +226,9 @@ class Waiter(Background):
     def __init__(self, board: JobBoard, call: Callable[[], Any]) -> None:
         asleep = threading.Event()
 
-        def wait(original: Callable[..., Any], *args: Any) -> None:
+        def wait(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
             asleep.set()
-            original(*args)
+            original(*args, **kwargs)
 
         with replaced(board, "wait", wait):
             super().__init__(call)

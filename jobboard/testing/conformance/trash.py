@@ -118,7 +118,7 @@ class TestRelease:
 
 class TestRestore:
     def test_restore(self, board: JobBoard, other: JobBoard) -> None:
-        job = trash_one(board, details={"a": 1}, max_attempts=2)
+        job = trash_one(board, details={"a": 1}, max_attempts=1)
         theirs = other.get(job.uuid)
         other.restore(theirs)
         assert theirs.seen_state == UNCLAIMED

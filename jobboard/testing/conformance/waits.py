@@ -11,6 +11,7 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, NotFound
+from jobboard.job import Job
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -26,71 +27,30 @@ from jobboard.testing.conformance.support import (
 SOON = 0.3
 """When time itself brings a job, in seconds: long enough for a waiter to be asleep by then."""
 
-ARRIVALS: dict[str, Callable[[JobBoard], Callable[[JobBoard], Any]]] = {}
-"""Name -> what prepares a board on which nothing can be claimed -> what brings a job."""
 
-
-def arrival(prepare: Callable[[JobBoard], Callable[[JobBoard], Any]]) -> None:
-    ARRIVALS[prepare.__name__] = prepare
-
-
-@arrival
-def post(board: JobBoard) -> Callable[[JobBoard], Any]:
-    return lambda by: by.post("resize")
-
-
-@arrival
-def post_many(board: JobBoard) -> Callable[[JobBoard], Any]:
-    return lambda by: by.post_many([{"name": "resize"}])
-
-
-@arrival
-def abandon(board: JobBoard) -> Callable[[JobBoard], Any]:
+def claimed(board: JobBoard, expiry: float | None = None) -> Job:
     job = board.post("resize")
-    board.claim(job, "bert")
-    return lambda by: by.abandon(by.get(job.uuid), "bert")
+    board.claim(job, "bert", expiry)
+    return job
 
 
-@arrival
-def release(board: JobBoard) -> Callable[[JobBoard], Any]:
-    job = board.post("resize")
-    board.claim(job, "bert")
-    return lambda by: by.release(by.get(job.uuid))
+def nothing(*_: object) -> None:
+    """Prepare nothing, or leave it to time."""
 
 
-@arrival
-def restore(board: JobBoard) -> Callable[[JobBoard], Any]:
-    job = trash_one(board, "resize")
-    return lambda by: by.restore(by.get(job.uuid))
-
-
-@arrival
-def lapse(board: JobBoard) -> Callable[[JobBoard], Any]:
-    job = board.post("resize")
-    board.claim(job, "bert", expiry=SOON)
-    return lambda by: None
-
-
-@arrival
-def due(board: JobBoard) -> Callable[[JobBoard], Any]:
-    board.post("resize", delay=SOON)
-    return lambda by: None
-
-
-@arrival
-def earlier_due(board: JobBoard) -> Callable[[JobBoard], Any]:
-    """An earlier due time comes in after the one that the waiter knows."""
-    board.post("later", delay=LONG)
-    return lambda by: by.post("resize", delay=SOON)
-
-
-@arrival
-def shortened(board: JobBoard) -> Callable[[JobBoard], Any]:
-    """The holder shortens a lease whose end the waiter knows."""
-    job = board.post("resize")
-    board.claim(job, "bert", expiry=LONG)
-    return lambda by: by.extend(by.get(job.uuid), "bert", SOON)
-
+ARRIVALS: dict[str, tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], Any]]] = {
+    "post": (nothing, lambda by, _: by.post("resize")),
+    "post_many": (nothing, lambda by, _: by.post_many([{"name": "resize"}])),
+    "abandon": (claimed, lambda by, job: by.abandon(by.get(job.uuid), "bert")),
+    "release": (claimed, lambda by, job: by.release(by.get(job.uuid))),
+    "restore": (lambda board: trash_one(board, "resize"), lambda by, job: by.restore(by.get(job.uuid))),
+    "lapse": (lambda board: claimed(board, SOON), nothing),
+    "due": (lambda board: board.post("resize", delay=SOON), nothing),
+    # The waiter knows a later due time, and a later end of the lease.
+    "earlier_due": (lambda board: board.post("later", delay=LONG), lambda by, _: by.post("resize", delay=SOON)),
+    "shortened": (lambda board: claimed(board, LONG), lambda by, job: by.extend(by.get(job.uuid), "bert", SOON)),
+}
+"""What prepares a board on which nothing can be claimed, and what brings a job."""
 
 # Nobody brings what time brings.
 BY_TIME = ("lapse", "due")
@@ -104,9 +64,10 @@ class TestWakeUp:
     @pytest.mark.parametrize(("how", "by"), BRINGERS)
     def test_claim_next(self, board: JobBoard, other: JobBoard, how: str, by: str) -> None:
         """The waiter wakes long before its timeout."""
-        bring = ARRIVALS[how](other)
+        prepare, bring = ARRIVALS[how]
+        job = prepare(other)
         waiter = Waiter(board, lambda: board.claim_next("anna", timeout=6 * LIMIT))
-        bring(board if by == "itself" else other)
+        bring(board if by == "itself" else other, job)
         job = waiter.wait()
         assert job is not None
         assert job.name == "resize"
@@ -114,9 +75,10 @@ class TestWakeUp:
 
     @pytest.mark.parametrize("how", ["post", "lapse"])
     def test_wait(self, board: JobBoard, other: JobBoard, how: str) -> None:
-        bring = ARRIVALS[how](other)
+        prepare, bring = ARRIVALS[how]
+        job = prepare(other)
         waiter = Waiter(board, lambda: board.wait(6 * LIMIT))
-        bring(other)
+        bring(other, job)
         jobs = waiter.wait()
         assert jobs.board is board
         assert jobs.only_unclaimed

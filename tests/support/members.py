@@ -1,0 +1,16 @@
+"""Members of the library's own: conductors, asyncio, the command and bridges use them, and no page documents them."""
+
+OF_BOARDS = frozenset(
+    {
+        *("borrowed", "end_claim", "end_claims", "give_back", "handle_of", "location", "look", "options", "post_due"),
+        *("refresh", "result_of", "scheme", "wanted"),
+    }
+)
+
+OF_JOBS = frozenset(
+    {
+        *("confirm", "give_up", "is_marked_lost", "is_marked_or_lapsed", "mark_ended", "refuse"),
+        *("content", "looks", "not_done", "record"),
+    }
+)
+"""Of claims, too."""
