@@ -25,9 +25,9 @@ def weaknesses(found: Characteristics, has_replicas: bool) -> Iterator[Oddity]:
     if not found.durable:
         yield Oddity(
             "characteristic durable",
-            f"it is false: a crash of the server's machine may lose what was acknowledged ({found.notes})",
-            "let the server write to its disk before it acknowledges, or take a backend that does: see Durability on "
-            "the page 'Production checklist' of the documentation",
+            f"it is false: a crash may lose what was acknowledged ({found.notes})",
+            "take a durable backend, or set up the server: see Durability on the page 'Production checklist' of the "
+            "documentation",
         )
     if has_replicas and not found.survives_failover:
         yield Oddity(

@@ -454,9 +454,9 @@ class Engine(Hears):
     def forsake(self, uuid: str, token: int) -> None:
         """Free the job of a kept claim whose holder was told that the claim is lost.
 
-        A lease ends by itself. Behind a session, the next heartbeat gives the claim back, and repeats that until it
-        succeeds. Does not block."""
-        if self.backend.keeps == "session":
+        A lease ends by itself. Behind a session or a process, the next heartbeat gives the claim back, and repeats that
+        until it succeeds. Does not block."""
+        if self.backend.keeps != "lease":
             self._keeper.forsake(uuid, token)
             self._clear_up_soon()
 
@@ -464,7 +464,7 @@ class Engine(Hears):
         """Free the jobs that a call may have claimed, or may still claim, whose outcome stays unknown.
 
         Does not block, as :meth:`forsake`."""
-        if self.backend.keeps == "session":
+        if self.backend.keeps != "lease":
             self._keeper.doubt(nonce)
             self._clear_up_soon()
 

@@ -20,9 +20,10 @@ LOG = logging.getLogger(__name__)
 class ClaimKeeper:
     """The renewal of kept claims, and the return of claims that nobody holds.
 
-    A lease ends an abandoned claim by itself. A session does not, so two kinds of claims have to be given back. The
-    holder of a *forsaken* claim was told that the claim is lost. A *doubted* call may have claimed a job, and nobody
-    knows its outcome. The heartbeat gives both back by :meth:`clear_up`, and repeats that until it has succeeded."""
+    A lease ends an abandoned claim by itself. A session, or a process, does not, so two kinds of claims have to be
+    given back. The holder of a *forsaken* claim was told that the claim is lost, or nobody works under it. A *doubted*
+    call may have claimed a job, and nobody knows its outcome. The heartbeat gives both back by :meth:`clear_up`, and
+    repeats that until it has succeeded."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
