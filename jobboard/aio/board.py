@@ -98,7 +98,7 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
 class AsyncJobBoard:
     """A board whose verbs are coroutines, with the arguments, outcomes and guarantees of its sync twin.
 
-    :param board: the twin. Both may be used at the same time; either closes both.
+    :param board: the twin, for threads: ``sync`` of this board. Both may be used at the same time; either closes both.
     :param threads: how many calls may be under way at once, each on one connection. Further calls wait for their turn.
         All coroutines of a loop that wait for jobs share one more thread and connection.
 
@@ -112,13 +112,13 @@ class AsyncJobBoard:
     """
 
     def __init__(self, board: JobBoard, *, threads: int = THREADS) -> None:
-        self._board = board
+        self.sync = board
         self._threads = Threads(board.name, arguments.limit(threads, "threads"))
         # What the coroutines of each event loop share.
         self._loops: dict[asyncio.AbstractEventLoop, tuple[WaitingLine, Reader]] = {}
 
     def __repr__(self) -> str:
-        return f"<AsyncJobBoard of {self._board!r}>"
+        return f"<AsyncJobBoard of {self.sync!r}>"
 
     async def __aenter__(self) -> Self:
         try:
@@ -133,47 +133,42 @@ class AsyncJobBoard:
         await self.close()
 
     @property
-    def sync(self) -> JobBoard:
-        """The twin, for threads; its verbs block."""
-        return self._board
-
-    @property
     def name(self) -> str:
-        return self._board.name
+        return self.sync.name
 
     @property
     def connected(self) -> bool:
         """See :attr:`JobBoard.connected <jobboard.board.JobBoard.connected>`."""
-        return self._board.connected
+        return self.sync.connected
 
     @property
     def closed(self) -> bool:
         """See :attr:`JobBoard.closed <jobboard.board.JobBoard.closed>`."""
-        return self._board.closed
+        return self.sync.closed
 
     @property
     def characteristics(self) -> Characteristics:
         """See :attr:`JobBoard.characteristics <jobboard.board.JobBoard.characteristics>`."""
-        return self._board.characteristics
+        return self.sync.characteristics
 
     @property
     def table(self) -> Any:
         """See :attr:`JobBoard.table <jobboard.board.JobBoard.table>`."""
-        return self._board.table
+        return self.sync.table
 
     @property
     def tracing(self) -> Tracing:
         """The twin's tracing. Its methods run on a thread, in the context of the coroutine that acts."""
-        return self._board.tracing
+        return self.sync.tracing
 
     @tracing.setter
     def tracing(self, tracing: Tracing) -> None:
-        self._board.tracing = tracing
+        self.sync.tracing = tracing
 
     @property
     def notifier(self) -> AsyncNotifier:
         """The events of the board. Callbacks may be coroutine functions."""
-        return AsyncNotifier(self._board.notifier)
+        return AsyncNotifier(self.sync.notifier)
 
     # Life
 
@@ -185,7 +180,7 @@ class AsyncJobBoard:
         # On a thread of its own: all others may be waiting for a backend that is away.
         apart = Threads(f"{self.name}-closing", 1)
         try:
-            await see_through(apart.begin(self._board.close))
+            await see_through(apart.begin(self.sync.close))
         finally:
             apart.close()
             self._threads.close()
@@ -214,7 +209,7 @@ class AsyncJobBoard:
 
     async def job_count(self) -> int:
         """Return how many jobs are on the board, in any state but trashed."""
-        return await self.call(getattr, self._board, "job_count")
+        return await self.call(getattr, self.sync, "job_count")
 
     async def state(self, job: Job) -> Any:
         """See :attr:`Job.state <jobboard.job.Job.state>`."""
@@ -248,13 +243,14 @@ class AsyncJobBoard:
         """See :meth:`Job.result <jobboard.job.Job.result>`; waits as :meth:`wait_for` does."""
         if not await self.wait_for(job, timeout, max_delay=RESULT_DELAY):
             raise job.not_done(timeout)
-        return await self.call(self._board.result_of, job)
+        return await self.call(self.sync.result_of, job)
 
     async def wait(self, timeout: float | None = None) -> AsyncIterator[Job]:
         """See :meth:`JobBoard.wait <jobboard.board.JobBoard.wait>`. All waiting coroutines of a loop share a thread."""
         waiter = WaitingCoroutine(WantedJobs("", None, None, {}), 0)
-        if not await self._wait_in_line(waiter, arguments.timeout(timeout)) and (
-            waiter.looked or not await self.call(lambda: self._board.engine.peek().any)
+        line, _ = self._shared()
+        if not await line.wait(waiter, arguments.timeout(timeout)) and (
+            waiter.looked or not await self.call(lambda: self.sync.engine.peek().any)
         ):
             raise nothing_claimed(timeout)
         return self.iterjobs(only_unclaimed=True)
@@ -263,7 +259,7 @@ class AsyncJobBoard:
 
     async def claim(self, job: Job, who: str, expiry: float | None = None) -> Claim:
         """See :meth:`JobBoard.claim <jobboard.board.JobBoard.claim>`."""
-        await self._claimed(lambda: ([cast(ClaimedJob, self._board.claim(job, who, expiry).job)], None))
+        await self._claimed(lambda: ([cast(ClaimedJob, self.sync.claim(job, who, expiry).job)], None))
         assert job.claim is not None
         return job.claim
 
@@ -285,7 +281,7 @@ class AsyncJobBoard:
         Coroutines that wait for the same names are served in the order in which they came. ``unless`` is called on the
         loop.
         """
-        wanted = self._board.wanted("claim_next", who, expiry, names, where, extra)
+        wanted = self.sync.wanted("claim_next", who, expiry, names, where, extra)
         jobs = await self._take(wanted, 1, timeout, unless)
         return jobs[0] if jobs else None
 
@@ -303,7 +299,7 @@ class AsyncJobBoard:
     ) -> list[ClaimedJob]:
         """See :meth:`JobBoard.claim_many <jobboard.board.JobBoard.claim_many>`; waits as :meth:`claim_next` does."""
         limit = arguments.limit(limit)
-        wanted = self._board.wanted("claim_many", who, expiry, names, where, extra)
+        wanted = self.sync.wanted("claim_many", who, expiry, names, where, extra)
         return await self._take(wanted, limit, timeout, unless)
 
     def working(
@@ -339,7 +335,7 @@ class AsyncJobBoard:
                 refused, job = job, None
                 await self._end_work(work.refuse, refused, verdict)
             assert job is not None
-            with work.around(self._board, job):
+            with work.around(self.sync, job):
                 yield job
         except BaseException as error:
             if job is None or not await self._end_work(work.conclude, job, error):
@@ -349,10 +345,10 @@ class AsyncJobBoard:
 
     async def _end_work(self, function: Callable[[JobBoard, Job, Any], T], job: Job, outcome: object) -> T:
         try:
-            return await see_through(self._threads.begin(function, self._board, job, outcome))
+            return await see_through(self._threads.begin(function, self.sync, job, outcome))
         except BaseException:
             # If no thread can be started, nobody else lets go of the claim.
-            self._board.claims.let_lapse(claim_of(job))
+            self.sync.claims.let_lapse(claim_of(job))
             raise
 
     # Ending a claim
@@ -407,13 +403,14 @@ class AsyncJobBoard:
             return []
         if timeout != 0:
             waiter = WaitingCoroutine(wanted, limit, unless)
-            if await self._wait_in_line(waiter, timeout) or waiter.looked:
+            line, _ = self._shared()
+            if await line.wait(waiter, timeout) or waiter.looked:
                 return waiter.jobs
-        return await self._claimed(lambda: self._board.look(wanted, limit))
+        return await self._claimed(lambda: self.sync.look(wanted, limit))
 
     async def _claimed(self, claim: Callable[[], tuple[list[ClaimedJob], object]]) -> list[ClaimedJob]:
         """Claim jobs on a thread. Give them back if this task is cancelled meanwhile."""
-        begun = self._threads.begin(claim_for, asyncio.get_running_loop(), self._board, claim)
+        begun = self._threads.begin(claim_for, asyncio.get_running_loop(), self.sync, claim)
         claimed = asyncio.wrap_future(begun)
         try:
             await asyncio.wait([claimed])
@@ -422,13 +419,9 @@ class AsyncJobBoard:
                 # Nobody is told of an error: a refused claim needs no giving back.
                 with contextlib.suppress(Exception):
                     jobs, _ = await outlast(claimed)
-                    await give_back(self._board, jobs, self._threads)
+                    await give_back(self.sync, jobs, self._threads)
             raise
         return claimed.result()[0]
-
-    async def _wait_in_line(self, waiter: WaitingCoroutine, timeout: float | None) -> bool:
-        line, _ = self._shared()
-        return await line.wait(waiter, timeout)
 
     def _shared(self) -> tuple[WaitingLine, Reader]:
         """Return the waiting line and the reader of this event loop."""
@@ -436,14 +429,8 @@ class AsyncJobBoard:
         if loop not in self._loops:
             for closed in [each for each in list(self._loops) if each.is_closed()]:
                 self._loops.pop(closed, None)
-            self._loops[loop] = WaitingLine(self._board, self._threads), Reader(self._threads, _refresh)
+            self._loops[loop] = WaitingLine(self.sync, self._threads), Reader(self._threads)
         return self._loops[loop]
-
-
-def _refresh(jobs: list[Job]) -> None:
-    """Read these jobs anew, each on its own board."""
-    for board in {job.board for job in jobs}:
-        board.refresh([job for job in jobs if job.board is board])
 
 
 def fetch(
@@ -454,20 +441,11 @@ def fetch(
     threads: int = THREADS,
     **kwargs: Unpack[BoardArguments],
 ) -> AsyncJobBoard:
-    """See :func:`jobboard.fetch`; sends no request.
+    """See :func:`jobboard.fetch`; sends no request. ``async with`` connects the board, and closes it at its end.
 
     :param threads: see :class:`AsyncJobBoard`.
     """
     return AsyncJobBoard(fetch_sync(name, conf, namespace, **kwargs), threads=threads)
 
 
-def backend(
-    name: str,
-    conf: str | Mapping[str, Any],
-    namespace: str = NAMESPACE,
-    *,
-    threads: int = THREADS,
-    **kwargs: Unpack[BoardArguments],
-) -> AsyncJobBoard:
-    """Return a board for ``async with``: it is connected within the block, and closed after it."""
-    return fetch(name, conf, namespace, threads=threads, **kwargs)
+backend = fetch

@@ -48,6 +48,10 @@ class AsyncConductor:
     :param drain_timeout: the time after which coroutines still at work are cancelled, and their jobs given back; that
         attempt does not count.
     :param on_error: may be a coroutine function.
+
+    ``name`` and ``board`` are attributes, too. ``sync`` is the conductor that does all but running the handlers: only
+    :meth:`run` of this conductor runs it.
+
     :raises TypeError, ValueError: an argument does not fit.
     """
 
@@ -68,11 +72,12 @@ class AsyncConductor:
     ) -> None:
         if not isinstance(board, AsyncJobBoard):
             raise TypeError(f"board must be an AsyncJobBoard, not {type(board).__name__}: fetch it by jobboard.aio")
-        self._board = board
+        self.board = board
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[Any] | None = None
         self._is_running = False
-        self._sync = Conductor(
+        self.name = name
+        self.sync = Conductor(
             name,
             board.sync,
             handlers,
@@ -88,33 +93,18 @@ class AsyncConductor:
         )
 
     def __repr__(self) -> str:
-        return f"<AsyncConductor {self.name!r} of {self._board!r}>"
-
-    @property
-    def sync(self) -> Conductor:
-        """The conductor that does all but running the handlers. Only :meth:`run` of this conductor runs it."""
-        return self._sync
-
-    @property
-    def name(self) -> str:
-        """The name of the worker in claims."""
-        return self._sync.name
-
-    @property
-    def board(self) -> AsyncJobBoard:
-        """The board of the conductor."""
-        return self._board
+        return f"<AsyncConductor {self.name!r} of {self.board!r}>"
 
     @property
     def notifier(self) -> AsyncNotifier:
         """The events of the jobs, of :mod:`jobboard.conductor.events`. Coroutine functions run on the loop of
         :meth:`run`."""
-        return AsyncNotifier(self._sync.notifier, self._its_loop)
+        return AsyncNotifier(self.sync.notifier, self._its_loop)
 
     @property
     def tally(self) -> Tally:
         """See :attr:`Conductor.tally <jobboard.conductor.Conductor.tally>`."""
-        return self._sync.tally
+        return self.sync.tally
 
     @property
     def dispatching(self) -> bool:
@@ -132,13 +122,13 @@ class AsyncConductor:
 
         Handlers may be coroutine functions. Their ``post`` is one.
         """
-        registering = self._sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
-        return Registering(registering, self._board.post, names)
+        registering = self.sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
+        return Registering(registering, self.board.post, names)
 
     def wraps(self, wrapper: W) -> W:
         """See :meth:`Conductor.wraps <jobboard.conductor.Conductor.wraps>`. The context around a coroutine function may
         be asynchronous."""
-        return self._sync.wraps(wrapper)
+        return self.sync.wraps(wrapper)
 
     async def __aenter__(self) -> Self:
         """Work beside the block, a web service for example::
@@ -173,13 +163,13 @@ class AsyncConductor:
             raise RuntimeError(f"the conductor {self.name!r} is running already: make another to run beside it")
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         thread = Threads(f"{self.name}-conductor", 1)
-        caught = stopped_by_signals(self.name, self.stop, lambda: self._sync.at_work) if signals else None
+        caught = stopped_by_signals(self.name, self.stop, lambda: self.sync.at_work) if signals else None
         # From here on wait() waits, though the thread may not have begun.
         self._is_running = True
         try:
             with caught or contextlib.nullcontext():
                 await see_through(
-                    thread.begin(self._sync.run, max_dispatches), functools.partial(self._sync.stop, drain=False)
+                    thread.begin(self.sync.run, max_dispatches), functools.partial(self.sync.stop, drain=False)
                 )
         finally:
             self._is_running = False
@@ -187,13 +177,13 @@ class AsyncConductor:
 
     def stop(self, drain: bool = True) -> None:
         """See :meth:`Conductor.stop <jobboard.conductor.Conductor.stop>`; from any thread."""
-        self._sync.stop(drain)
+        self.sync.stop(drain)
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         # run() may be on another loop, or not have begun.
-        while (runs := self._is_running or not self._sync.wait(0)) and time.monotonic() < end:
+        while (runs := self._is_running or not self.sync.wait(0)) and time.monotonic() < end:
             await asyncio.sleep(min(GLANCE, end - time.monotonic()))
         return not runs
 

@@ -75,7 +75,10 @@ class Tasks(WorkerThreads):
             with Call(handling, run.job) as call:
                 call.keep(await _result_of(handling, self._runs.handlers.wrappers, run.job))
             if isinstance(call.error, asyncio.CancelledError) and (run.decided or self._main.cancelling()):
-                # The end of a loop cancels the conductor and its handlers at once.
+                # The end of a loop cancels the conductor and its handlers at once. The conductor may hear of it later,
+                # and must not claim the job again.
+                if self._main.cancelling():
+                    self._runs.stopping.set()
                 self._runs.give_back([run])
             else:
                 self._runs.ended(run, call.end, call.error)

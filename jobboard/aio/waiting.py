@@ -3,12 +3,9 @@
 The line changes on the loop only. Looks and sleeps run on the line's thread, always the same one: a store remembers by
 thread the news that a look has seen and the wake-up that a waiter has got.
 
-Waiters for the same names form a queue: the first to come is the first to be served. A look serves the first waiters
-of one queue, as far as they claim in the same way (worker, lease). Where there are several queues, a peek for the names
-of all of them comes first.
-
-A look serves no waiter that came after the look began: a job that it has claimed may have been paused since, or have
-become less urgent than another. A job that is left over, as its waiter has gone, is given back before the next look.
+Each look is for one waiter: the first to come is the first to be served. Waiters for the same names form a queue. Once
+a look has found too little for one of them, the others need no look. Where there are several queues, a peek for the
+names of all of them comes first. A job of a waiter that has gone meanwhile is given back before the next look.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -49,16 +45,20 @@ class WaitingCoroutine:
         # Conditions can't be compared, so that the same object counts as the same condition.
         extra = tuple((name, id(value)) for name, value in sorted(wanted.extra.items()))
         self.queue = (names, extra, most > 0)
-        self.wish = (wanted.who, wanted.span)
         self.context = contextvars.copy_context()
         self.served: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.jobs: list[ClaimedJob] = []
+        self.looking: asyncio.Future[None] | None = None
+        """The end of the look for this waiter, its jobs handed out or given back."""
         self.looked = False
         """Whether a look that began after the waiter came has found too little."""
 
 
 class WaitingLine:
     """The waiters of one board in one event loop.
+
+    waiters: by themselves, in the order in which they came. asleep: the queues that the thread sleeps for, unless it
+    was told to wake up.
 
     :param threads: for what must not stand behind the sleep of the line's own thread.
     """
@@ -67,22 +67,10 @@ class WaitingLine:
         self._board = board
         self._threads = threads
         self._thread = Threads(f"{board.name}-waiter", 1)
-        # By themselves, in the order in which they came.
-        self._waiters: dict[WaitingCoroutine, None] = {}
+        self.waiters: dict[WaitingCoroutine, None] = {}
+        self.asleep: set[object] = set()
         self._server: asyncio.Task[None] | None = None
         self._turns: Iterator[Turn] | None = None
-        # The end of the look under way, its jobs handed out or given back.
-        self._looking: asyncio.Future[None] | None = None
-        # The queues that the thread sleeps for, unless it was told to wake up.
-        self._asleep: set[object] = set()
-
-    @property
-    def is_asleep(self) -> bool:
-        return bool(self._asleep)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._waiters
 
     def close(self) -> None:
         """Let the thread end. A later wait starts another one."""
@@ -93,29 +81,29 @@ class WaitingLine:
 
         A cancelled waiter holds no job once this raises.
         """
-        self._waiters[waiter] = None
+        self.waiters[waiter] = None
         if self._server is None or self._server.done():
             self._server = asyncio.create_task(self._serve(), name=f"{self._board.name}-waiter")
-        elif self._asleep and waiter.queue not in self._asleep:
-            self._asleep = set()
+        elif self.asleep and waiter.queue not in self.asleep:
+            self.asleep = set()
             self._board.wake()
         try:
             await asyncio.wait([waiter.served], timeout=timeout)
-            if self._looking is not None and not waiter.served.done():
-                await asyncio.wait([self._looking])
+            if waiter.looking is not None:
+                await asyncio.wait([waiter.looking])
             return waiter.served.done() and waiter.served.result()
         except asyncio.CancelledError:
-            self._waiters.pop(waiter, None)
-            if self._looking is not None:
-                await outlast(self._looking)
+            self.waiters.pop(waiter, None)
+            if waiter.looking is not None:
+                await outlast(waiter.looking)
             await give_back(self._board, waiter.jobs, self._threads)
             raise
         finally:
-            self._waiters.pop(waiter, None)
+            self.waiters.pop(waiter, None)
 
     async def _serve(self) -> None:
         """Look and sleep while there is a waiter. No cancellation stops this: the end of a loop cancels the waiters."""
-        while self._waiters:
+        while self.waiters:
             try:
                 await self._round()
             except GeneratorExit:
@@ -123,7 +111,7 @@ class WaitingLine:
                 raise
             except BaseException as error:  # noqa: BLE001 - raised where a coroutine waits
                 self._turns = None
-                for waiter in list(self._waiters):
+                for waiter in list(self.waiters):
                     self._end(waiter, error)
                 with contextlib.suppress(Exception):
                     await self._call(self._board.engine.backend.forgo)
@@ -131,118 +119,102 @@ class WaitingLine:
     async def _round(self) -> None:
         """Look for all waiters, then sleep if there was nothing for any of them."""
         self._call_off()
-        queues: dict[object, list[WaitingCoroutine]] = {}
-        for waiter in self._waiters:
-            queues.setdefault(waiter.queue, []).append(waiter)
-        if not queues:
+        waiters = list(self.waiters)
+        if not waiters:
             return
         self._turns = self._turns or self._board.waiters.rounds(None)
         turn = await self._call(next, self._turns)
         # The µs until there may be something for a queue, and the queues for which there is nothing now.
         events: list[int | None] = []
-        looked: set[object] = set()
-        is_any, found = True, False
+        empty: set[object] = set()
+        queues: set[object] = {waiter.queue for waiter in waiters}
         if len(queues) > 1:
-            is_any, next_event = await self._call(self._board.engine.peek, _names(self._waiters))
-            events.append(next_event)
-        for queue, waiters in queues.items():
-            enough = is_any
-            while enough and (heads := self._heads(waiters)):
-                count, enough, next_event = await self._look(heads)
-                found = found or count > 0
+            peeked = await self._call(self._board.engine.peek, _names(waiters))
+            events.append(peeked.next_event)
+            if not peeked.any:
+                empty = queues
+        found = False
+        for waiter in waiters:
+            if waiter in self.waiters and waiter.queue not in empty:
+                count, next_event = await self._look(waiter)
                 events.append(next_event)
-            if not enough:
-                looked.add(queue)
-                for waiter in waiters:
-                    waiter.looked = True
+                found = found or count > 0
+                if count < max(waiter.most, 1):
+                    empty.add(waiter.queue)
+            waiter.looked = waiter.queue in empty
         if found:
             # The next round has a new turn: a store that polls begins anew with short sleeps.
             self._turns = None
         else:
-            await self._sleep(turn, looked, min((each for each in events if each is not None), default=None))
+            await self._sleep(turn, empty, min((each for each in events if each is not None), default=None))
 
-    def _heads(self, waiters: list[WaitingCoroutine]) -> list[WaitingCoroutine]:
-        """Return the first of these who are still there, as far as they have the same wish."""
-        there = [waiter for waiter in waiters if waiter in self._waiters]
-        return list(itertools.takewhile(lambda waiter: waiter.wish == there[0].wish, there))
-
-    async def _look(self, heads: list[WaitingCoroutine]) -> tuple[int, bool, int | None]:
-        """Claim jobs for these waiters, and hand them out.
-
-        Return how many jobs there were, whether there may be more, and the µs until that may change.
-        """
-        first, loop = heads[0], asyncio.get_running_loop()
-        want = min(sum(waiter.most for waiter in heads), max(BATCH, first.most))
-        self._looking = looking = loop.create_future()
+    async def _look(self, waiter: WaitingCoroutine) -> tuple[int, int | None]:
+        """Claim jobs for this waiter. Return how many jobs there were, and the µs until there may be more."""
+        loop = asyncio.get_running_loop()
+        waiter.looking = looking = loop.create_future()
         try:
-            if not first.most:
-                peeked = await self._call(self._board.engine.peek, first.wanted.names)
-                for waiter in heads if peeked.any else ():
-                    self._end(waiter, [])
-                return int(peeked.any), peeked.any, peeked.next_event
-            # In the first waiter's context, for traces.
-            look = functools.partial(first.context.run, self._board.look, first.wanted, want)
+            if not waiter.most:
+                peeked = await self._call(self._board.engine.peek, waiter.wanted.names)
+                if peeked.any and waiter in self.waiters:
+                    self._end(waiter)
+                return int(peeked.any), peeked.next_event
+            # In the waiter's context, for traces.
+            look = functools.partial(waiter.context.run, self._board.look, waiter.wanted, waiter.most)
             jobs, taken = await self._call(claim_for, loop, self._board, look)
-            left = jobs
-            for waiter in heads:
-                if left and waiter in self._waiters:
-                    self._end(waiter, left[: waiter.most])
-                    left = left[waiter.most :]
-            await give_back(self._board, left, self._thread)
-            return len(jobs), len(jobs) == want, taken.next_event
+            if waiter not in self.waiters:
+                await give_back(self._board, jobs, self._thread)
+            elif jobs:
+                waiter.jobs = jobs
+                self._end(waiter)
+            return len(jobs), taken.next_event
         finally:
-            self._looking = None
+            waiter.looking = None
             looking.set_result(None)
 
-    async def _sleep(self, turn: Turn, looked: set[object], next_event: int | None) -> None:
+    async def _sleep(self, turn: Turn, empty: set[object], next_event: int | None) -> None:
         # Asked again after the look: a wake-up from here on is not slept through.
         self._call_off()
-        queues: set[object] = {waiter.queue for waiter in self._waiters}
-        if not queues or not queues <= looked:
+        queues: set[object] = {waiter.queue for waiter in self.waiters}
+        if not queues or not queues <= empty:
             return
-        takes = any(waiter.most for waiter in self._waiters)
-        self._asleep = queues
+        takes = any(waiter.most for waiter in self.waiters)
+        self.asleep = queues
         try:
             # A loop that ends waits for this task, which waits for the thread.
-            doze = self._thread.begin(self._board.waiters.doze, turn, takes, _names(self._waiters), next_event)
+            doze = self._thread.begin(self._board.waiters.doze, turn, takes, _names(self.waiters), next_event)
             await outlast(doze, self._board.wake)
         finally:
-            self._asleep = set()
-        if not queues <= {waiter.queue for waiter in self._waiters}:
+            self.asleep = set()
+        if not queues <= {waiter.queue for waiter in self.waiters}:
             # The wake-up may have been for a waiter that has left.
             await self._call(self._board.engine.backend.forgo)
 
     def _call_off(self) -> None:
-        for waiter in list(self._waiters):
+        for waiter in list(self.waiters):
             try:
                 if waiter.unless is not None and waiter.unless():
-                    self._end(waiter, [])
+                    self._end(waiter)
             except Exception as error:  # noqa: BLE001 - raised by the caller's own function, and in its task
                 self._end(waiter, error)
 
-    def _end(self, waiter: WaitingCoroutine, outcome: list[ClaimedJob] | BaseException) -> None:
-        if isinstance(outcome, BaseException):
-            waiter.served.set_exception(outcome)
+    def _end(self, waiter: WaitingCoroutine, error: BaseException | None = None) -> None:
+        del self.waiters[waiter]
+        if error is None:
+            waiter.served.set_result(True)
+        else:
+            waiter.served.set_exception(error)
             # A waiter that is cancelled at this moment does not retrieve it.
             waiter.served.exception()
-        else:
-            waiter.jobs = outcome
-            waiter.served.set_result(True)
-        del self._waiters[waiter]
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await outlast(self._thread.begin(function, *args, **kwargs))
 
 
 class Reader:
-    """Reads of jobs in one event loop: coroutines that ask while a request is under way share the next one.
+    """Reads of jobs in one event loop: coroutines that ask while a request is under way share the next one."""
 
-    :param read: reads up to 100 jobs anew, on one of the threads.
-    """
-
-    def __init__(self, threads: Threads, read: Callable[[list[Job]], object]) -> None:
+    def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._read = read
         self._turn = asyncio.Lock()
         # The jobs of the next request, and the task that will make it.
         self._jobs: list[Job] = []
@@ -262,7 +234,13 @@ class Reader:
         async with self._turn:
             if self._jobs is jobs:
                 self._task = None
-            await self._threads.call(self._read, jobs)
+            await self._threads.call(_refresh, jobs)
+
+
+def _refresh(jobs: list[Job]) -> None:
+    """Read these jobs anew, each on its own board."""
+    for board in {job.board for job in jobs}:
+        board.refresh([job for job in jobs if job.board is board])
 
 
 def claim_for(

@@ -73,16 +73,13 @@ class Elsewhere:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        self._refuse()
-
-    def __repr__(self) -> str:
-        return "<the board is in the conductor's process>"
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise JobFailure(
             "a handler in a process of its own can read its job, but not reach the board through it: return, or raise "
             "Retry or Reject, or fetch a board of its own"
         )
+
+    def __repr__(self) -> str:
+        return "<the board is in the conductor's process>"
 
 
 class KeptElsewhere(Claim):
@@ -99,18 +96,6 @@ class KeptElsewhere(Claim):
 
     def is_marked_or_lapsed(self) -> bool:
         return super().is_marked_or_lapsed() or (not self.ended and boottime() >= self._lease.value)
-
-
-def task_of(job: Job) -> Task:
-    assert job.claim is not None
-    return Task(
-        record=job.record,
-        content=job.content,
-        context=job.context,
-        who=job.claim.who,
-        token=job.claim.token,
-        keeps=job.board.result_form,
-    )
 
 
 def lease_of(claim: Claim) -> float:

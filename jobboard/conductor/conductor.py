@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import os
-import socket
 import threading
 import time
 from collections import Counter
@@ -16,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from jobboard import arguments, codec, logs, outcomes
 from jobboard.board import JobBoard
 from jobboard.conductor import events, processes, workers
-from jobboard.conductor.finisher import Finisher, Tally
+from jobboard.conductor.finisher import Tally
 from jobboard.conductor.handlers import Handler, Handlers, Handling, Takes, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import Run, Runs
@@ -75,6 +73,9 @@ class Conductor:
     :param where: on SQL, claim only jobs for which this condition on ``board.table`` holds.
     :param extra: arguments that a third party's backend adds to ``claim_many``.
     :raises TypeError, ValueError: an argument does not fit.
+
+    ``name`` and ``board`` are attributes, too. ``notifier`` reports the ends of jobs: the events of
+    :mod:`jobboard.conductor.events`.
     """
 
     def __init__(
@@ -97,8 +98,8 @@ class Conductor:
         if kind is None:
             raise ValueError(f"workers={workers!r}: must be one of {', '.join(KINDS)}")
         self._kind = kind
-        self._name = codec.check_text("a conductor's name", name)
-        self._board = board
+        self.name = codec.check_text("a conductor's name", name)
+        self.board = board
         self._slots = arguments.limit(max_simultaneous_jobs, "max_simultaneous_jobs")
         self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
@@ -107,10 +108,10 @@ class Conductor:
         # The board checks the names of all its arguments before the first claim.
         self._extra: dict[str, Any] = {"where": where, "extra": extra}
         board.wanted("claim_many", name, None, None, where, extra)
-        self._notifier = Notifier(name, events=events.EVENTS)
+        self.notifier = Notifier(name, events=events.EVENTS)
         if on_error is not None:
             check_callback("on_error", on_error)
-            self._notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
+            self.notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
         self._handlers = Handlers()
         if isinstance(handlers, Mapping):
             for job_name, handler in handlers.items():
@@ -124,25 +125,9 @@ class Conductor:
         self._stopped_at: float | None = None
         self._drains = True
         self._runs: Runs | None = None
-        self._broken: BaseException | None = None
 
     def __repr__(self) -> str:
-        return f"<Conductor {self._name!r} of {self._board!r}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the worker in claims."""
-        return self._name
-
-    @property
-    def board(self) -> JobBoard:
-        """The board of the conductor."""
-        return self._board
-
-    @property
-    def notifier(self) -> Notifier:
-        """The notifier, which reports the ends of jobs: the events of :mod:`jobboard.conductor.events`."""
-        return self._notifier
+        return f"<Conductor {self.name!r} of {self.board!r}>"
 
     @property
     def tally(self) -> Tally:
@@ -188,9 +173,9 @@ class Conductor:
             for name in names:
                 self._handlers.add(name, handling)
             # A claim that waits does so for the names from before.
-            self._board.wake()
+            self.board.wake()
 
-        return Registering(register, self._board.post, names)
+        return Registering(register, self.board.post, names)
 
     def wraps(self, wrapper: W) -> W:
         """Run each handler within the context manager that ``wrapper(job)`` returns.
@@ -234,7 +219,7 @@ class Conductor:
     def _check_open(self) -> None:
         if self._kind.fixed and self._dispatching:
             raise RuntimeError(
-                f"the conductor {self._name!r} is running, and its {self._kind.name} know only the handlers from "
+                f"the conductor {self.name!r} is running, and its {self._kind.name} know only the handlers from "
                 "before: add others before run()"
             )
 
@@ -256,18 +241,16 @@ class Conductor:
         """
         limit = None if max_dispatches is None else arguments.limit(max_dispatches, "max_dispatches")
         if not self._handlers:
-            raise ValueError(f"the conductor {self._name!r} has no handlers: give it some, or add them with handles()")
-        if self._board.options["read_only"]:
-            raise ValueError(f"{self._board} is opened for looking only: leave out read_only to work on it")
+            raise ValueError(f"the conductor {self.name!r} has no handlers: give it some, or add them with handles()")
+        if self.board.options["read_only"]:
+            raise ValueError(f"{self.board} is opened for looking only: leave out read_only to work on it")
         ours = False
         try:
             with self._changed:
                 if self._dispatching:
-                    raise RuntimeError(
-                        f"the conductor {self._name!r} is running already: make another to run beside it"
-                    )
+                    raise RuntimeError(f"the conductor {self.name!r} is running already: make another to run beside it")
                 ours = self._dispatching = True
-            with stopped_by_signals(self._name, self.stop, lambda: self.at_work), self._board.borrowed(self._left):
+            with stopped_by_signals(self.name, self.stop, lambda: self.at_work), self.board.borrowed(self._left):
                 self._run(limit)
         finally:
             if ours:
@@ -290,7 +273,7 @@ class Conductor:
             self._changed.notify_all()
         if self._runs is not None:
             self._runs.wake()
-        self._board.wake()
+        self.board.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
@@ -305,27 +288,34 @@ class Conductor:
         return 0 if self._runs is None else self._runs.at_work
 
     def _run(self, limit: int | None) -> None:
-        finisher = Finisher(self._name, self._board)
         self._runs = runs = Runs(
-            self._name,
+            self.name,
+            self.board,
+            self._kind.name,
             self._slots,
             self._handlers,
-            self._notifier,
-            stopping=self._stopping,
-            finish=finisher.put,
-            tally=self._tally,
-            on_room=self._board.wake,
+            self.notifier,
+            self._stopping,
+            self._tally,
         )
-        presence = Presence(self._name, self._kind.name, self._slots, self._handlers, runs.counts)
-        scheduler = Scheduler(self._name, self._board, self._stopping.is_set)
+        scheduler = Scheduler(self.name, self.board)
         places = self._kind.start(runs)
-        self._broken = None
+        broken: list[BaseException] = []
+
+        def claim() -> None:
+            try:
+                self._claim(limit, runs, places)
+            except BaseException as error:  # noqa: BLE001 - run() raises it
+                broken.append(error)
+            finally:
+                runs.claimed_all()
+
         try:
-            finisher.start(runs.claims_ended)
+            runs.finisher.start()
             if self._schedules:
                 scheduler.start()
             # Not on this thread: a request that the backend does not answer must not hold up the end.
-            started(f"{self._name}-claimer", self._claim, limit, presence, runs, places)
+            started(f"{self.name}-claimer", claim)
             try:
                 self._wait_for_work(runs)
             except BaseException:
@@ -337,10 +327,10 @@ class Conductor:
             runs.close()
             scheduler.stop()
             places.close(self._left())
-            finisher.close(self._left(), lambda: self._leave(presence))
-            self._notifier.close(self._left())
-        if self._broken is not None:
-            raise self._broken
+            runs.finisher.close(self._left(), lambda: self._leave(runs))
+            self.notifier.close(self._left())
+        for error in broken:
+            raise error
 
     def _wait_for_work(self, runs: Runs) -> None:
         """Wait until there is nothing more to claim and to work on, or no time."""
@@ -355,38 +345,31 @@ class Conductor:
             return None
         return max(0.0, self._stopped_at + self._drain_timeout - reserve - time.monotonic())
 
-    def _leave(self, presence: Presence) -> None:
+    def _leave(self, runs: Runs) -> None:
         try:
-            self._board.deregister_entity(presence)
+            self.board.deregister_entity(runs)
         except JobBoardError as error:
             # The end of a board removes its entities.
-            if not self._board.closed:
-                LOG.warning("%s shows among the entities for a while: %s", self._name, error)
+            if not self.board.closed:
+                LOG.warning("%s shows among the entities for a while: %s", self.name, error)
 
     # Claiming
 
-    def _claim(self, limit: int | None, presence: Presence, runs: Runs, places: workers.WorkerThreads) -> None:
-        try:
-            self._claim_on(limit, presence, runs, places)
-        except BaseException as error:  # noqa: BLE001 - run() raises it
-            self._broken = error
-        finally:
-            runs.claimed_all()
-
-    def _claim_on(self, limit: int | None, presence: Presence, runs: Runs, places: workers.WorkerThreads) -> None:
+    def _claim(self, limit: int | None, runs: Runs, places: workers.WorkerThreads) -> None:
         begun = failures = 0
+        has_claimed = False
         # The life of the board in which the entity was registered: the end of a board removes its entities.
         shown: str | None = None
-        has_claimed = False
         while (limit is None or begun < limit) and (room := runs.wait_for_room()):
             # By one request each, so that work on the first of many begins while the next are claimed.
             most = min(room, BATCH) if limit is None else min(room, BATCH, limit - begun)
             try:
-                if shown != self._board.engine.handle:
-                    shown = self._show(presence)
+                if shown != (handle := self.board.engine.handle):
+                    self._show(runs)
+                    shown = handle
                 for count, names, waits in runs.wishes(most):
-                    jobs = self._board.claim_many(
-                        self._name,
+                    jobs = self.board.claim_many(
+                        self.name,
                         count,
                         names=names,
                         timeout=None if waits else 0,
@@ -400,11 +383,13 @@ class Conductor:
                         break
                 failures = 0
             except JobBoardError as error:
-                if self._board.closed or (_is_refusal(error) and not has_claimed):
+                # A refusal can be lifted only by somebody: the first one ends the run.
+                is_refusal = not isinstance(error, ConnectionFailure) or error.refused
+                if self.board.closed or (is_refusal and not has_claimed):
                     raise
                 failures += 1
                 pause = outage_pause(failures)
-                LOG.warning("%s could not claim, trying again in %.1f s: %s", self._name, pause, error)
+                LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
 
     def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> None:
@@ -414,7 +399,7 @@ class Conductor:
         allowed = [run for run, end in ends.items() if end is None]
         if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
             # They came too late, after an outage: no worker is left for them.
-            self._board.give_back(jobs)
+            self.board.give_back(jobs)
             return
         try:
             places.put(allowed)
@@ -422,49 +407,14 @@ class Conductor:
             runs.give_back(allowed)
             raise
 
-    def _show(self, presence: Presence) -> str:
-        """Register the conductor's entity. Return the handle of the board with which that was done.
-
+    def _show(self, runs: Runs) -> None:
+        """
         :raises ConnectionFailure: the backend can't be reached.
         """
-        handle = self._board.engine.handle
         try:
-            self._board.register_entity(presence)
+            self.board.register_entity(runs)
         except Exception as error:
             # Jobs can be done all the same, unless the backend can't be reached.
             if isinstance(error, ConnectionFailure) and not error.refused:
                 raise
-            LOG.warning("%s does not show among the entities: %s", self._name, error)
-        return handle
-
-
-class Presence:
-    """An entity whose metadata are counted anew at each heartbeat.
-
-    :param counts: returns the number of running jobs, and the counts of ended jobs by outcome.
-    """
-
-    kind = "conductor"
-
-    def __init__(
-        self, name: str, workers: str, slots: int, handlers: Handlers, counts: Callable[[], dict[str, int]]
-    ) -> None:
-        self.name = name
-        self._handlers = handlers
-        self._counts = counts
-        self._began = time.monotonic()
-        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self._fixed = {"host": socket.gethostname(), "pid": os.getpid(), "workers": workers, "slots": slots}
-        self._fixed |= {"started": started}
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        names = None if self._handlers.any else sorted(self._handlers.named)
-        # Seconds since the start, by a clock that does not jump.
-        seconds = round(time.monotonic() - self._began, 3)
-        return {**self._fixed, "names": names, "seconds": seconds, **self._counts()}
-
-
-def _is_refusal(error: JobBoardError) -> bool:
-    """Return whether a repetition helps only after somebody has changed something."""
-    return not isinstance(error, ConnectionFailure) or error.refused
+            LOG.warning("%s does not show among the entities: %s", self.name, error)

@@ -59,26 +59,24 @@ class _Handover:
 
 
 class Finisher:
-    """Ends claims on a thread of its own: the first at once, and those that come in meanwhile together."""
+    """Ends claims on a thread of its own: the first at once, and those that come in meanwhile together.
 
-    def __init__(self, name: str, board: JobBoard) -> None:
+    :param ended: is told which claims have ended, and how.
+    """
+
+    def __init__(self, name: str, board: JobBoard, ended: Callable[[Sequence[Ended]], None]) -> None:
         self._name = name
         self._board = board
+        self._ended = ended
         self._queue: queue.SimpleQueue[_Handover | None] = queue.SimpleQueue()
         # In the order of their ends. Handovers that stay here are tried again.
         self._pending: dict[_Handover, None] = {}
         # Set once no handler works any more. Ends that cannot be handed over now are given up.
         self._hurry = threading.Event()
-        self._ended: Callable[[Sequence[Ended]], None]
         self._then: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
 
-    def start(self, ended: Callable[[Sequence[Ended]], None]) -> None:
-        """Start the thread.
-
-        :param ended: is told which claims have ended, and how.
-        """
-        self._ended = ended
+    def start(self) -> None:
         self._thread = started(f"{self._name}-finisher", self._run)
 
     def put(self, job: Job, end: End) -> None:

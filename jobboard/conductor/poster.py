@@ -39,25 +39,22 @@ class Poster(Generic[P, R_co]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """:raises TypeError: the handler could not be called so; or it handles jobs of several names."""
-        return self._post(self._name(), details=self._details(args, kwargs), **self._options)
+        return self._post(**self._arguments(args, kwargs))
 
     def posting(self, /, *args: P.args, **kwargs: P.kwargs) -> Posting:
         """Return the posting instead of posting it, for ``post_many``."""
-        return Posting(self._name(), details=self._details(args, kwargs), **self._options)
+        return Posting(**self._arguments(args, kwargs))
 
     def options(self, /, **options: Any) -> Self:
         """Return a poster with more arguments of ``board.post``: ``resize.post.options(priority=50)(path="a.jpg")``."""
         return type(self)(self._post, self._names, self._handler, {**self._options, **options})
 
-    def _name(self) -> str:
+    def _arguments(self, args: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
+        takes, signature = self._takes, self._signature
         if len(self._names) > 1:
             raise TypeError(
                 f"{_told(self._handler)} handles jobs named {', '.join(self._names)}: post one of them by board.post()"
             )
-        return self._names[0]
-
-    def _details(self, args: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
-        takes, signature = self._takes, self._signature
         try:
             if args:
                 raise TypeError("arguments are given by their names")
@@ -67,7 +64,7 @@ class Poster(Generic[P, R_co]):
             signature.bind(*((None,) if takes.job else ()), **details)
         except TypeError as error:
             raise TypeError(f"{_told(self._handler)}{signature} can't be called so: {error}") from None
-        return details
+        return {"name": self._names[0], "details": details, **self._options}
 
 
 class Handled(Protocol[Q, P, T_co, R_co]):

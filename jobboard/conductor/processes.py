@@ -137,10 +137,12 @@ class Process:
 
         :raises WorkerDied: the process has died.
         """
-        self._lease.value = child.lease_of(run.job.claim)
+        job, claim = run.job, run.job.claim
+        self._lease.value = child.lease_of(claim)
+        task = child.Task(job.record, job.content, job.context, claim.who, claim.token, job.board.result_form)
         # A dead process shows by its missing answer.
         with contextlib.suppress(OSError):
-            self._connection.send(child.task_of(run.job))
+            self._connection.send(task)
         report = self._answer(run, run.handling.timeout)
         return None if report is None else (report.end, _error_of(report))
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextvars
+import datetime
 import math
+import os
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from jobboard import logs
+from jobboard.board import JobBoard
 from jobboard.conductor import events
+from jobboard.conductor.finisher import Finisher
 from jobboard.conductor.handlers import Handlers, Handling, timed_out
 from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier
@@ -46,27 +52,30 @@ class Run:
 
 @dataclass(eq=False)
 class Runs:
-    """The jobs at work. A worker calls for each run, in this order: ``take``, ``begun``, ``ended`` and ``left``.
+    """The jobs at work, and the entity that shows them on the board.
 
-    A run that takes too long, or that the conductor gives back at its own end, is decided before its handler has ended.
-    Its worker stays taken until then.
+    A worker calls for each run, in this order: ``take``, ``begun``, ``ended`` and ``left``. A run that takes too long,
+    or that the conductor gives back at its own end, is decided before its handler has ended. Its worker stays taken
+    until then.
 
+    :param workers: the kind of workers, for the entity.
     :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
-    :param finish: is told how to end the claim of a job.
     :param tally: the counts that these runs add to.
-    :param on_room: is called when a name that was full has room.
     """
 
+    kind = "conductor"
     name: str
+    board: JobBoard
+    workers: str
     slots: int
     handlers: Handlers
     notifier: Notifier
     stopping: threading.Event
-    finish: Callable[[Job, End], object]
     tally: Counter[str]
-    on_room: Callable[[], object]
 
     def __post_init__(self) -> None:
+        self.finisher = Finisher(self.name, self.board, self._claims_ended)
+        self._began = time.monotonic(), datetime.datetime.now(datetime.UTC)
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
         # Two conditions of one lock: many changes make room for more jobs, and few concern the end of the work.
@@ -102,9 +111,12 @@ class Runs:
 
     def names(self) -> tuple[str, ...] | None:
         """Return the names of which another job may run; None for any name."""
-        named = self.handlers.named
-        full = {name for name, count in list(self._by_name.items()) if count >= (named[name].max_simultaneous or 0)}
-        return None if self.handlers.any else tuple(name for name in named if name not in full)
+        return None if self.handlers.any else tuple(name for name in self.handlers.named if self._room_for(name) > 0)
+
+    def _room_for(self, name: str) -> float:
+        """Return how many more jobs of this name may run, infinity for any number."""
+        most = self.handlers.named[name].max_simultaneous
+        return math.inf if most is None else most - self._by_name[name]
 
     def called_off(self, names: tuple[str, ...] | None) -> bool:
         """Return whether a claim of jobs of these names need wait no longer."""
@@ -117,10 +129,9 @@ class Runs:
         claim, of the names without a limit, fills the other slots.
         """
         names = self.names()
-        limits = {name: self.handlers.named[name].max_simultaneous for name in names or ()}
-        first = min([most, *(limit - self._by_name[name] for name, limit in limits.items() if limit is not None)])
+        first = int(min([most, *map(self._room_for, names or ())]))
         yield first, names, True
-        others = tuple(name for name, limit in limits.items() if limit is None)
+        others = tuple(name for name in names or () if self._room_for(name) == math.inf)
         if first < most and others:
             yield most - first, others, False
 
@@ -141,21 +152,13 @@ class Runs:
             self._by_name.update(run.job.name for run in runs if run.handling.max_simultaneous is not None)
         self._tell((events.JOB_CLAIMED, job) for job in jobs)
         for job, end in refused:
-            self.finish(job, end)
+            self.finisher.put(job, end)
         return True
 
     def claimed_all(self) -> None:
         """Note that no more runs are added."""
         self._claiming = False
         self.wake()
-
-    def claims_ended(self, ends: Sequence[tuple[str, Job]]) -> None:
-        """Count claims that have ended, each by an event, and tell the listeners."""
-        with self._lock:
-            self._claims -= len(ends)
-            self.tally.update(event.removeprefix("job_") for event, _ in ends)
-            self._room.notify()
-        self._tell(ends)
 
     # For workers
 
@@ -195,25 +198,23 @@ class Runs:
         self.notifier.notify(events.JOB_FINISHED, told)
         if error is not None and not isinstance(error, Retry | Reject) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
-        self.finish(job, end)
+        self.finisher.put(job, end)
         self._done()
         return True
 
-    def left(self, *runs: Run) -> None:
-        """Free the workers of these runs."""
-        had_room = True
+    def left(self, run: Run) -> None:
+        """Free the worker of this run."""
+        is_limited = run.handling.max_simultaneous is not None
         with self._lock:
-            for run in runs:
-                self._placed.discard(run)
-                limit = run.handling.max_simultaneous
-                if limit is not None:
-                    had_room = had_room and self._by_name[run.job.name] < limit
-                    self._by_name[run.job.name] -= 1
+            self._placed.discard(run)
+            was_full = is_limited and self._room_for(run.job.name) <= 0
+            if is_limited:
+                self._by_name[run.job.name] -= 1
             if not self._waiting:
                 self._room.notify()
-        if not had_room:
+        if was_full:
             # The claimer may wait for jobs of other names alone.
-            self.on_room()
+            self.board.wake()
 
     def overdue(self, run: Run, where: str) -> bool:
         """Give up a run that takes too long. Its worker stays taken. Return False for a run that was decided before.
@@ -262,7 +263,7 @@ class Runs:
         for run in runs:
             if self._decide(run):
                 LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
-                self.finish(run.job, GIVEN_BACK)
+                self.finisher.put(run.job, GIVEN_BACK)
                 run.job.claim.give_up()
                 self._done()
 
@@ -278,11 +279,33 @@ class Runs:
         """The number of handlers that go on though they were given up."""
         return sum(run.hangs for run in list(self._placed))
 
-    def counts(self) -> dict[str, int]:
-        """Return the numbers of running jobs and hanging handlers, and the counts of ended jobs by outcome."""
-        return {"running": self._undone, "hung": self.hung, **self.tally}
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The conductor as the board shows it. The board reads this anew at each heartbeat."""
+        since, started = self._began
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "workers": self.workers,
+            "slots": self.slots,
+            "started": started.isoformat(timespec="seconds"),
+            "names": None if self.handlers.any else sorted(self.handlers.named),
+            # By a clock that does not jump.
+            "seconds": round(time.monotonic() - since, 3),
+            "running": self._undone,
+            "hung": self.hung,
+            **self.tally,
+        }
 
     # Within
+
+    def _claims_ended(self, ends: Sequence[tuple[str, Job]]) -> None:
+        """Count claims that have ended, each by an event, and tell the listeners."""
+        with self._lock:
+            self._claims -= len(ends)
+            self.tally.update(event.removeprefix("job_") for event, _ in ends)
+            self._room.notify()
+        self._tell(ends)
 
     def _tell(self, happened: Iterable[tuple[str, Job]]) -> None:
         for event, job in happened:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 
 from jobboard import logs
 from jobboard.board import JobBoard
@@ -33,13 +32,11 @@ class Scheduler:
     """Posts due jobs until it is stopped. Any number of schedulers run on one board: each due time gets one job.
 
     :param who: the name for the log.
-    :param unless: ends the scheduler at the next ``board.wake()`` after it has become true.
     """
 
-    def __init__(self, who: str, board: JobBoard, unless: Callable[[], bool]) -> None:
+    def __init__(self, who: str, board: JobBoard) -> None:
         self._who = who
         self._board = board
-        self._unless = unless
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -62,7 +59,7 @@ class Scheduler:
 
     def run(self) -> None:
         failures = 0
-        while not (self._ended.is_set() or self._unless()):
+        while not self._ended.is_set():
             alarms = self._board.waiters.alarms
             try:
                 # Before the look, so that a schedule that is set after it is heard.

@@ -34,7 +34,7 @@ async def waiting(board: AsyncJobBoard, *calls: Any) -> list[asyncio.Task[Any]]:
     """Return tasks of these calls, once the thread of each line sleeps."""
     tasks = [asyncio.create_task(call) for call in calls]
     await asyncio.sleep(0)
-    while not all(line.is_asleep for line, _ in board._loops.values() if not line.is_empty):
+    while not all(line.asleep for line, _ in board._loops.values() if line.waiters):
         await asyncio.sleep(0.001)
     return tasks
 

@@ -11,9 +11,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
 
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.contrib.opentelemetry import instrument
+from jobboard.contrib.prometheus import ConductorMetrics
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Background
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until
@@ -158,81 +164,44 @@ def test_handler_that_ignores_its_cancellation_keeps_its_slot(
     run(main())
 
 
-def test_drain_that_is_over_cancels_the_handlers_and_gives_their_jobs_back(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-    job = sync.post("slow")
-
-    async def main() -> None:
-        begun, ended = asyncio.Event(), asyncio.Event()
-
-        async def slow(job: jobboard.Job) -> None:
-            begun.set()
-            try:
-                await asyncio.sleep(LONG)
-            finally:
-                ended.set()
-
-        conductor = AsyncConductor("one", AsyncJobBoard(sync), slow, drain_timeout=0.2)
-        running = beside(conductor)
-        await begun.wait()
-        assert not await conductor.wait(0.01)
-        conductor.stop()
-        assert await conductor.wait(WAIT)
-        await running
-        assert ended.is_set()
-        assert (job.state, job.attempts) == ("UNCLAIMED", 0)
-
-    run(main())
-
-
+@pytest.mark.parametrize("end", ["drained", "cancelled", "loop ended"])
 @ON_BOTH_LOOPS
-def test_cancelled_run_gives_its_jobs_back(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-    jobs = sync.post_many([{"name": "slow"}] * 3)
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        begun = asyncio.Semaphore(0)
-
-        async def slow(job: jobboard.Job) -> None:
-            begun.release()
-            await asyncio.sleep(LONG)
-
-        running = beside(AsyncConductor("one", board, slow))
-        for _ in jobs:
-            await begun.acquire()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert sync.stats().unclaimed == 3
-        assert {job.attempts async for job in board.iterjobs()} == {0}
-        assert await board.entities("conductor") == []
-
-    run(main())
-
-
-@ON_BOTH_LOOPS
-def test_end_of_a_loop_gives_its_jobs_back(make_board: MakeBoard, run: Run) -> None:
-    """It cancels the handlers at the same time as the run."""
+def test_end_of_a_run_cancels_its_handlers_and_gives_their_jobs_back(make_board: MakeBoard, run: Run, end: str) -> None:
+    """The end of a loop cancels the handlers at the same time as the run."""
     sync = make_board()
     jobs = sync.post_many([{"name": "slow"}] * 20)
     running: list[asyncio.Task[None]] = []
+    ended: list[bool] = []
 
     async def main() -> None:
         begun = asyncio.Semaphore(0)
 
         async def slow(job: jobboard.Job) -> None:
             begun.release()
-            await asyncio.sleep(LONG)
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.append(jobboard.cancelled())
 
-        running.append(beside(AsyncConductor("one", AsyncJobBoard(sync), slow)))
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), slow, drain_timeout=0.2)
+        running.append(beside(conductor))
         for _ in jobs:
             await begun.acquire()
+        assert not await conductor.wait(0.01)
+        if end == "drained":
+            conductor.stop()
+            assert await conductor.wait(WAIT)
+        elif end == "cancelled":
+            running[0].cancel()
+        if end != "loop ended":
+            await asyncio.wait(running)
 
     run(main())
-    assert running[0].cancelled()
+    assert running[0].cancelled() == (end != "drained")
+    assert len(ended) == len(jobs)
     assert sync.stats().unclaimed == len(jobs)
     assert {job.attempts for job in sync.iterjobs()} == {0}
+    assert sync.entities("conductor") == []
 
 
 def test_job_that_was_given_back_before_its_task_is_not_begun(make_board: MakeBoard, run: Run) -> None:
@@ -254,41 +223,32 @@ def test_job_that_was_given_back_before_its_task_is_not_begun(make_board: MakeBo
     assert sync.stats().unclaimed == 2
 
 
-def test_handler_that_is_cancelled_by_others_has_failed(make_board: MakeBoard, run: Run) -> None:
+async def cancel_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(LONG)
+
+
+def test_failing_handler_harms_no_other_job(make_board: MakeBoard, run: Run) -> None:
+    """Before its first await, too."""
     sync = make_board()
-    job = sync.post("a")
+    errors = [ValueError("broken"), SystemExit(3), asyncio.CancelledError(), jobboard.Reject("no use"), None]
 
-    async def main() -> None:
-        async def handler(job: jobboard.Job) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            await asyncio.sleep(LONG)
-
-        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler, retry=LATE)
-        await conductor.run(max_dispatches=1)
-        assert conductor.tally.abandoned == 1
-        assert job.state == "SCHEDULED"
-        assert "CancelledError" in job.error
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("broken"), SystemExit(3), asyncio.CancelledError(), jobboard.Reject("no use")], ids=repr
-)
-def test_error_before_the_first_await_harms_no_other_job(make_board: MakeBoard, run: Run, error: BaseException) -> None:
-    sync = make_board()
-    sync.post_many([{"name": "bad"}, {"name": "good"}])
-
-    async def bad(job: jobboard.Job) -> None:
-        raise error
+    async def bad(*, number: int) -> None:
+        if (error := errors[number]) is not None:
+            raise error
+        await cancel_itself()
 
     async def good(job: jobboard.Job) -> None: ...
 
+    jobs = [sync.post("bad", details={"number": number}) for number in range(len(errors))]
+    sync.post("good")
     conductor = AsyncConductor("one", AsyncJobBoard(sync), {"bad": bad, "good": good}, retry=LATE)
-    run(conductor.run(max_dispatches=2, signals=False))
-    assert (conductor.tally.consumed, conductor.tally.abandoned + conductor.tally.trashed) == (1, 1)
+    run(conductor.run(max_dispatches=6, signals=False))
+    assert (conductor.tally.consumed, conductor.tally.abandoned, conductor.tally.trashed) == (1, 4, 1)
+    assert [job.state for job in jobs] == ["SCHEDULED", "SCHEDULED", "SCHEDULED", "TRASHED", "SCHEDULED"]
+    assert "CancelledError" in jobs[4].error
 
 
 def test_wrappers_of_both_kinds_are_around_coroutines(make_board: MakeBoard, run: Run) -> None:
@@ -373,90 +333,65 @@ def test_signal_drains(make_board: MakeBoard, run: Run) -> None:
 
 def test_conductor_rejects_wrong_arguments(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
+    board = AsyncJobBoard(sync)
 
     async def handler(job: jobboard.Job) -> None: ...
 
     with pytest.raises(TypeError, match="AsyncJobBoard"):
         AsyncConductor("one", sync, handler)
     with pytest.raises(TypeError, match="no argument 'wehre'"):
-        AsyncConductor("one", AsyncJobBoard(sync), handler, extra={"wehre": 1})
+        AsyncConductor("one", board, handler, extra={"wehre": 1})
     with pytest.raises(TypeError, match=r"jobboard\.aio"):
         jobboard.Conductor("one", sync, handler)
+    with pytest.raises(ValueError, match="no handlers"):
+        run(AsyncConductor("one", board).run(signals=False))
 
     async def main() -> None:
-        with pytest.raises(ValueError, match="no handlers"):
-            await AsyncConductor("one", AsyncJobBoard(sync)).run()
-        looking = jobboard.fetch("board", {"board": "memory", "read_only": True})
-        with pytest.raises(ValueError, match="looking only"):
-            await AsyncConductor("one", AsyncJobBoard(looking), handler).run()
-        conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
-        running = beside(conductor)
-        while not conductor.dispatching:
-            await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="running already"):
-            await conductor.run()
-        conductor.stop()
-        await running
+        async with AsyncConductor("one", board, handler) as conductor:
+            while not conductor.dispatching:
+                await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="running already"):
+                await conductor.run()
 
     run(main())
 
 
 def test_jobs_are_counted_and_traced_as_others_are(make_board: MakeBoard, run: Run) -> None:
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-    from prometheus_client import CollectorRegistry
-
-    from jobboard.contrib.opentelemetry import instrument
-    from jobboard.contrib.prometheus import ConductorMetrics
-
     sync = make_board()
     registry, spans, provider = CollectorRegistry(), InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
 
-    async def handler(job: jobboard.Job) -> None:
-        await asyncio.sleep(0)
+    async def handler(job: jobboard.Job) -> None: ...
 
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        conductor = AsyncConductor("one", board, handler)
-        ConductorMetrics(registry).observe(conductor)
-        instrument(conductor, provider)
-        await board.post("a")
-        await conductor.run(max_dispatches=1)
-
-    run(main())
-    [consumed] = [
-        sample.value
-        for metric in registry.collect()
-        for sample in metric.samples
-        if sample.name == "jobboard_job_events_total" and sample.labels.get("event") == "consumed"
-    ]
-    assert consumed == 1
-    posted, claimed, worked = spans.get_finished_spans()
-    assert [span.name for span in (posted, claimed, worked)] == ["post a", "claim a", "run a"]
-    assert len({span.context.trace_id for span in (posted, claimed, worked)}) == 1
+    conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
+    ConductorMetrics(registry).observe(conductor)
+    instrument(conductor, provider)
+    sync.post("a")
+    run(conductor.run(max_dispatches=1))
+    labels = {"board": sync.name, "job_name": "a", "event": "consumed"}
+    assert registry.get_sample_value("jobboard_job_events_total", labels) == 1
+    assert [span.name for span in spans.get_finished_spans()] == ["post a", "claim a", "run a"]
+    assert len({span.context.trace_id for span in spans.get_finished_spans()}) == 1
 
 
 def test_conductor_runs_beside_a_service(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
     async def main() -> None:
-        board = AsyncJobBoard(sync)
         begun, end = asyncio.Event(), asyncio.Event()
-        conductor = AsyncConductor("one", board)
+        conductor = AsyncConductor("one", AsyncJobBoard(sync))
 
         @conductor.handles("a")
         async def handler() -> None:
             begun.set()
             await end.wait()
 
-        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        before = signal.getsignal(signal.SIGTERM)
         async with conductor:
-            await board.post("a")
+            await handler.post()
             await asyncio.wait_for(begun.wait(), WAIT)
-            assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-            asyncio.get_running_loop().call_later(0.05, end.set)
+            assert signal.getsignal(signal.SIGTERM) == before
+            end.set()
         assert conductor.tally.consumed == 1
         assert not conductor.dispatching
 
@@ -483,38 +418,6 @@ def test_service_is_told_that_its_conductor_has_ended(
 
         with pytest.raises(jobboard.ConnectionFailure):
             await serve()
-
-    run(main())
-
-
-@pytest.mark.backends("memory", "redis", "postgresql")
-def test_many_await_results_of_a_conductor_on_their_loop(make_board: MakeBoard, run: Run) -> None:
-    """On one loop: a service that posts, a conductor that works and keeps results, and a schedule."""
-    sync = make_board(keep_done=60)
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        conductor = AsyncConductor("one", board)
-        scheduled = asyncio.Event()
-
-        @conductor.handles("double")
-        async def double(*, number: int) -> int:
-            await asyncio.sleep(0)
-            return 2 * number
-
-        @conductor.handles("tick")
-        async def tick(job: jobboard.Job) -> None:
-            scheduled.set()
-
-        async def ask(number: int) -> Any:
-            return await board.result(await double.post(number=number), WAIT)
-
-        await board.schedule("clock", name="tick", every=1)
-        async with board, conductor:
-            assert await asyncio.gather(*map(ask, range(100))) == [2 * number for number in range(100)]
-            await scheduled.wait()
-        assert conductor.tally.consumed > 100
-        assert board.closed
 
     run(main())
 

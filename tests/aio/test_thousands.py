@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+import psycopg
 import pytest
+from redis import Redis
 
 import jobboard
 from jobboard import Act
@@ -22,7 +25,7 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.testing.conformance.support import replaced
 from tests.aio.conftest import Run, waiting
 from tests.full import FULL
-from tests.support.servers import KINDS, PostgreSQL, Redis
+from tests.support.servers import KINDS
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "postgresql", "redis")
 
@@ -35,119 +38,93 @@ LARGE = ("memory",)
 """Backends with a thousand in each run. On the others a post takes milliseconds, and 200 show the same."""
 
 
-class Meter(Protocol):
-    """Counts of a server, without those of the meter itself."""
-
-    def connections(self) -> int: ...
-    def requests(self) -> int | None:
-        """Return the number of requests so far; None where nothing counts them."""
-
-
-class NoServer:
-    """The connections to a file are the descriptors that this process has open for it."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-
-    def connections(self) -> int:
-        links = Path("/proc/self/fd").iterdir() if self._file else ()
-        return sum(os.path.realpath(link) == str(self._file) for link in links)
-
-    def requests(self) -> None: ...
-
-
-class OfRedis:
-    def __init__(self, server: Redis) -> None:
-        import redis
-
-        self._client = redis.Redis.from_url(server.uri)
-        self._own = itertools.count(1)
-
-    def connections(self) -> int:
-        return self._told("connected_clients") - 1
-
-    def requests(self) -> int:
-        # The commands of a script are not counted here.
-        return self._told("total_reads_processed") - self._asked
-
-    def _told(self, what: str) -> int:
-        self._asked = next(self._own)
-        told: dict[str, int] = self._client.info()
-        return told[what]
-
-
-class OfPostgreSQL:
-    def __init__(self, server: PostgreSQL) -> None:
-        import psycopg
-
-        self._log = server.folder / "log"
-        self._connection = psycopg.connect(server.uri, autocommit=True)
-        self._connection.execute("ALTER SYSTEM SET log_statement = 'all'")
-        self._connection.execute("SELECT pg_reload_conf()")
-
-    def connections(self) -> int:
-        found = self._connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        ).fetchone()
-        assert found is not None
-        return int(found[0])
-
-    def requests(self) -> int:
-        lines = re.findall(r"LOG:  (?:execute|statement).*", self._log.read_text())
-        return sum("pg_backend_pid" not in line for line in lines)
-
-
-METERS: dict[str, Callable[[Any], Meter]] = {
-    "postgresql": OfPostgreSQL,
-    "redis": OfRedis,
-}
-
-
 class Figures(NamedTuple):
     threads: int
     connections: int
-    requests: int | None
+    requests: int
 
     def since(self, before: Figures) -> Figures:
-        requests = None if self.requests is None or before.requests is None else self.requests - before.requests
-        return Figures(self.threads - before.threads, self.connections - before.connections, requests)
+        return Figures(*(now - then for now, then in zip(self, before, strict=True)))
 
-    def within(self, threads: int, connections: int, requests: int) -> bool:
-        return self.threads <= threads and self.connections <= connections and (self.requests or 0) <= requests
+    def within(self, *most: int) -> bool:
+        return all(figure <= bound for figure, bound in zip(self, most, strict=True))
 
 
 class Scene(NamedTuple):
-    """A board on a server that nobody else uses, and the meter of the server."""
+    """A board on a server that nobody else uses.
+
+    :param count: returns the connections and requests of the server, without those of the meter itself.
+    """
 
     board: jobboard.JobBoard
-    meter: Meter
+    count: Callable[[], tuple[int, int]]
 
     def now(self) -> Figures:
-        return Figures(threading.active_count(), self.meter.connections(), self.meter.requests())
+        return Figures(threading.active_count(), *self.count())
+
+
+@contextlib.contextmanager
+def memory(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[int, int]]]]:
+    yield "memory", lambda: (0, 0)
+
+
+@contextlib.contextmanager
+def sqlite(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[int, int]]]]:
+    """The connections are the descriptors that this process has open for the file. Nothing counts requests."""
+    file = folder / "board.db"
+    links = Path("/proc/self/fd")
+    yield f"sqlite:///{file}", lambda: (sum(os.path.realpath(link) == str(file) for link in links.iterdir()), 0)
+
+
+@contextlib.contextmanager
+def redis(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[int, int]]]]:
+    """The commands of a script are not counted."""
+    with KINDS["redis"]() as server, Redis.from_url(server.uri) as client:
+        own = itertools.count(1)
+
+        def count() -> tuple[int, int]:
+            told: dict[str, int] = client.info()
+            return told["connected_clients"] - 1, told["total_reads_processed"] - next(own)
+
+        yield server.uri, count
+
+
+@contextlib.contextmanager
+def postgresql(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[int, int]]]]:
+    with KINDS["postgresql"]() as server, psycopg.connect(server.uri, autocommit=True) as meter:
+        meter.execute("ALTER SYSTEM SET log_statement = 'all'")
+        meter.execute("SELECT pg_reload_conf()")
+
+        def count() -> tuple[int, int]:
+            [[connections]] = meter.execute(
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+            lines = re.findall(r"LOG:  (?:execute|statement).*", (server.folder / "log").read_text())
+            return connections, sum("pg_backend_pid" not in line for line in lines)
+
+        yield server.uri, count
+
+
+SERVERS = {"memory": memory, "sqlite": sqlite, "redis": redis, "postgresql": postgresql}
 
 
 @pytest.fixture(scope="module")
-def metered(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Meter]]:
+def metered(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Any]]:
     """The URI and the meter of a server that only this module uses."""
-    if backend in METERS:
-        with KINDS[backend]() as server:
-            yield server.uri, METERS[backend](server)
-    elif backend == "sqlite":
-        file = tmp_path_factory.mktemp("metered") / "board.db"
-        yield f"sqlite:///{file}", NoServer(file)
-    else:
-        yield "memory", NoServer(None)
+    with SERVERS[backend](tmp_path_factory.mktemp("metered")) as found:
+        yield found
 
 
 @pytest.fixture
-def scene(metered: tuple[str, Meter], tmp_path: Path) -> Iterator[Scene]:
-    uri, meter = metered
+def scene(metered: tuple[str, Any], tmp_path: Path) -> Iterator[Scene]:
+    uri, count = metered
     # No heartbeat comes while requests are counted. Its thread would have a connection, too.
     with jobboard.backend(f"thousands{tmp_path.name}", {"board": uri, "keep_done": 60, "claim_ttl": 600}) as board:
         # Open the board's connections before they are counted.
         board.post("first")
         assert board.consume_many([board.claim_next("anna")], "anna") is None
-        yield Scene(board, meter)
+        yield Scene(board, count)
 
 
 @pytest.fixture

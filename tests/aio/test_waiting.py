@@ -105,25 +105,6 @@ def test_waiter_that_leaves_holds_nothing(make_board: MakeBoard, run: Run, other
     run(main())
 
 
-@pytest.mark.backends("memory", "redis")
-def test_cancelled_waiter_need_not_wait_for_later_ones(make_board: MakeBoard, run: Run) -> None:
-    """The thread goes to sleep for others, and none of them claims as the cancelled one did."""
-    sync = make_board()
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        [crop] = await waiting(board, board.claim_next("anna", names=["crop"], timeout=None))
-        crop.cancel()
-        tasks = await waiting(board, *(board.claim_next(who, names=[who], timeout=None) for who in ("bert", "carl")))
-        await asyncio.wait([crop], timeout=WAIT)
-        ended = crop.cancelled()
-        jobs = sync.post_many([{"name": "bert"}, {"name": "carl"}])
-        assert await asyncio.gather(*tasks) == jobs
-        assert ended
-
-    run(main())
-
-
 @ON_BOTH_LOOPS
 def test_end_of_a_loop_ends_the_wait_of_its_thread(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
@@ -206,30 +187,6 @@ def test_look_serves_no_waiter_that_came_after_it_began(
                 assert not second.done()
                 sync.resume()
             assert await second == urgent
-
-    run(main())
-
-
-@pytest.mark.backends("redis")
-def test_job_that_was_claimed_for_a_sleeper_that_failed_goes_to_no_later_waiter(
-    make_board: MakeBoard, run: Run
-) -> None:
-    sync = make_board()
-
-    def fail(*args: Any) -> Any:
-        raise ValueError("broken")
-
-    async def main() -> None:
-        board = AsyncJobBoard(sync)
-        assert await board.claim_next("anna", timeout=0.1) is None
-        [first] = await waiting(board, board.claim_next("anna", timeout=LONG))
-        with replaced(sync, "take", fail):
-            job = sync.post("resize")
-            with pytest.raises(ValueError, match="broken"):
-                await first
-            sync.pause()
-        await waiting(board, board.claim_next("anna", timeout=LONG))
-        assert await board.find_owner(job) is None
 
     run(main())
 

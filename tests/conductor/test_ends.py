@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,34 +56,6 @@ def test_result_of_a_lost_claim_does_not_count(make_board: MakeBoard, start: Run
     eventually(lambda: conductor.tally.lost == 1)
     assert conductor.tally.abandoned == conductor.tally.trashed == 0
     assert job.state == "COMPLETE"
-
-
-@pytest.mark.backends("sqlite")
-@pytest.mark.parametrize(
-    "act",
-    [lambda board, job: board.release(job), lambda board, job: board.extend(job, "one", 0.05)],
-    ids=["released", "lapsed"],
-)
-def test_handler_can_ask_whether_its_claim_is_lost(
-    make_board: MakeBoard, start: Runner, act: Callable[[Any, Any], object]
-) -> None:
-    board, operator = make_board(claim_ttl=HELD), make_board()
-    job = board.post("a")
-    begun: list[bool] = []
-
-    def handler(job: jobboard.Job) -> None:
-        begun.append(jobboard.cancelled())
-        eventually(jobboard.cancelled)
-
-    conductor = start(Conductor("one", board, handler), 1)
-    eventually(lambda: begun)
-    act(operator, operator.get(job.uuid))
-    assert conductor.wait(WAIT)
-    assert begun == [False]
-    assert conductor.tally.lost == 1
-    # Nobody has taken a lapsed job since, so that it is given back in the end.
-    assert job.state in ("UNCLAIMED", "SCHEDULED")
-    assert not jobboard.cancelled()
 
 
 def test_two_runs_of_one_job_that_end_in_one_batch_are_both_reported(
@@ -235,25 +206,6 @@ def test_claim_that_came_too_late_in_an_outage_is_not_kept(
     eventually(lambda: outage.failed["finish"])
     eventually(lambda: not board.claims.held())
     comes_back(board, *jobs)
-
-
-def test_job_that_is_claimed_as_its_board_closes_is_reported_once(
-    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A closed board cannot give it back."""
-    board = make_board()
-    take = board.engine.raw.take
-
-    def close_behind(*args: Any, **kwargs: Any) -> Any:
-        taken = take(*args, **kwargs)
-        board.close()
-        return taken
-
-    monkeypatch.setattr(board.engine.raw, "take", close_behind)
-    board.post("a")
-    with pytest.raises(jobboard.ConnectionFailure):
-        board.claim_next("one")
-    assert caplog.text.count("could not give back") == 1
 
 
 # Ends that fail

@@ -118,15 +118,6 @@ def test_job_that_kills_its_process_each_time_uses_up_its_attempts(
     assert all("SIGKILL" in failure.text for failure in trashed.errors)
 
 
-def test_wrappers_are_around_the_handler_in_its_process(board: Any, post: Post, notes: Notes) -> None:
-    post("pid")
-    conductor = conductor_of(board)
-    conductor.wraps(handlers.context)
-    conductor.run(1)
-    assert [notes()[0], notes()[2]] == ["context begins", "context ends"]
-    assert int(notes()[1]) != os.getpid()
-
-
 # What other processes have to find
 
 
@@ -149,33 +140,29 @@ def test_no_handler_is_added_while_processes_run(board: Any, start: Runner) -> N
     with pytest.raises(RuntimeError, match="before run"):
         conductor.handles("other")(handlers.pid)
     with pytest.raises(RuntimeError, match="before run"):
-        conductor.wraps(handlers.context)
+        conductor.wraps(contextlib.nullcontext)
 
 
-def test_job_fails_if_its_process_cannot_load_the_handlers(board: Any) -> None:
+@pytest.mark.parametrize(
+    ("handler", "mark", "daemon", "told"),
+    [
+        (handlers.Unpacked(), "here", False, "could not load the handlers"),
+        # A daemonic process of multiprocessing may start none.
+        (handlers.show, "here", True, "daemonic processes are not allowed to have children"),
+        (handlers.show, lambda: None, False, "pickle"),
+    ],
+    ids=["handlers not loaded", "not started", "job cannot travel"],
+)
+def test_job_that_no_process_can_work_on_fails(
+    board: Any, monkeypatch: pytest.MonkeyPatch, handler: Any, mark: Any, daemon: bool, told: str
+) -> None:
+    board.tracing = Marks(mark)
     job = board.post("a")
-    conductor_of(board, handlers.Unpacked()).run(1)
-    assert job.state == "SCHEDULED"
-    assert "could not load the handlers" in job.error
-    assert "not here" in job.error
-
-
-def test_job_fails_if_its_process_cannot_be_started(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemonic process of multiprocessing may start none."""
-    job = board.post("a")
-    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
-    conductor = conductor_of(board, handlers.show)
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", daemon)  # type: ignore[attr-defined]
+    conductor = conductor_of(board, handler)
     assert errors_of(lambda: conductor.run(1)) == []
     assert (job.state, job.attempts, conductor.tally.abandoned) == ("SCHEDULED", 1, 1)
-    assert "daemonic processes are not allowed to have children" in job.error
-
-
-def test_job_that_cannot_travel_to_a_process_fails(board: Any) -> None:
-    board.tracing = Marks(lambda: None)
-    job = board.post("a")
-    assert errors_of(lambda: conductor_of(board, handlers.pid).run(1)) == []
-    assert job.state == "SCHEDULED"
-    assert "pickle" in job.error
+    assert told in job.error
 
 
 # The end of a process

@@ -26,19 +26,6 @@ FAST = pytest.mark.backends("memory", "sqlite")
 MEMORY = pytest.mark.backends("memory")
 
 
-def recorded_claims(board: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Return a list to which each ``claim_many`` of this board adds its names."""
-    asked: list[list[str]] = []
-    claim_many = board.claim_many
-
-    def record(*args: Any, **kwargs: Any) -> Any:
-        asked.append(sorted(kwargs["names"]))
-        return claim_many(*args, **kwargs)
-
-    monkeypatch.setattr(board, "claim_many", record)
-    return asked
-
-
 # Claims
 
 
@@ -84,37 +71,32 @@ def test_no_more_jobs_are_claimed_than_run(make_board: MakeBoard, start: Runner,
 
 
 @FAST
-def test_idle_conductor_sleeps_in_one_claim(
+def test_waiting_conductor_sleeps_in_one_claim_until_a_handler_is_added(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many jobs other names get."""
-    board = make_board()
-    asked = recorded_claims(board, monkeypatch)
-    conductor = start(Conductor("one", board, {"mine": lambda job: None}))
+    board = make_board(claim_ttl=HELD)
+    asked: list[list[str]] = []
+    claim_many = board.claim_many
+
+    def record(*args: Any, **kwargs: Any) -> Any:
+        asked.append(sorted(kwargs["names"]))
+        return claim_many(*args, **kwargs)
+
+    monkeypatch.setattr(board, "claim_many", record)
+    conductor = start(Conductor("one", board, {"a": lambda job: None}))
     eventually(lambda: asked)
     for _ in range(5):
         board.post("other")
     assert len(asked) == 1
-    board.post("mine")
-    eventually(lambda: conductor.tally.consumed == 1)
-    conductor.stop()
-    assert conductor.wait(WAIT)
-    assert len(asked) <= 2
-
-
-@FAST
-def test_conductor_that_waits_sees_a_handler_that_is_added(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    board = make_board(claim_ttl=HELD)
-    asked = recorded_claims(board, monkeypatch)
-    conductor = start(Conductor("one", board, {"a": lambda job: None}))
-    eventually(lambda: asked)
     conductor.handles("b")(lambda job: None)
     board.post("b")
     eventually(lambda: conductor.tally.consumed == 1)
     assert asked[:2] == [["a"], ["a", "b"]]
     eventually(lambda: board.entities("conductor")[0].metadata["names"] == ["a", "b"])
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    assert len(asked) <= 3
 
 
 # The end
@@ -124,7 +106,7 @@ def test_stop_ends_a_waiting_claim_and_lets_begun_work_end(
     make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
     board = make_board()
-    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2))
+    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2, drain_timeout=2 * WAIT))
     assert not conductor.wait(0)
     board.post("a")
     hanging.await_begin()
@@ -136,6 +118,10 @@ def test_stop_ends_a_waiting_claim_and_lets_begun_work_end(
     assert not conductor.dispatching
     assert conductor.tally.consumed == 1
     assert board.job_count == 0
+    # It stays stopped.
+    board.post("a")
+    conductor.run()
+    assert board.stats().unclaimed == 1
 
 
 def test_wait_that_is_called_off_during_its_look_does_not_go_on(
@@ -158,17 +144,6 @@ def test_wait_that_is_called_off_during_its_look_does_not_go_on(
     waiter.start()
     waiter.join(WAIT)
     assert answers == [None]
-
-
-@MEMORY
-def test_conductor_that_was_stopped_before_its_run_claims_nothing(make_board: MakeBoard) -> None:
-    board = make_board()
-    job = board.post("a")
-    conductor = Conductor("one", board, lambda job: None)
-    conductor.stop()
-    assert conductor.wait(0)
-    conductor.run()
-    assert job.state == "UNCLAIMED"
 
 
 # The board
@@ -208,13 +183,9 @@ def test_last_conductor_closes_a_board_that_conductors_have_connected(
     assert not board.connected
     board.connect()
     assert job.state == "COMPLETE"
-
-
-@MEMORY
-def test_board_that_the_caller_has_connected_stays_open(make_board: MakeBoard) -> None:
-    board = make_board()
+    # The caller closes what the caller has connected.
     board.post("a")
-    Conductor("one", board, {"a": print}).run(1)
+    Conductor("one", board, print).run(1)
     assert board.connected
 
 
@@ -257,14 +228,16 @@ def run(uri):
     board = jobboard.fetch("board", {"board": uri, "retry_for": 0})
     jobboard.Conductor("one", board, lambda job: None).run(1)
 
+for uri in sys.argv[1:]:
+    with jobboard.backend("board", uri) as board:
+        board.post("a")
 # Another user may not be allowed to import what is missing then.
-with jobboard.backend("board", sys.argv[1] + ".other") as other:
-    other.post("a")
-run(sys.argv[1] + ".other")
+run(sys.argv[1])
+os.chmod(sys.argv[2].removeprefix("sqlite:///"), 0o444)
 if os.geteuid() == 0:
     os.setuid(65534)
 try:
-    run(sys.argv[1])
+    run(sys.argv[2])
 except jobboard.ConnectionFailure as error:
     print(error.refused, error)
 """
@@ -274,14 +247,10 @@ except jobboard.ConnectionFailure as error:
 def test_file_that_may_not_be_written_ends_the_run_with_the_way_out(backend: str) -> None:
     # Other users may not enter pytest's folders. Where they may write the folder, the board can be connected.
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "board.db")
-        with jobboard.backend("board", f"sqlite:///{file}") as board:
-            board.post("a")
         Path(folder).chmod(0o777)
-        file.chmod(0o444)
-        command = [sys.executable, "-c", UNWRITABLE, f"sqlite:///{file}"]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said.startswith(f"True sqlite at {file} takes no writes")
+        uris = [f"sqlite:///{folder}/{name}.db" for name in ("other", "board")]
+        said = subprocess.check_output([sys.executable, "-c", UNWRITABLE, *uris], text=True, timeout=60)
+    assert said.startswith(f"True sqlite at {folder}/board.db takes no writes")
     assert "right to write the file and its folder, or open the board with read_only" in said
 
 
@@ -289,35 +258,25 @@ def test_file_that_may_not_be_written_ends_the_run_with_the_way_out(backend: str
 
 
 @MEMORY
-def test_conductor_is_shown_again_on_a_board_that_was_connected_again(
-    make_board: MakeBoard, start: Runner, hanging: Hanging
-) -> None:
+def test_conductor_is_an_entity_while_it_runs(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
     board = make_board()
     board.post("a")
-    conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=1))
+    conductor = start(Conductor("one", board, {"b": hanging, "a": hanging}, max_simultaneous_jobs=1))
     hanging.await_begin()
-    assert [each.name for each in board.entities()] == ["one"]
+    [one] = board.entities("conductor")
+    assert (one.name, one.metadata["pid"]) == ("one", os.getpid())
+    assert (one.metadata["names"], one.metadata["slots"]) == (["a", "b"], 1)
+    assert one.metadata["host"]
+    assert one.metadata["started"].endswith("+00:00")
+    # It is shown again on a board that was connected again.
     board.close()
     board.connect()
     assert board.entities() == []
     hanging.gate.set()
     eventually(lambda: [each.name for each in board.entities()] == ["one"])
-    eventually(lambda: conductor.tally.dispatched == 2)
-
-
-@MEMORY
-def test_conductor_is_an_entity_while_it_runs(make_board: MakeBoard, start: Runner) -> None:
-    board = make_board()
-    board.register_entity(jobboard.Entity("conductor", "other"))
-    conductor = start(Conductor("one", board, {"b": print, "a": print}, max_simultaneous_jobs=3))
-    one, other = eventually(lambda: len(found := board.entities("conductor")) == 2 and found)  # type: ignore[misc]
-    assert (one.name, other.name) == ("one", "other")
-    assert (one.metadata["pid"], one.metadata["names"], one.metadata["slots"]) == (os.getpid(), ["a", "b"], 3)
-    assert one.metadata["host"]
-    assert one.metadata["started"].endswith("+00:00")
     conductor.stop()
     assert conductor.wait(WAIT)
-    assert [each.name for each in board.entities()] == ["other"]
+    assert board.entities() == []
 
 
 @MEMORY
@@ -366,23 +325,15 @@ def test_conductor_posts_schedules_of_all_names(make: Callable[..., Any], clock:
     board, seen = make(), []
     board.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin")
     board.schedule("ping", name="ping", every=60)
-    start(Conductor("one", board, {"report": lambda job: seen.append(job.schedule)}))
     clock.advance(86400)
+    board.post("by hand")
+    Conductor("none", board, {"by hand": print}, schedules=False).run(1)
+    assert board.job_count == 0
+    start(Conductor("one", board, {"report": lambda job: seen.append(job.schedule)}))
     eventually(lambda: len(seen) == 1 and board.job_count == 1)
     [ping] = board.iterjobs()
     assert ping.name == "ping"
     assert [schedule for schedule, _ in seen] == ["nightly"]
-
-
-@MEMORY
-def test_conductor_without_schedules_posts_none(make: Callable[..., Any], clock: ManualClock) -> None:
-    board, seen = make(), []
-    board.schedule("nightly", name="report", every=60)
-    clock.advance(86400)
-    by_hand = board.post("report")
-    Conductor("one", board, {"report": seen.append}, schedules=False).run(1)
-    assert seen == [by_hand]
-    assert board.job_count == 0
 
 
 @MEMORY
@@ -477,63 +428,56 @@ def test_server_clock_that_jumps_makes_nothing_due_twice(
 # Wrong arguments
 
 
+def one(board: Any, handlers: Any = print, **options: Any) -> Conductor:
+    return Conductor("one", board, handlers, **options)
+
+
+def handling(board: Any, *names: Any, **options: Any) -> Any:
+    return one(board, {"a": print}).handles(*names, **options)(print)
+
+
+REJECTED: list[tuple[type[Exception], str, Callable[[Any], object]]] = [
+    (ValueError, "empty", lambda board: Conductor("", board, print)),
+    (TypeError, "callable", lambda board: one(board, {"a": 7})),
+    (TypeError, "of a memory board has no argument 'flavour'", lambda board: one(board, extra={"flavour": 5})),
+    (ValueError, "^job_timeout=0: ", lambda board: one(board, job_timeout=0)),
+    (ValueError, "^job_timeout=0: ", lambda board: one(board, None, job_timeout=0)),
+    (ValueError, "^job_timeout=1000+…: ", lambda board: one(board, job_timeout=10**400)),
+    (ValueError, "drain_timeout", lambda board: one(board, drain_timeout=-1)),
+    (ValueError, "threads, processes", lambda board: one(board, workers="fibres")),
+    (TypeError, "RetryPolicy", lambda board: one(board, retry=3)),
+    (TypeError, "on_error must be callable", lambda board: one(board, on_error=7)),
+    (ValueError, "1 or more", lambda board: one(board, max_simultaneous_jobs=0)),
+    (ValueError, "1 or more", lambda board: one(board, max_simultaneous_jobs=-1)),
+    (ValueError, "1 or more", lambda board: one(board).run(0)),
+    (ValueError, "1 or more", lambda board: one(board).run(-1)),
+    (ValueError, r"'one' has no handlers: .* handles\(\)", lambda board: one(board, None).run()),
+    (ValueError, "'a' have a handler already: leave", lambda board: handling(board, "a")),
+    (ValueError, "'a' can't have .* any name: give it a mapping", lambda board: one(board).handles("a")(print)),
+    (TypeError, r"names of the jobs .* as in handles\('resize'\)", handling),
+    (TypeError, r"names of the jobs .* as in handles\('resize'\)", lambda board: handling(board, print)),
+    (ValueError, "^timeout=-1: ", lambda board: handling(board, "b", timeout=-1)),
+    (ValueError, "^max_simultaneous=0: must be 1 or more", lambda board: handling(board, "b", max_simultaneous=0)),
+    (TypeError, "max_simultaneous must be an int", lambda board: handling(board, "b", max_simultaneous="2")),
+    (TypeError, "a wrapper of handlers must be callable", lambda board: one(board).wraps(7)),  # type: ignore[type-var]
+    (ValueError, "job_claimed", lambda board: one(board).notifier.register("CLAIMED", print)),
+]
+
+
 @MEMORY
-def test_conductor_rejects_wrong_arguments(make_board: MakeBoard) -> None:
-    board = make_board()
-    with pytest.raises(ValueError, match="empty"):
-        Conductor("", board, print)
-    with pytest.raises(TypeError, match="callable"):
-        Conductor("one", board, {"a": 7})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=r"of a memory board has no argument 'flavour'"):
-        Conductor("one", board, print, extra={"flavour": 5})
-    for given in (print, None):
-        with pytest.raises(ValueError, match=r"^job_timeout=0: "):
-            Conductor("one", board, given, job_timeout=0)
-    with pytest.raises(ValueError, match=r"^job_timeout=1000+…: "):
-        Conductor("one", board, print, job_timeout=10**400)
-    with pytest.raises(ValueError, match="drain_timeout"):
-        Conductor("one", board, print, drain_timeout=-1)
-    with pytest.raises(ValueError, match="threads, processes"):
-        Conductor("one", board, print, workers="fibres")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="RetryPolicy"):
-        Conductor("one", board, print, retry=3)  # type: ignore[arg-type]
-    for wrong in (0, -1):
-        with pytest.raises(ValueError, match="1 or more"):
-            Conductor("one", board, print, max_simultaneous_jobs=wrong)
-        with pytest.raises(ValueError, match="1 or more"):
-            Conductor("one", board, print).run(wrong)
-    with pytest.raises(ValueError, match=r"'one' has no handlers: .* handles\(\)"):
-        Conductor("one", board).run()
+@pytest.mark.parametrize(("kind", "match", "act"), REJECTED)
+def test_wrong_arguments_are_rejected(
+    make_board: MakeBoard, kind: type[Exception], match: str, act: Callable[[Any], object]
+) -> None:
+    with pytest.raises(kind, match=match):
+        act(make_board())
+
+
+@MEMORY
+def test_conductor_that_may_not_or_does_already_run_is_rejected(make_board: MakeBoard, start: Runner) -> None:
     with pytest.raises(ValueError, match="looking only: leave out read_only"):
-        Conductor("one", make_board(read_only=True), print).run()
-
-
-@MEMORY
-def test_handles_rejects_wrong_arguments(make_board: MakeBoard) -> None:
-    board = make_board()
-    conductor = Conductor("one", board, {"a": print})
-    with pytest.raises(ValueError, match="'a' have a handler already: leave"):
-        conductor.handles("a")(print)
-    with pytest.raises(ValueError, match=r"'a' can't have .* any name: give it a mapping"):
-        Conductor("one", board, print).handles("a")(print)
-    for forgotten in ((), (print,)):
-        with pytest.raises(TypeError, match=r"names of the jobs .* as in handles\('resize'\)"):
-            conductor.handles(*forgotten)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^timeout=-1: "):
-        conductor.handles("b", timeout=-1)(print)
-    with pytest.raises(ValueError, match=r"^max_simultaneous=0: must be 1 or more"):
-        conductor.handles("b", max_simultaneous=0)(print)
-    with pytest.raises(TypeError, match="max_simultaneous must be an int, not str"):
-        conductor.handles("b", max_simultaneous="2")(print)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a wrapper of handlers must be callable"):
-        conductor.wraps(7)  # type: ignore[type-var]
-    with pytest.raises(ValueError, match="job_claimed"):
-        conductor.notifier.register("CLAIMED", print)
-
-
-@MEMORY
-def test_conductor_runs_once_at_a_time(make_board: MakeBoard, start: Runner) -> None:
-    conductor = start(Conductor("one", make_board(), print))
+        one(make_board(read_only=True)).run()
+    conductor = start(one(make_board()))
     eventually(lambda: conductor.dispatching)
     with pytest.raises(RuntimeError, match="'one' is running already: make another"):
         conductor.run()

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
@@ -109,28 +108,6 @@ def test_signal_stops_an_idle_conductor_and_signal_handlers_come_back(make_board
     assert len(inside) == 1
     assert inside[0] not in before
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-HANG = """
-import threading
-import jobboard
-
-with jobboard.backend("board", "memory") as board:
-    board.post("a")
-    def hang(job):
-        print("begun", flush=True)
-        threading.Event().wait()
-    jobboard.Conductor("one", board, hang, drain_timeout=0.5).run()
-    print(board.stats().unclaimed, flush=True)
-"""
-
-
-def test_process_with_a_handler_that_hangs_ends_within_its_limit(program: Any) -> None:
-    worker = program(HANG, stdout=subprocess.PIPE)
-    assert worker.stdout.readline() == "begun\n"
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(WAIT) == 0
-    assert worker.stdout.read() == "1\n"
 
 
 @pytest.mark.backends("memory")
@@ -256,29 +233,16 @@ else:
 
 
 @pytest.mark.backends("sqlite", "zookeeper")
+@pytest.mark.parametrize("kind", ["conductor", "asyncio", "working"])
 def test_work_that_kills_its_worker_uses_up_its_attempts(
-    make_board: MakeBoard, board_conf: dict[str, Any], program: Any, tmp_path: Path
-) -> None:
-    runs_until_trashed(make_board(), board_conf, program, "conductor", tmp_path / "notes")
-
-
-@pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("kind", ["asyncio", "working"])
-def test_other_work_that_kills_its_worker_uses_up_its_attempts(
     make_board: MakeBoard, board_conf: dict[str, Any], program: Any, tmp_path: Path, kind: str
 ) -> None:
-    runs_until_trashed(make_board(), board_conf, program, kind, tmp_path / "notes")
-
-
-def runs_until_trashed(board: JobBoard, board_conf: dict[str, Any], program: Any, kind: str, ran: Path) -> None:
-    """The work runs as often as it has attempts. Then its job lies in the trash, which shows each death."""
+    """It runs as often as it has attempts. Then its job lies in the trash, which shows each death."""
+    board, ran = make_board(), tmp_path / "notes"
     job = board.post("poison")
-    if kind == "working":
-        # There the limit is the default.
-        for _ in range(23):
-            taken = board.claim_next("anna")
-            assert taken is not None
-            board.abandon(taken, "anna")
+    # In a block the limit is the default.
+    for _ in range(23 if kind == "working" else 0):
+        board.abandon(board.claim_next("anna"), "anna")
     before = board.get(job.uuid).attempts
     ends = []
     for _ in range(3):
