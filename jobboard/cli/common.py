@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import itertools
 import os
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
+INTERRUPTED = 130
 DEFAULT_NAME = "jobboard"
 
 SHORTEST = 8
@@ -130,15 +130,17 @@ def command(
     return make
 
 
-def group(*examples: str, kind: type[Group] | None = None, **attrs: Any) -> Callable[[Callable[[], None]], Group]:
+def group(
+    *examples: str, cls: type[click.Group] = click.Group, **attrs: Any
+) -> Callable[[Callable[[], None]], click.Group]:
     """Make a group of commands, which has the name and the docstring of a function."""
 
-    def make(function: Callable[[], None]) -> Group:
+    def make(function: Callable[[], None]) -> click.Group:
         @functools.wraps(function)
         def enter(settings: BoardOptions) -> None:
             click.get_current_context().obj = settings
 
-        return click.group(cls=kind or Group, epilog=example(*examples), **attrs)(_with_board_options(enter))
+        return click.group(cls=cls, epilog=example(*examples), **attrs)(_with_board_options(enter))
 
     return make
 
@@ -170,19 +172,6 @@ def _with_board_options(function: F, board: str | None = _BOARD, name: str | Non
 def example(*lines: str) -> str:
     """Return the end of a help text: commands to copy."""
     return "\b\nFor example:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-class Group(click.Group):
-    """Commands. The error for a mistyped command names the nearest one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
 
 
 def find_job(board: JobBoard, word: str, *, to_act: bool = False) -> Job:
@@ -263,27 +252,15 @@ names_option = click.option(
 )
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
-    """Seconds, or a number and its unit, as :func:`age` takes them.
-
-    :param positive: 0 is refused.
-    """
-
-    name = "duration"
-
-    def __init__(self, *, positive: bool = False) -> None:
-        self._positive = positive
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = value if isinstance(value, float) else age(value)
-        if self._positive and not seconds:
-            self.fail("must be more than 0", param, ctx)
-        return seconds
-
-
-def age(value: str) -> float:
-    """Return the seconds of ``90``, ``90s``, ``15m``, ``12h`` or ``7d``."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value.strip())
+def duration(value: str | float) -> float:
+    """Return the seconds of ``90``, ``90s``, ``15m``, ``12h`` or ``7d``: a type of options."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
     if not found:
         raise click.BadParameter(f"{value!r} is not a time: write 90s, 15m, 12h or 7d")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def positive_duration(value: str | float) -> float:
+    if not (seconds := duration(value)):
+        raise click.BadParameter("must be more than 0")
+    return seconds

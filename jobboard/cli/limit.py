@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import BoardOptions, age, command, group, named_options
+from jobboard.cli.common import BoardOptions, command, duration, group, named_options
 from jobboard.cli.summary import limit_text, named, rate_text, refuse_memory
 from jobboard.cli.tables import Column, show
 from jobboard.exceptions import NotFound
@@ -47,14 +47,11 @@ def list_limits(settings: BoardOptions) -> None:
     show(settings, found, _LIMIT, title=f"limits of {name}", nothing=lambda: nothing, limit=len(found))
 
 
-class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 8.4
-    name = "rate"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
-        number, slash, seconds = value.partition("/")
-        if not (slash and number.isdecimal()):
-            self.fail(f"{value!r} is not a rate: write 100/60s for 100 claims within 60 seconds", param, ctx)
-        return int(number), age(seconds)
+def _rate(value: str) -> tuple[int, float]:
+    number, slash, seconds = value.partition("/")
+    if not (slash and number.isdecimal()):
+        raise click.BadParameter(f"{value!r} is not a rate: write 100/60s for 100 claims within 60 seconds")
+    return int(number), duration(seconds)
 
 
 @command(
@@ -65,9 +62,7 @@ class _RateType(click.ParamType):  # type: ignore[type-arg]  # not before click 
 )
 @_name
 @click.option("--concurrency", type=int, metavar="N", help="The largest number of claims at once.")
-@click.option(
-    "--rate", type=_RateType(), metavar="N/DURATION", help="The largest number of claims that begin within a time."
-)
+@click.option("--rate", type=_rate, metavar="N/DURATION", help="The largest number of claims that begin within a time.")
 @click.option(
     "--per", type=_per, default="name", show_default=True, help="Limit all jobs of the name together, or each group."
 )

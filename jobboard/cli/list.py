@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from jobboard.cli.common import BoardOptions, Duration, command, find_job, names_option
+from jobboard.cli.common import BoardOptions, command, duration, find_job, names_option
 from jobboard.cli.jobs import job_columns
 from jobboard.cli.summary import first_jobs, named, others, rules_lines, unhandled, unhandled_line
 from jobboard.cli.tables import limit_option, show
@@ -18,18 +18,7 @@ if TYPE_CHECKING:
     from jobboard.job import Job
 
 
-_ELSEWHERE = {"TRASHED": "jobboard trash list", "COMPLETE": "jobboard done list"}
-"""The commands that list jobs in other states."""
-
-
-class _LiveState(click.Choice):  # type: ignore[type-arg]  # not before click 8.2
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if shown_by := _ELSEWHERE.get(value.upper()):
-            self.fail(f"{value.upper()} jobs are not on the board: {shown_by!r} shows them", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-_state = _LiveState(["UNCLAIMED", "SCHEDULED", "CLAIMED"], case_sensitive=False)
+_state = click.Choice(["UNCLAIMED", "SCHEDULED", "CLAIMED"], case_sensitive=False)
 
 
 @command(
@@ -40,10 +29,8 @@ _state = _LiveState(["UNCLAIMED", "SCHEDULED", "CLAIMED"], case_sensitive=False)
 )
 @click.option("--state", "states", multiple=True, type=_state, help="Only jobs in this state; may be repeated.")
 @names_option
-@click.option(
-    "--older", type=Duration(), metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d."
-)
-@click.option("--newer", type=Duration(), metavar="AGE", help="Only jobs posted within this time.")
+@click.option("--older", type=duration, metavar="AGE", help="Only jobs posted longer ago than this: 90s, 15m, 12h, 7d.")
+@click.option("--newer", type=duration, metavar="AGE", help="Only jobs posted within this time.")
 @click.option("--after", metavar="UUID", help="Only jobs served after this job.")
 @limit_option
 def list_jobs(
@@ -57,8 +44,8 @@ def list_jobs(
 ) -> None:
     """List the jobs on the board, in the order of serving.
 
-    'jobboard trash list' shows the other jobs. Details are left out, as they may be private; 'jobboard show' has them.
-    A terminal shows the first 8 characters of a uuid, which every command accepts.
+    'jobboard trash list' and 'jobboard done list' show the other jobs. Details are left out, as they may be private;
+    'jobboard show' has them. A terminal shows the first 8 characters of a uuid, which every command accepts.
     """
     narrowed = any((states, names, after)) or older is not None or newer is not None
     with settings.opened() as board:

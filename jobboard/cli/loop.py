@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from jobboard.cli.common import Group, example
+from jobboard.cli.common import example
 
 
-@click.group(cls=Group, epilog=example("jobboard loop create-table user_loop | mysql -D prod"))
+@click.group(epilog=example("jobboard loop create-table user_loop | mysql -D prod"))
 def loop() -> None:
     """Make tables for task loops: recurring work over ids."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, command, plural
+from jobboard.cli.common import DONE, FAILED, BoardOptions, command, duration, plural
 from jobboard.cli.output import bars, one_line, warn
 from jobboard.cli.redaction import without_secrets
 from jobboard.cli.summary import named, others, refuse_memory
@@ -37,7 +37,7 @@ TASKFLOW = "taskflow+"
 @click.argument("target", metavar="DST")
 @click.option("--to-name", metavar="NAME", help="The board's name at DST.  [default: as at SRC]")
 @click.option("--wait", is_flag=True, help="Wait for claimed jobs, and move the ones that come back.")
-@click.option("--wait-limit", type=Duration(), metavar="TIME", help="Wait for at most this time: 90s, 15m, 12h.")
+@click.option("--wait-limit", type=duration, metavar="TIME", help="Wait for at most this time: 90s, 15m, 12h.")
 @click.option("--trash/--no-trash", default=True, help="Also move jobs in the trash, or leave them.  [default: move]")
 @click.option(
     "--outcomes/--no-outcomes", default=True, help="Also copy outcomes of consumed jobs, or not.  [default: copy]"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, BoardOptions, Duration, age, command, named_options, plural
+from jobboard.cli.common import DONE, FAILED, BoardOptions, command, duration, named_options, plural
 from jobboard.cli.jobs import job_dict
 from jobboard.cli.output import bars, one_line, warn
 from jobboard.cli.summary import refuse_memory
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 BATCH = 500
-COMPLAINTS = 20
 
 
 def job_options(function: F) -> F:
@@ -61,12 +60,12 @@ def job_options(function: F) -> F:
 @click.argument("job_name", metavar="[NAME]", required=False)
 @job_options
 @click.option(
-    "--delay", type=Duration(), metavar="DURATION", help="Make the job claimable after this time: 90s, 5m, 2h, 1d."
+    "--delay", type=duration, metavar="DURATION", help="Make the job claimable after this time: 90s, 5m, 2h, 1d."
 )
 @click.option("--due", metavar="TIME", help="Make the job claimable at this time: 2030-01-31T12:00:00Z.")
 @click.option(
     "--key-for",
-    type=Duration(),
+    type=duration,
     metavar="DURATION",
     help="Keep the key taken for this time, also after the job is done.",
 )
@@ -160,12 +159,9 @@ def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
             elif line.strip():
                 good.append(line)
         posted = _post_lines(board, progress.track(good, description="posting"), len(good))
-    shown = faults[:COMPLAINTS]
-    settings.tell(f"{plural(posted, 'job')} posted.", posted=posted, skipped=len(faults), faults=shown)
-    for fault in shown:
+    settings.tell(f"{plural(posted, 'job')} posted.", posted=posted, skipped=len(faults), faults=faults)
+    for fault in faults:
         warn(f"skipped: {fault}")
-    if len(faults) > COMPLAINTS:
-        warn(f"skipped: {len(faults) - COMPLAINTS} more lines")
     return FAILED if faults else DONE
 
 
@@ -218,7 +214,7 @@ def _posting(text: str) -> Posting:
         raise ValueError('it has no "name"')
     if not isinstance(fields.get("details", {}), dict):
         raise TypeError("its details are not a JSON object")
-    for name, read in (("delay", age), ("key_for", age), ("due", _time)):
+    for name, read in (("delay", duration), ("key_for", duration), ("due", _time)):
         if isinstance(fields.get(name), str):
             try:
                 fields[name] = read(fields[name])

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from jobboard.cli import INTERRUPTED
-from jobboard.cli.common import DONE, FAILED, UNREACHABLE, USAGE, Group, group
+from jobboard.cli.common import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE, group
 from jobboard.cli.output import hinting, one_line
 from jobboard.cli.redaction import without_secrets
 
@@ -46,7 +45,7 @@ COMMANDS = {
 }
 
 
-class Root(Group):
+class Root(click.Group):
     """The group of all commands, whose modules are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -64,8 +63,9 @@ class Root(Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Here, as click would make a failure of it.
-            return _unread()
+            # Here, as click would make a failure of it. Python flushes at exit, and would complain again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return DONE
 
 
 @click.version_option(package_name="jobboard")
@@ -81,13 +81,21 @@ root = group(
     "jobboard demo",
     "jobboard --board sqlite:///jobs.db post resize --details '{\"width\": 300}'",
     "jobboard --board sqlite:///jobs.db work handlers:resize",
-    kind=Root,
+    cls=Root,
+    # Their names alone, among which click finds the one that a mistyped name is near to.
+    commands=dict.fromkeys(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )(jobboard)
 
 
-def run(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
-    """Run a command line, and return its exit status."""
+def main(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
+    """Run a command line, and return its exit status.
+
+    The status is 0 when the command is done, 1 when it failed, 2 when it was wrong, and 3 when the backend can't be
+    reached.
+
+    :param program: the words before a command, as a user types them.
+    """
     words = list(sys.argv[1:] if args is None else args)
     for name in ("stdout", "stderr"):
         # What is written to a closed stream is discarded, and a character that the encoding lacks is escaped.
@@ -99,14 +107,9 @@ def run(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
     logging.getLogger("jobboard.drivers").setLevel(logging.CRITICAL)
     try:
         status = root.main(args=words, prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
-    except click.exceptions.Exit as end:
-        return end.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("jobboard: interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        return _unread()
     except click.UsageError as error:
         if error.ctx is not None and isinstance(error, _NO_COMMAND):
             click.echo(error.ctx.get_help(), err=True)
@@ -125,13 +128,6 @@ def run(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
         _complain(str(error) if expected else f"{type(error).__name__}: {error}", words, program)
         return UNREACHABLE if isinstance(error, ConnectionFailure) and not error.refused else FAILED
     return status if isinstance(status, int) else DONE
-
-
-def _unread() -> int:
-    """End quietly: the reader of the output has closed the pipe."""
-    # Python flushes at exit, and would complain again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return DONE
 
 
 def _complain(message: str, words: Sequence[str], program: str) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobboard.cli.common import BoardOptions, Duration, command, group, named_options, worker_name
+from jobboard.cli.common import BoardOptions, command, group, named_options, positive_duration, worker_name
 from jobboard.cli.output import log_to_stderr, span, time_of
 from jobboard.cli.post import job_options, read_arguments
 from jobboard.cli.release import act_on_each
@@ -81,7 +80,7 @@ def list_schedules(settings: BoardOptions) -> None:
 )
 @click.option(
     "--every",
-    type=Duration(positive=True),
+    type=positive_duration,
     metavar="DURATION",
     help="The interval from now on, instead of --cron: 90s, 5m, 2h.",
 )
@@ -129,8 +128,8 @@ def run(settings: BoardOptions, log_format: str) -> None:
     board = settings.fetch()
     refuse_read_only(board)
     log_to_stderr(logging.INFO, as_json=log_format == "json")
-    who, ended = worker_name(), threading.Event()
-    scheduler = Scheduler(who, board, ended.is_set)
+    who = worker_name()
+    scheduler = Scheduler(who, board)
     connect_patiently(board)
     try:
         LOG.info("%s posts the due jobs of schedules of the %s", who, board)

@@ -122,17 +122,10 @@ def drawn(*parts: RenderableType, width: int | None) -> str:
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
-def table(columns: Sequence[Column[T]], rows: Iterable[T]) -> None:
-    """Print a table."""
+def table(columns: Sequence[Column[T]], rows: Iterable[T], *, stream: bool = False, titles: bool = True) -> None:
+    """Print a table, or the next rows of a table without end: see :func:`made`."""
     width = line_width()
-    click.echo(drawn(made(columns, rows, width), width=width), nl=False)
-
-
-def stream_row(columns: Sequence[Column[T]], row: T, *, titles: bool) -> None:
-    """Print the next row of a table without end, below the titles if they are wanted."""
-    width = line_width()
-    click.echo(drawn(made(columns, [row], width, stream=True, titles=titles), width=width), nl=False)
-    sys.stdout.flush()
+    click.echo(drawn(made(columns, rows, width, stream=stream, titles=titles), width=width), nl=False)
 
 
 def say_lines(*lines: str) -> None:

@@ -284,7 +284,6 @@ def _say(settings: BoardOptions, seen: Overview) -> None:
         say_json(as_json(seen))
     else:
         say(as_line(seen))
-    sys.stdout.flush()
 
 
 def as_json(seen: Overview) -> dict[str, Any]:

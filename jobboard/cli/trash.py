@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import click
 
-from jobboard.cli.common import BoardOptions, Duration, command, group
+from jobboard.cli.common import BoardOptions, command, duration, group
 from jobboard.cli.jobs import age_column, job_columns
 from jobboard.cli.output import bars
 from jobboard.cli.release import act_on_jobs
@@ -64,7 +64,7 @@ def restore(settings: BoardOptions, uuids: tuple[str, ...], everything: bool) ->
 @_uuids
 @_everything
 @click.option(
-    "--older-than", type=Duration(), metavar="AGE", help="Jobs trashed longer ago than this: 90s, 15m, 12h, 7d."
+    "--older-than", type=duration, metavar="AGE", help="Jobs trashed longer ago than this: 90s, 15m, 12h, 7d."
 )
 def purge(settings: BoardOptions, uuids: tuple[str, ...], everything: bool, older_than: float | None) -> int:
     """Remove jobs from the trash for good."""

@@ -16,7 +16,7 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.common import BoardOptions, command, names_option
 from jobboard.cli.output import log_to_stderr, say_json, span, warn
-from jobboard.cli.tables import Column, as_dict, stream_row, uuid_column
+from jobboard.cli.tables import Column, as_dict, table, uuid_column
 from jobboard.cli.top import rest
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
@@ -75,9 +75,8 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
                 continue
             if settings.json:
                 say_json(as_dict(_EVENT, event))
-                sys.stdout.flush()
             else:
-                stream_row(_EVENT, event, titles=titles)
+                table(_EVENT, [event], stream=True, titles=titles)
                 titles = False
 
 

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, Duration, command, worker_name
+from jobboard.cli.common import BoardOptions, command, positive_duration, worker_name
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-SECONDS: Any = {"type": Duration(positive=True), "metavar": "DURATION"}
+SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
 NAMED = 10
 """The number of job names that the first line shows."""
 
@@ -99,6 +99,7 @@ def work(
     for a backend that can't be reached.
     """
     from jobboard.conductor import Conductor
+    from jobboard.conductor.events import JOB_FINISHED
 
     board = settings.fetch()
     refuse_read_only(board)
@@ -131,7 +132,7 @@ def work(
     for name in (__name__, "jobboard.conductor.signals"):
         logging.getLogger(name).setLevel(logging.INFO)
     if verbose:
-        conductor.notifier.register(conductor.notifier.ANY, _line_for_each())
+        conductor.notifier.register(JOB_FINISHED, _log_finished)
     with contextlib.ExitStack() as stack:
         LOG.info("%s works on the %s: %s; %d at once, in %s", who, board, _names(found), jobs, kind)
         if metrics_port is not None:
@@ -171,22 +172,10 @@ def connect_patiently(board: JobBoard) -> None:
             time.sleep(pause)
 
 
-def _line_for_each() -> Callable[[str, dict[str, Any]], None]:
-    """Return a listener that logs each consumed job. The conductor itself logs the others."""
-    from jobboard.conductor import events
-
-    seconds: dict[str, float] = {}
-
-    def line(event: str, told: dict[str, Any]) -> None:
-        job = told["job"]
-        if event == events.JOB_FINISHED:
-            seconds[job.uuid] = told["seconds"]
-        elif event in (events.JOB_CONSUMED, events.JOB_ABANDONED, events.JOB_TRASHED, events.JOB_LOST):
-            took = seconds.pop(job.uuid, None)
-            if event == events.JOB_CONSUMED and took is not None:
-                LOG.info("%s: done in %.3g s", job, took, extra=logs.fields(job))
-
-    return line
+def _log_finished(event: str, told: dict[str, Any]) -> None:
+    """Log a job whose handler has returned. The conductor itself logs the others."""
+    if told["error"] is None:
+        LOG.info("%s: done in %.3g s", told["job"], told["seconds"], extra=logs.fields(told["job"]))
 
 
 def load(spec: str) -> Mapping[str, Any] | Any:

@@ -1,6 +1,5 @@
 """``jobboard demo``, end to end: real worker processes, and one of them killed."""
 
-import json
 import os
 import re
 import signal
@@ -59,27 +58,21 @@ def test_the_report_for_machines_counts_lost_wrong_and_changed_files(
 ) -> None:
     """On a board of the user's own, which keeps its jobs."""
     os.close(os.open(os.fsencode(folder) + b"/no text \xff", os.O_CREAT))
-    digest, work, judge = demo_module.digest, demo_module._work, demo_module._judge
-    lost: list[str] = []
+    digest, work = demo_module.digest, demo_module._work
 
     def planted_digest(path: Path) -> str:
         return "0" * 64 if path.name == "file17" else digest(path)
 
-    def planted_work(*args: Any) -> str:
+    def planted_work(board: Any, uri: str, root: Path, results: Path, total: int) -> str:
         (folder / "folder 0" / "file3").write_text("something else")
         (folder / "folder 1" / "file4").unlink()
-        return work(*args)
-
-    def planted_judge(board: Any, root: Any, files: Any, jobs: Any, results: Path) -> Any:
-        gone = dict(zip(files, jobs, strict=True))["folder 2/file5"]
-        kept = [line for line in results.read_text().splitlines() if json.loads(line)["job"] != gone]
-        results.write_text("".join(f"{line}\n" for line in kept))
-        lost.append(gone)
-        return judge(board, root, files, jobs, results)
+        killed = work(board, uri, root, results, total)
+        lost = digest(folder / "folder 2" / "file5")
+        results.write_text("".join(line for line in results.open() if lost not in line))
+        return killed
 
     monkeypatch.setattr(demo_module, "digest", planted_digest)
     monkeypatch.setattr(demo_module, "_work", planted_work)
-    monkeypatch.setattr(demo_module, "_judge", planted_judge)
     uri = f"sqlite:///{tmp_path}/own.db"
     run("--board", uri, "post", "mine")
     report = run("demo", str(folder), "--board", f"{uri}?claim_ttl=1", "--json", status=FAILED).json

@@ -66,11 +66,9 @@ def test_a_group_alone_prints_its_help(run: Commands) -> None:
         ([*FILE[:1], "sqlite:///x.db?claim_tll=3", "stats"], "claim_ttl"),
         ([*FILE[:1], "sqlite:///x.db?claim_ttl=soon", "stats"], "claim_ttl"),
         (["--board", "postgresql://u:p@h:port/db", "stats"], "port"),
-        ([*FILE, "list", "--state", "DONE"], "'DONE'"),
-        ([*FILE, "list", "--state", "trashed"], "'jobboard trash list'"),
-        ([*FILE, "list", "--state", "complete"], "'jobboard done list'"),
+        ([*FILE, "list", "--state", "trashed"], "'trashed'"),
         ([*FILE, "list", "--older", "yesterday"], "'--older'"),
-        ([*FILE, "list", "--newer", "1x"], "'--newer'"),
+        ([*FILE, "list", "--newer", "1d2h"], "'--newer'"),
         ([*FILE, "post"], "NAME"),
         (["--board", "memory://", "post", "a"], "its jobs end with this command"),
         (["--board", "memory://", "doctor"], "its jobs end with this command"),
@@ -221,24 +219,6 @@ def test_a_character_that_the_encoding_lacks_is_escaped(board: Any) -> None:
     )
     assert (done.returncode, done.stderr) == (DONE, b"")
     assert "größer als 3 \\u20ac" in done.stdout.decode("latin-1")
-
-
-@pytest.mark.backends("sqlite")
-@pytest.mark.usefixtures("board")
-@pytest.mark.parametrize("module", ["click", "sqlalchemy"])
-def test_an_interrupt_while_modules_are_imported_is_no_traceback(module: str) -> None:
-    script = (
-        "import os, signal, sys\n"
-        "class Interrupted:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {module!r}:\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Interrupted())\n"
-        "from jobboard.cli import main\n"
-        "sys.exit(main(['stats']))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "jobboard: interrupted")
 
 
 @pytest.mark.backends("sqlite")

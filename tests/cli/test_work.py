@@ -16,9 +16,7 @@ import pytest
 
 import jobboard
 from jobboard.cli.common import DONE, FAILED
-from jobboard.states import LAPSED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import until_free
 from tests.support.commands import Commands
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -275,31 +273,15 @@ def test_workers_of_one_host_and_pid_have_names_of_their_own(
 # Limits
 
 
-@pytest.mark.parametrize(("attempts", "limits"), [(3, ("--max-attempts", "3")), (25, ())], ids=["given", "default"])
-def test_a_job_that_kills_its_worker_goes_to_the_trash(
-    make_board: Any, work: Start, attempts: int, limits: tuple[str, ...]
+@pytest.mark.parametrize(("limit", "state"), [((), "TRASHED"), (("--max-attempts", "0"), "SCHEDULED")])
+def test_a_job_has_25_attempts_unless_they_are_unlimited(
+    board: Any, run: Commands, limit: tuple[str, ...], state: str
 ) -> None:
-    board = make_board()
-    job = board.post("poison")
-    for _ in range(attempts - 1):
-        board.abandon(board.claim_next("anna"), "anna")
-    for last in (False, True):
-        running = work("handlers:work", "--who", "me", "--jobs", "1", "--max-jobs", "1", *limits, ttl=1)
-        assert running.ends() == (DONE if last else -signal.SIGKILL)
-        assert (f"ran {attempts}" in running.said) is not last
-        until_free(board, job)
-    assert f"job {job.uuid}: the claim of 'me', attempt {attempts}, has lapsed" in running.said
-    assert f"is in the trash: not run again: its {attempts} attempts are used up" in running.said
-    [trashed] = board.trashed()
-    assert ("me", attempts, LAPSED) in [failure[1:] for failure in trashed.errors]
-
-
-def test_attempts_may_be_unlimited(board: Any, run: Commands) -> None:
     job = board.post("resize")
     for _ in range(25):
         board.abandon(board.claim_next("anna"), "anna")
-    run("work", "os:fspath", "--max-attempts", "0", "--max-jobs", "1", "--retry-base", "600")
-    assert (job.state, board.get(job.uuid).attempts) == ("SCHEDULED", 26)
+    run("work", "os:fspath", *limit, "--max-jobs", "1", "--retry-base", "600")
+    assert (job.state, board.get(job.uuid).attempts) == (state, 26)
 
 
 def test_a_job_that_takes_too_long_is_killed_in_its_process(make_board: Any, work: Start, tmp_path: Path) -> None:

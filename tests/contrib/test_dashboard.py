@@ -88,14 +88,3 @@ def test_the_dashboard_shows_every_metric(metrics: dict[str, set[str]]) -> None:
         name.removesuffix("_bucket") for name in shown
     }
     assert missing == set()
-    ids = [panel["id"] for panel in dashboard()["panels"]]
-    assert len(ids) == len({*ids})
-
-
-@pytest.mark.backends("memory")
-def test_parentheses_of_expressions_are_paired() -> None:
-    for text in expressions():
-        for opening, closing in ("()", "{}", "[]"):
-            assert text.count(opening) == text.count(closing), text
-    assert len({rule["alert"] for rule in rules()}) == len(rules())
-    assert all(rule["annotations"]["summary"] for rule in rules())

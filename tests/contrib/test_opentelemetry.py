@@ -175,21 +175,6 @@ def test_a_batch_has_one_span_of_its_post(board: Any, spans: Spans) -> None:
     assert claimed[0].context["user"] == "anna"
 
 
-def test_a_block_that_raises_is_an_error_of_its_run(board: Any, spans: Spans) -> None:
-    board.post("resize")
-    with pytest.raises(ValueError, match="no picture"), board.working("ben"):
-        raise ValueError("no picture")
-    run = spans.one("run resize")
-    assert is_child(run, spans.one("claim resize"))
-    assert run.status.status_code == StatusCode.ERROR
-
-
-def test_a_refused_post_is_an_error(board: Any, spans: Spans) -> None:
-    with pytest.raises(ValueError, match="64 bits"):
-        board.post("resize", details={"a": 2**64})
-    assert spans.one("post resize").status.status_code == StatusCode.ERROR
-
-
 def test_a_job_without_a_trace_begins_one(make_board: MakeBoard, board: Any, spans: Spans) -> None:
     """The span in which the job is claimed by hand is linked."""
     make_board().post("resize")

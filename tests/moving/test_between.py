@@ -32,7 +32,8 @@ def elsewhere() -> Iterator[JobBoard]:
 
 def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
     """There and back; what is due at one board is not due at the other."""
-    board.schedule("nightly", "0 3 * * *", "report", details={"a": ["ä", None]}, tz="Europe/Berlin", context={"b": "c"})
+    what: dict[str, Any] = {"details": {"a": ["ä", None]}, "context": {"b": "c"}, "group": "g", "key": "k"}
+    board.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin", **what)
     board.schedule("ping", name="ping", every=3600)
     due = put_back(board, "ping", 1)
     before = board.schedules()
@@ -88,17 +89,6 @@ def test_outcomes_are_copied_there_and_back(
     elsewhere.claim(late, "carl")
     assert Mover(elsewhere, keeping).run().outcomes == 0
     assert told(keeping) == before
-
-
-def test_outcomes_are_copied_on_to_a_third_board(make_board: Any, elsewhere: JobBoard) -> None:
-    source, target = make_board("one", keep_done=3600), make_board("two")
-    for number in range(3):
-        source.post(f"job {number}")
-        source.consume(source.claim_next("anna"), "anna", result=number)
-    before = told(source)
-    assert Mover(source, elsewhere).run().outcomes == 3
-    assert Mover(elsewhere, target).run().outcomes == 3
-    assert told(target) == before
 
 
 def test_keys_that_outlive_their_jobs_move(board: JobBoard, elsewhere: JobBoard) -> None:

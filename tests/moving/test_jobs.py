@@ -39,21 +39,6 @@ STEPS = steps()
 
 
 @CLOCKS
-def test_jobs_arrive_as_they_were_and_come_back(boards: Boards) -> None:
-    jobs = fill(boards.source)
-    before = shown(boards.source)
-    result = boards.mover().run()
-    assert (result.moved, result.trashed, result.left) == (9, 2, [])
-    assert shown(boards.target) == before
-    assert shown(boards.source) == []
-    assert sorted(uuids(jobs)) == sorted(seen[0] for seen in before)
-    assert {job.seen_state for job in boards.target.iterjobs()} == {UNCLAIMED, SCHEDULED}
-    assert all(job.record.who is None for job in boards.target.iterjobs())
-    assert Mover(boards.target, boards.source).run().left == []
-    assert (shown(boards.source), shown(boards.target)) == (before, [])
-
-
-@CLOCKS
 def test_tokens_rise_though_the_targets_clock_is_behind(boards: Boards) -> None:
     boards.source.post("a")
     lapsed = take(boards.source, expiry=1)

@@ -1,7 +1,6 @@
 """Moving schedules, ended or overtaken at each step: no due time is posted for twice, nor at two boards, nor never."""
 
 import contextlib
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover, survey
+from jobboard.testing.conformance.harness import Harness
 from tests.support.boards import Boards, Killed, case
 
 pytestmark = pytest.mark.backends("memory")
@@ -22,27 +21,7 @@ SPAN = 60
 class Scheduled(Boards):
     """Their movers can be killed at each change of a schedule, and at each of a job."""
 
-    def mover(
-        self,
-        meanwhile: dict[int, Callable[[], object]] | None = None,
-        lost: dict[int, Callable[[], object]] | None = None,
-    ) -> Mover:
-        pair = [self.board(name) for name in self.names]
-        count = itertools.count()
-
-        def watched(original: Callable[..., Any], *args: Any) -> Any:
-            step = next(count)
-            (meanwhile or {}).get(step, bool)()
-            answer = original(*args)
-            if step in (lost or {}):
-                lost[step]()
-                raise ConnectionFailure("the connection broke", outcome="unknown")
-            return answer
-
-        for board in pair:
-            for primitive in ("insert", "finish", "set_schedule"):
-                board.engine.raw.__dict__[primitive] = functools.partial(watched, getattr(board.engine.raw, primitive))
-        return Mover(*pair)
+    changes = ("insert", "finish", "set_schedule")
 
     def post_due(self) -> None:
         """Conductors of both boards."""
@@ -99,21 +78,6 @@ def steps() -> int:
 
 
 STEPS = steps()
-
-
-def test_schedules_arrive_as_they_were(made: Scheduled) -> None:
-    made.source.schedule("nightly", "0 3 * * *", "report", tz="Europe/Berlin", group="g", context={"a": "b"}, key="k")
-    made.clock.advance(70)
-    made.source.post_due()
-    before = made.source.schedules()
-    assert before[1].last_posted is not None
-    wire = made.target.engine.wire
-    assert survey(made.source, wire).schedules == 2
-    result = made.mover().run()
-    assert (result.schedules, result.moved, result.left) == (2, 1, [])
-    assert made.target.schedules() == before
-    assert made.source.schedules() == []
-    assert made.mover().run().schedules == 0
 
 
 @pytest.mark.parametrize("step", range(STEPS))
@@ -208,9 +172,7 @@ def test_a_held_schedule_that_is_set_alike_stays_held(made: Scheduled) -> None:
 
 
 def test_an_unreadable_schedule_is_named(made: Scheduled) -> None:
-    from jobboard.testing.conformance.schedules import plant
-
-    plant(made.source, "broken", b"\xc1")
+    Harness(made.source).set_side("schedule", "broken", b"\xc1")
     [left] = survey(made.source, "msgpack").left
     assert [left] == made.mover().run().left
     assert (left.uuid, left.what) == ("broken", "schedule")

@@ -66,10 +66,6 @@ class MomentField(_LeftAlone):
         time = self.to_python(super().get_prep_value(value))
         return None if time is None else instant(time)
 
-    def value_to_string(self, obj: models.Model) -> str:
-        time = self.value_from_object(obj)
-        return "" if time is None else time.isoformat()
-
 
 class TokenField(_LeftAlone, models.BigIntegerField):
     """The fencing token, which rises with every acquisition of a row."""

@@ -69,21 +69,14 @@ class TaskRunner:
                 # A conductor would count the work as done, and only its result as lost.
                 codec.encode_result(value, *keeps)
         except BaseException as error:
-            if self._is_end(job, error):
+            # The attempts of the result include retries, and attempts before a restore.
+            if outcome_of(error, job, self.backend.checked.retry).verb == Verb.TRASH:
                 result.errors.append(results.task_error(error))
                 self._finish(result, TaskResultStatus.FAILED)
             raise
         results.put(result, _return_value=value)
         self._finish(result, TaskResultStatus.SUCCESSFUL)
         return value
-
-    def _is_end(self, job: Job, error: BaseException) -> bool:
-        """Return whether this error ends the task.
-
-        The attempts of the result do not help, as they include retries and attempts before a restore.
-        """
-        verdict = outcome_of(error, job, self.backend.checked.retry)
-        return verdict.verb == Verb.TRASH or (not verdict.retry and job.record.exhausted)
 
     def _finish(self, result: TaskResult, status: TaskResultStatus) -> None:
         results.put(result, status=status, finished_at=timezone.now())

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import pytest
 from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.db import connections, models, router
-from django.test.utils import isolate_apps
 
-from jobboard.contrib.django.claimable import ClaimableModel
 from jobboard.exceptions import ClaimLost
 from tests.contrib.django.rows import USING, Detail, Named, Picture, Seen, acquire, pictures, stored
 
@@ -75,35 +70,6 @@ def test_rows_that_were_read_from_a_replica_are_held(monkeypatch: pytest.MonkeyP
     held.save()
     held._state.db = "replica"
     assert Picture.unacquire("anna", [held]) == 1
-
-
-@pytest.mark.backends("postgresql")
-def test_threads_may_acquire_a_model_for_the_first_time_at_once() -> None:
-    with isolate_apps("jobboard.contrib.django"):
-
-        class Fresh(ClaimableModel):
-            class Meta:
-                app_label = "jobboard"
-                db_table = "jobboard_picture"
-
-    made = set(pictures(8))
-    barrier = Barrier(8, timeout=60)
-    begun = sys.getswitchinterval()
-
-    def first(number: int) -> list[int]:
-        barrier.wait()
-        try:
-            return [row.pk for row in Fresh.acquire(str(number), limit=1, using=USING)]
-        finally:
-            connections[USING].close()
-
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            acquired = [key for keys in pool.map(first, range(8)) for key in keys]
-    finally:
-        sys.setswitchinterval(begun)
-    assert sorted(acquired) == sorted(row.pk for row in made)
 
 
 @ONE

@@ -30,44 +30,29 @@ def check(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
         return [found.msg for found in check_tasks()]
 
 
-@pytest.mark.backends("mariadb")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ssl": {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}},
-        {"ssl_ca": "ca.pem", "ssl_cert": "cert.pem", "ssl_key": "key.pem"},
+TLS = {"ssl_ca": "ca.pem", "ssl_cert": "cert.pem", "ssl_key": "key.pem"}
+ACCEPTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "postgresql": [
+        ({"options": "-c search_path=tenant"}, {"options": "-c search_path=tenant"}),
+        ({"service": "mine", "target_session_attrs": "any"}, {"service": "mine", "target_session_attrs": "any"}),
+        ({"pool": True, "isolation_level": 1, "server_side_binding": True, "sslmode": "prefer"}, {"sslmode": "prefer"}),
     ],
-)
-def test_tls_options_of_mysql_count(database: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
-    assert check(monkeypatch, **options) == []
-    conf = databases.conf_of("project")
-    assert [conf[f"ssl_{part}"] for part in ("ca", "cert", "key")] == ["ca.pem", "cert.pem", "key.pem"]
-
-
-TAKEN: dict[str, dict[str, Any]] = {
-    "postgresql": {"options": "-c search_path=tenant", "service": "mine", "target_session_attrs": "read-write"},
-    "mariadb": {"ssl_mode": "REQUIRED"},
+    "mariadb": [
+        ({"ssl": {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}}, TLS),
+        ({**TLS, "ssl_mode": "REQUIRED"}, {**TLS, "ssl_mode": "REQUIRED"}),
+        ({"charset": "utf8mb4", "init_command": "SET sql_mode=''", "isolation_level": None, "ssl": {}}, {}),
+    ],
+    "sqlite": [({"transaction_mode": "IMMEDIATE", "timeout": 3, "init_command": "PRAGMA synchronous=1"}, {})],
 }
+"""``OPTIONS``, and the options of the board among them. The others do not concern a board."""
 
 
-@pytest.mark.backends("postgresql", "mariadb")
 def test_options_that_the_board_has_too_count(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check(monkeypatch, **TAKEN[backend]) == []
-    conf = databases.conf_of("project")
-    assert {option: conf[option] for option in TAKEN[backend]} == TAKEN[backend]
-
-
-OF_ONE = {
-    "postgresql": {"pool": True, "isolation_level": 1, "server_side_binding": True, "sslmode": "prefer"},
-    "mariadb": {"charset": "utf8mb4", "init_command": "SET sql_mode=''", "isolation_level": None, "ssl": {}},
-    "sqlite": {"transaction_mode": "IMMEDIATE", "timeout": 3, "init_command": "PRAGMA synchronous=1"},
-}
-
-
-def test_options_that_do_not_concern_the_board_are_accepted(
-    database: Any, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert check(monkeypatch, **OF_ONE[backend]) == []
+    for options, taken in ACCEPTED[backend]:
+        assert check(monkeypatch, **options) == []
+        conf = databases.conf_of("project")
+        assert taken.items() <= conf.items()
+        assert not (options.keys() - taken.keys()) & conf.keys()
 
 
 ELSEWHERE: dict[str, list[dict[str, Any]]] = {

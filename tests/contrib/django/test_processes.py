@@ -112,8 +112,8 @@ def test_the_command_works_on_the_board_of_the_project(tasks_on: Use, capfd: pyt
     assert ended.value.code == 1
     capfd.readouterr()
     with pytest.raises(SystemExit):
-        call_command("jobboard", "list", "--state", "trashed")
-    assert "'manage.py jobboard trash list' shows them" in capfd.readouterr().err
+        call_command("jobboard", "limit", "remove", "mail")
+    assert "'manage.py jobboard limit list' shows them" in capfd.readouterr().err
     with pytest.raises(CommandError, match="The connection 'other' doesn't exist"):
         call_command("jobboard", "--backend", "other", "stats")
     assert backend.board.job_count == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -84,14 +83,6 @@ def test_a_task_comes_with_the_commit(project: Any) -> None:
     assert project.get_result(result.id) == result
     tasks.add.enqueue(1)
     assert project.board.job_count == 2
-
-
-def test_a_rollback_undoes_the_task(project: Any) -> None:
-    for number in range(3):
-        with pytest.raises(_RollBackError):
-            fail_in_transaction(number)
-    assert orders() == 0
-    assert project.board.job_count == 0
 
 
 def test_a_rollback_to_a_savepoint_undoes_its_tasks(project: Any) -> None:
@@ -195,13 +186,6 @@ def test_the_file_alone_holds_the_whole_database(project: Any, database: dict[st
         assert copy.execute("SELECT count(*) FROM jobboard").fetchall() == [(0,)]
 
 
-@ONE
-def test_the_command_works_on_the_board(project: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    tasks.add.enqueue(1)
-    call_command("jobboard", "stats", "--json")
-    assert json.loads(capfd.readouterr().out)["unclaimed"] == 1
-
-
 def test_a_post_is_announced_when_it_is_committed(project: Any) -> None:
     told: list[str] = []
     project.board.notifier.register(POSTED, lambda event, details: told.append(details["job"].uuid))
@@ -233,8 +217,14 @@ def test_a_broken_transaction_takes_no_task(project: Any) -> None:
 
 
 @ONE
-def test_a_connection_without_autocommit_takes_no_task(project: Any) -> None:
+def test_a_connection_without_autocommit_takes_no_task(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite it would wait for its own caller, and elsewhere outlive a rollback."""
+    connections["project"].close()
+    with monkeypatch.context() as patched:
+        patched.setitem(connections["project"].settings_dict, "AUTOCOMMIT", False)
+        with pytest.raises(transaction.TransactionManagementError, match="turn autocommit on"):
+            tasks.add.enqueue(1)
+    assert connections["project"].connection is None
     transaction.set_autocommit(False, using="project")
     order(1)
     with pytest.raises(transaction.TransactionManagementError, match="turn autocommit on"):
@@ -243,17 +233,6 @@ def test_a_connection_without_autocommit_takes_no_task(project: Any) -> None:
     transaction.set_autocommit(True, using="project")
     tasks.add.enqueue(2)
     assert project.board.job_count == 1
-
-
-@ONE
-def test_a_database_without_autocommit_takes_no_task(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    connections["project"].close()
-    with monkeypatch.context() as patched:
-        patched.setitem(connections["project"].settings_dict, "AUTOCOMMIT", False)
-        with pytest.raises(transaction.TransactionManagementError, match="turn autocommit on"):
-            tasks.add.enqueue(1)
-    assert connections["project"].connection is None
-    assert project.board.job_count == 0
 
 
 @ONE

@@ -12,7 +12,6 @@ import pytest
 from taskflow import exceptions, states
 from taskflow.jobs import backends
 from taskflow.jobs.base import POSTED, REMOVAL, Job, JobPriority
-from taskflow.listeners import claims
 from taskflow.types.entity import Entity
 from taskflow.utils import redis_utils
 
@@ -127,18 +126,6 @@ def test_times_are_naive_and_in_utc(board: Any) -> None:
     assert job.last_modified > job.created_on
 
 
-def test_states_are_taskflows(board: Any, other: Any) -> None:
-    job, seen = board.post("resize"), only(other.iterjobs())
-    assert seen.state is states.UNCLAIMED
-    board.claim(job, "me")
-    assert seen.state is states.CLAIMED
-    assert other.find_owner(seen) == "me"
-    board.consume(job, "me")
-    assert seen.state is states.COMPLETE
-    assert seen.wait(0)
-    assert other.find_owner(seen) is None
-
-
 def test_waiting_for_a_trashed_job_raises(board: Any, other: Any) -> None:
     job, seen = board.post("resize"), only(other.iterjobs())
     board.claim(job, "me")
@@ -155,14 +142,6 @@ def test_a_scheduled_job_is_not_listed(board: Any) -> None:
     board.jobboard.post("later", delay=LONG)
     assert list(board.iterjobs()) == []
     assert board.job_count == 1
-
-
-def test_a_wait_is_for_a_claimable_job(board: Any, other: Any) -> None:
-    board.claim(board.post("resize"), "me")
-    with pytest.raises(exceptions.NotFound):
-        other.wait(timeout=0.1, initial_delay=0.01, max_delay=1, sleep_func=print)
-    job = board.post("crop")
-    assert list(other.wait(LONG)) == [job]
 
 
 def test_an_iterator_takes_a_new_filter(board: Any) -> None:
@@ -299,14 +278,3 @@ def test_entities_may_be_of_any_kind(board: Any, other: Any) -> None:
     board.register_entity(Entity("poster", "two", {}))
     found = {(entity.kind, entity.name): entity.metadata for entity in other.jobboard.entities()}
     assert found == {("conductor", "one"): {"pid": 3}, ("poster", "two"): {}}
-
-
-def test_a_listener_that_checks_claims_learns_of_a_loss(board: Any, other: Any) -> None:
-    lost: list[str] = []
-    job = board.post("resize")
-    board.claim(job, "me")
-    listener = claims.CheckingClaimListener(None, job, board, "me", on_job_loss=lambda *args: lost.append(args[1]))
-    listener._task_receiver("RUNNING", {})
-    other.jobboard.release(only(other.iterjobs()).jobboard_job)
-    listener._task_receiver("SUCCESS", {})
-    assert lost == ["SUCCESS"]

@@ -54,7 +54,7 @@ def fetch_source(uri: str) -> TaskFlowOrigin:
         raise MissingDriver(message, error) from error
     retry_for = configuration.COMMON["retry_for"]
     settings = configuration.parse(uri, {**store.options, "retry_for": retry_for}, store.parts)
-    shown = configuration.redacted(uri, settings, store.parts).replace("taskflow", f"taskflow+{kind}", 1)
+    shown = settings.location.replace("taskflow", f"taskflow+{kind}", 1)
     return TaskFlowOrigin(store(settings), shown, settings["retry_for"])
 
 

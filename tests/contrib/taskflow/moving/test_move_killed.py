@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from taskflow import exceptions
@@ -14,10 +13,9 @@ from taskflow import exceptions
 import jobboard
 from jobboard.backends import memory
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover
 from tests.contrib.taskflow.moving.origins import Origin, origin_of
-from tests.support.boards import Killed, case
+from tests.support.boards import Killed, Steps, case, watch
 
 _serial = itertools.count(1)
 _CHANGES = ("depart", "write_note", "remove")
@@ -42,32 +40,11 @@ class Way:
         board.connect()
         return board
 
-    def mover(
-        self,
-        meanwhile: dict[int, Callable[[], object]] | None = None,
-        lost: dict[int, Callable[[], object]] | None = None,
-    ) -> Mover:
-        """Return a mover with handles of its own.
-
-        :param meanwhile: acts before the n-th change of a board.
-        :param lost: acts after the n-th change, whose reply is lost then.
-        """
+    def mover(self, meanwhile: Steps = None, lost: Steps = None) -> Mover:
+        """Return a mover with handles of its own: see :func:`watch`."""
         source, target = self.origin.source(), self.board()
-        count = itertools.count()
-
-        def watched(original: Callable[..., Any], what: Any, *more: Any) -> Any:
-            step = next(count) if what else None
-            (meanwhile or {}).get(step, bool)()  # type: ignore[arg-type]
-            answer = original(what, *more)
-            if step in (lost or {}):
-                lost[step]()  # type: ignore[index]
-                raise ConnectionFailure("the connection broke", outcome="unknown")
-            return answer
-
-        for primitive in ("insert", "finish"):
-            target.engine.raw.__dict__[primitive] = functools.partial(watched, getattr(target.engine.raw, primitive))
-        for change in _CHANGES:
-            source._store.__dict__[change] = functools.partial(watched, getattr(source._store, change))
+        changes = [(target.engine.raw, "insert"), (target.engine.raw, "finish")]
+        watch(changes + [(source._store, change) for change in _CHANGES], meanwhile, lost, bool)
         return Mover(source, target)
 
     def kill(self) -> None:
