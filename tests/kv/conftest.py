@@ -44,10 +44,9 @@ def build(backend: str, conf_of: Callable[[str], dict[str, Any]]) -> Callable[..
     return build
 
 
-def driver_of(board: Any) -> Driver:
+def driver_of(board: Any) -> Any:
     """Return the driver under a board."""
-    driver: Driver = board.engine.store._driver
-    return driver
+    return board.engine.store._driver
 
 
 def change(driver: Driver, do: Literal["put", "delete"], path: str, value: bytes = b"") -> None:

@@ -36,7 +36,7 @@ def end_session(board: JobBoard) -> None:
     """End the session of a board, as a server does when its process has been silent for too long."""
     driver: Any = driver_of(board)
     if hasattr(driver, "_link"):
-        driver._link.call("/v3/lease/revoke", json.dumps({"ID": driver.session()}))
+        driver.link.call("/v3/lease/revoke", json.dumps({"ID": driver.session()}))
     else:
         driver.commit([Op("remove", f"{ALIVE}/{driver.session()}")])
 

@@ -64,7 +64,7 @@ def peer_of(board: Any) -> int:
     driver: Any = driver_of(board)
     if hasattr(driver, "connection"):
         return int(driver.connection.open()._connection._socket.getpeername()[1])
-    [stream] = eventually(lambda: list(driver._link._streams), 20)
+    [stream] = eventually(lambda: list(driver.link.streams), 20)
     return int(stream.getpeername()[1])
 
 

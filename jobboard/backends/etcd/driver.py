@@ -101,21 +101,21 @@ class EtcdDriver(Driver):
         self._quoted = quote(seat.name, safe=":")
         self._root = f"{self._namespace}/board/{self._quoted}/"
         self._bells = f"{self._root}bell/"
-        self._clock = BoardTime()
+        self.clock = BoardTime()
         self._heard: Callable[[str], None] = lambda word: None
         self._reset()
 
     def _reset(self) -> None:
-        alive = self._key(f"{ALIVE}/")
-        self._link = Gateway(self._conf, functools.partial(self._heard, CONNECTED))
-        self._lease = SessionLease(self._link, alive, self._conf["claim_ttl"])
-        self._watch = BellWatch(self._link, self._bells, alive, self._heard)
-        self._fences = Fences(self._link, self._root, self._conf["read_only"])
+        alive = self.key(f"{ALIVE}/")
+        self.link = Gateway(self._conf, functools.partial(self._heard, CONNECTED))
+        self._lease = SessionLease(self.link, alive, self._conf["claim_ttl"])
+        self._watch = BellWatch(self.link, self._bells, alive, self._heard)
+        self._fences = Fences(self.link, self._root, self._conf["read_only"])
         # The revision of the record NEXT, as far as it is known, and whether the board was seen.
         self._next = 0
         self._exists = False
 
-    def _key(self, path: str) -> str:
+    def key(self, path: str) -> str:
         return f"{self._root}{path}" if "/" in path else f"{self._namespace}/{path}/{self._quoted}"
 
     # Life
@@ -129,9 +129,9 @@ class EtcdDriver(Driver):
                 self._make(first)
             if not self._conf["read_only"]:
                 self._lease.grant()
-            members = len(self._link.call("/v3/cluster/member/list", "{}").get("members", ()))
+            members = len(self.link.call("/v3/cluster/member/list", "{}").get("members", ()))
         except BaseException:
-            self._link.close()
+            self.link.close()
             raise
         # A beat without an answer ends before its claims count as lost.
         self.patience = min(self.patience, max(0.7, self._lease.ttl / 3))
@@ -149,56 +149,56 @@ class EtcdDriver(Driver):
         )
 
     def _make(self, first: Sequence[Op]) -> None:
-        records = [op._replace(path=self._key(op.path)) for op in first if op.do == "create"]
-        own = [put(self._key(path), _instant(self._clock.now())) for path in (CLOCK, NEXT)]
-        absent = [is_at(key, 0) for key in [self._key(CLOCK), *(op.path for op in records)]]
+        records = [op._replace(path=self.key(op.path)) for op in first if op.do == "create"]
+        own = [put(self.key(path), _instant(self.clock.now())) for path in (CLOCK, NEXT)]
+        absent = [is_at(key, 0) for key in [self.key(CLOCK), *(op.path for op in records)]]
         # If another process, or an earlier try of this request, was quicker, the board is there.
-        self._link.txn(absent, [*own, *(put(op.path, op.value) for op in records)], changes=False)
+        self.link.txn(absent, [*own, *(put(op.path, op.value) for op in records)], changes=False)
         self.read([])
 
     def close(self) -> None:
         self._watch.end()
         self._lease.end()
-        self._link.close()
+        self.link.close()
 
     def forked(self) -> None:
-        self._link.leak()
+        self.link.leak()
         self._reset()
 
     @property
     def connected(self) -> bool:
-        return self._link.up
+        return self.link.up
 
     @property
     def patience(self) -> float:
-        return self._link.patience
+        return self.link.patience
 
     @patience.setter
     def patience(self, seconds: float) -> None:
-        self._link.patience = seconds
+        self.link.patience = seconds
 
     # Reading
 
     def now(self, exact: bool = False) -> int:
-        return self._clock.now()
+        return self.clock.now()
 
     def read(self, paths: Sequence[str], ranges: Sequence[Range] = (), fresh: bool = True) -> Snapshot:
-        now = self._clock.now()
+        now = self.clock.now()
         kvs: list[list[KV]] = []
-        gets = [get(self._key(path)) for path in (CLOCK, NEXT, *paths)]
+        gets = [get(self.key(path)) for path in (CLOCK, NEXT, *paths)]
         while len(gets) > MOST_GETS:
-            kvs += self._link.read(gets[:MOST_GETS]).found
+            kvs += self.link.read(gets[:MOST_GETS]).found
             del gets[:MOST_GETS]
         found, names = self._walk(gets, [self._walk_of(each) for each in ranges])
         kvs += found
         self._saw(*kvs[:2])
         nodes = [Node(each[0].value, each[0].revision) if each else None for each in kvs[2:]]
-        return Snapshot(max(now, self._clock.floor), nodes, names)
+        return Snapshot(max(now, self.clock.floor), nodes, names)
 
     def _saw(self, clock: list[KV], numbers: list[KV]) -> None:
         if clock and numbers:
             self._exists = True
-            self._clock.saw(max(int(clock[0].value), int(numbers[0].value)))
+            self.clock.saw(max(int(clock[0].value), int(numbers[0].value)))
             self._next = numbers[0].revision
         elif self._exists:
             raise JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
@@ -206,7 +206,7 @@ class EtcdDriver(Driver):
     def _walk(self, gets: list[str], walks: Sequence[Walk]) -> tuple[list[list[KV]], list[list[str]]]:
         """Read these keys together with the first steps of all walks, and then carry the walks to their ends."""
         wanted = [next(walk) for walk in walks]
-        found = iter(self._link.read([*gets, *itertools.chain(*wanted)]).found)
+        found = iter(self.link.read([*gets, *itertools.chain(*wanted)]).found)
         got = list(itertools.islice(found, len(gets)))
         names: list[list[str]] = [[] for _ in walks]
         left = list(range(len(walks)))
@@ -219,28 +219,28 @@ class EtcdDriver(Driver):
                 except StopIteration as end:
                     names[number] = end.value
             left = going
-            found = iter(self._link.read([*itertools.chain(*(wanted[each] for each in left))]).found if left else ())
+            found = iter(self.link.read([*itertools.chain(*(wanted[each] for each in left))]).found if left else ())
         return got, names
 
     def _walk_of(self, wanted: Range) -> Walk:
         return self._fences.walk(wanted) if wanted.place in WINDOWS else self._plain(wanted)
 
     def _plain(self, wanted: Range) -> Walk:
-        folder = self._key(f"{wanted.place}/")
+        folder = self.key(f"{wanted.place}/")
         start = folder + (f"{wanted.after}\0" if wanted.after else "")
         [kvs] = yield [get(start, end_of(folder), max(wanted.most, 1), only="keys")]
         return [kv.key[len(folder) :] for kv in kvs][: wanted.most]
 
     def count(self, place: str) -> int:
-        folder = self._key(f"{place}/")
-        return self._link.read([get(folder, end_of(folder), only="count")]).counts[0]
+        folder = self.key(f"{place}/")
+        return self.link.read([get(folder, end_of(folder), only="count")]).counts[0]
 
     def place(self, path: str) -> str:
-        return f"the key {self._key(path)}"
+        return f"the key {self.key(path)}"
 
     def boards(self, most: int) -> list[str]:
         clocks = f"{self._namespace}/{CLOCK}/"
-        [kvs] = self._link.read([get(clocks, end_of(clocks), only="keys")]).found
+        [kvs] = self.link.read([get(clocks, end_of(clocks), only="keys")]).found
         names = [unquote(kv.key[len(clocks) :]) for kv in kvs]
         return sorted(names, key=lambda name: (name != self._name, name))[:most]
 
@@ -256,7 +256,7 @@ class EtcdDriver(Driver):
             raise ValueError(
                 f"a request of {size} bytes: etcd takes {LARGEST}; post fewer jobs at once, or smaller details"
             )
-        answer = self._link.txn(compare, success)
+        answer = self.link.txn(compare, success)
         if not answer.succeeded:
             raise self._refusal(required)
         if NEXT in required:
@@ -264,16 +264,16 @@ class EtcdDriver(Driver):
         return {op.path: answer.revision for op in ops if op.do in ("create", "put") and op.path != NEXT}
 
     def _key_of(self, op: Op) -> str:
-        return self._bells + op.path if op.do == "ring" else self._key(op.path)
+        return self._bells + op.path if op.do == "ring" else self.key(op.path)
 
     def _required(self, op: Op) -> tuple[str, int | None] | None:
         """Return the key that an operation compares, and the revision that the key must have; 0: absent, None: any."""
         if op.do == "create":
-            return self._key(op.path), 0
+            return self.key(op.path), 0
         if op.do == "lives":
-            return self._key(f"{ALIVE}/{op.path}"), None
+            return self.key(f"{ALIVE}/{op.path}"), None
         if op.do in ("put", "delete", "check"):
-            return self._key(op.path), op.version
+            return self.key(op.path), op.version
         return None
 
     def _around(self, added: Sequence[str]) -> Iterator[str]:
@@ -283,16 +283,16 @@ class EtcdDriver(Driver):
                 yield from self._fences.added(index, names)
         if any(path.startswith(f"{TIMED}/") for path in added):
             # No process may be behind the time from which these ends were counted.
-            clock, now = self._key(CLOCK), _instant(self._clock.now())
+            clock, now = self.key(CLOCK), _instant(self.clock.now())
             yield within([below(clock, now)], [put(clock, now)])
 
     def _refusal(self, required: Mapping[str, tuple[str, int | None]]) -> Refused:
         """Return the refusal of a commit, with the paths whose keys still differ from the required ones."""
-        gets = [get(self._key(CLOCK)), get(self._key(NEXT)), *(get(key, only="keys") for key, _ in required.values())]
+        gets = [get(self.key(CLOCK)), get(self.key(NEXT)), *(get(key, only="keys") for key, _ in required.values())]
         clock, numbers, *kvs = (
             kvs
             for start in range(0, len(gets), MOST_GETS)
-            for kvs in self._link.read(gets[start : start + MOST_GETS]).found
+            for kvs in self.link.read(gets[start : start + MOST_GETS]).found
         )
         self._saw(clock, numbers)
         found = (each[0].revision if each else 0 for each in kvs)
@@ -300,19 +300,19 @@ class EtcdDriver(Driver):
         for (path, (key, wanted)), revision in zip(required.items(), found, strict=True):
             if revision != wanted and (wanted is not None or not revision):
                 wrong.append(path)
-                if key == self._key(f"{ALIVE}/{path}"):
+                if key == self.key(f"{ALIVE}/{path}"):
                     self._lease.forget(path)
         return Refused(*wrong)
 
     def number(self, count: int, beaten: bool) -> Numbers:
         # A revision that puts NEXT stands for 512 numbers. A commit that compares NEXT takes those of the next one.
         if not beaten:
-            value = _instant(self._clock.now())
+            value = _instant(self.clock.now())
             return Numbers((self._next + 1) * _NUMBERS, [Op("put", NEXT, value, self._next)])
-        key, value = self._key(NEXT), _instant(self._clock.now())
+        key, value = self.key(NEXT), _instant(self.clock.now())
         # NEXT is put even where its time is ahead of this clock: the revision counts.
         drawn = within([below(key, value)], [put(key, value)], put_again(key))
-        answer = self._link.txn([exists(key)], [drawn], changes=False)
+        answer = self.link.txn([exists(key)], [drawn], changes=False)
         if not answer.succeeded:
             self._saw([], [])
         self._next = answer.revision

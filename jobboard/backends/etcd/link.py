@@ -61,6 +61,7 @@ class Gateway:
     """The connections of one connected board.
 
     ``patience``: the seconds that one request may take. ``up``: whether there is a connection at this moment.
+    ``streams``: the sockets of endless answers. ``token``: of the last login.
 
     :param restored: called when there is a connection again.
     """
@@ -71,9 +72,9 @@ class Gateway:
         self._members = options.members(conf)
         self._first = random.randrange(len(self._members))
         self._idle: deque[HTTPConnection] = deque()
-        self._streams: set[socket.socket] = set()
+        self.streams: set[socket.socket] = set()
         self._login = threading.Lock()
-        self._token: str | None = None
+        self.token: str | None = None
         self._never = f"{conf['namespace']}/never/"
         self._closed = False
         self.up = True
@@ -85,7 +86,7 @@ class Gateway:
 
     def close(self) -> None:
         self._closed = True
-        for stream in list(self._streams):
+        for stream in list(self.streams):
             with contextlib.suppress(OSError):
                 # The reading thread wakes. TLS's own shutdown would wait for the other end.
                 socket.socket.shutdown(stream, socket.SHUT_RDWR)
@@ -93,7 +94,7 @@ class Gateway:
 
     def leak(self) -> None:
         """Let go of the connections in a forked child, unclosed: the parent still uses them."""
-        forks.keep(self._idle, self._streams)
+        forks.keep(self._idle, self.streams)
 
     # Requests
 
@@ -125,7 +126,7 @@ class Gateway:
             try:
                 token = self._valid_token(refused)
                 changing = changes
-                return self._exchange(path, body, token)
+                return self.exchange(path, body, token)
             except GatewayRefusal as error:
                 if refused is None and token is not None and _is_stale(error):
                     refused = token
@@ -145,13 +146,13 @@ class Gateway:
         if self._conf["user"] is None:
             return None
         with self._login:
-            if self._token is None or self._token == refused:
-                self._token = None
+            if self.token is None or self.token == refused:
+                self.token = None
                 who = {"name": self._conf["user"], "password": self._conf["password"]}
-                self._token = str(self._exchange("/v3/auth/authenticate", json.dumps(who), None)["token"])
-            return self._token
+                self.token = str(self.exchange("/v3/auth/authenticate", json.dumps(who), None)["token"])
+            return self.token
 
-    def _exchange(self, path: str, body: str, token: str | None) -> Any:
+    def exchange(self, path: str, body: str, token: str | None) -> Any:
         wire = self._borrow()
         try:
             wire.sock.settimeout(self.patience)
@@ -233,7 +234,7 @@ class Gateway:
         """Yield the messages of an endless answer, on a connection of its own that :meth:`close` cuts."""
         wire = self._connect()
         sock = wire.sock
-        self._streams.add(sock)
+        self.streams.add(sock)
         try:
             if self._closed:
                 raise ConnectionFailure("the board is closed")
@@ -241,13 +242,13 @@ class Gateway:
             for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3)):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            with _ask(wire, path, body, self._token) as response:
+            with _ask(wire, path, body, self.token) as response:
                 if response.status != 200:
                     raise OSError(f"etcd has answered {response.status}")
                 sock.settimeout(None)
                 yield from response
         finally:
-            self._streams.discard(sock)
+            self.streams.discard(sock)
             wire.close()
 
     def _lost(self) -> None:

@@ -42,26 +42,16 @@ OPTIONS: Mapping[str, Option] = {
     **TLS,
 }
 
-_DRIVERS = ("http", "https")
-"""The protocols of ``etcd+http://`` and ``etcd+https://``."""
-
-
-def _is_tls(conf: Settings) -> bool:
-    return conf["use_ssl"] or conf.driver == "https"
-
 
 def check(conf: Settings) -> None:
     """Check that options fit together.
 
     :raises ValueError: two options exclude each other, or one misses the option that it needs.
     """
-    if conf.driver not in _DRIVERS:
-        conf.check_no_driver()
-    if conf.driver == "http" and conf["use_ssl"]:
-        raise ValueError("option use_ssl=True: etcd+http:// has no TLS; use etcd+https://")
+    conf.check_no_driver()
     pairs = (("password", "user"), ("user", "password"), ("keyfile_password", "keyfile"))
     both = (("certfile", "keyfile"), ("keyfile", "certfile"))
-    check_together(conf, OPTIONS, _is_tls(conf), *pairs, *both)
+    check_together(conf, OPTIONS, conf["use_ssl"], *pairs, *both)
 
 
 def members(conf: Settings) -> list[tuple[str, int]]:
@@ -73,7 +63,7 @@ def tls(conf: Settings) -> ssl.SSLContext | None:
 
     :raises ConnectionFailure: a file is missing, or is of another kind.
     """
-    if not _is_tls(conf):
+    if not conf["use_ssl"]:
         return None
     try:
         context = ssl.create_default_context(cafile=conf["ca"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -60,11 +59,7 @@ _TLS: Mapping[str, Option] = {
     "ssl_password": Option(text, None, "TLS: the password of the client's key", secret=True),
     "ssl_cert_reqs": Option(_cert_reqs, None, "TLS: how the server must prove itself"),
     "ssl_ca_certs": Option(text, None, "TLS: a file with the authority's certificate"),
-    "ssl_ca_path": Option(text, None, "TLS: a folder with the authorities' certificates"),
-    "ssl_ca_data": Option(text, None, "TLS: the authority's certificate itself, in PEM"),
     "ssl_check_hostname": Option(flag, None, "TLS: the certificate must name this host"),
-    "ssl_ciphers": Option(text, None, "TLS: the ciphers to offer, as OpenSSL names them"),
-    "ssl_min_version": Option(choice("1.2", "1.3"), None, "TLS: the oldest version to accept"),
 }
 
 OPTIONS: Mapping[str, Option] = {
@@ -180,8 +175,6 @@ def make(conf: Settings) -> Any:
         # Before redis-py 6, the default was not to check the host.
         kwargs["ssl_check_hostname"] = conf["ssl_cert_reqs"] != "none"
         kwargs.update({option: conf[option] for option in _TLS if conf[option] is not None})
-        if "ssl_min_version" in kwargs:
-            kwargs["ssl_min_version"] = ssl.TLSVersion[f"TLSv{conf['ssl_min_version'].replace('.', '_')}"]
     hosts = _hosts_of(conf)
     if conf["cluster"]:
         nodes = [ClusterNode(*_address(host, conf["port"] or 6379)) for host in hosts]

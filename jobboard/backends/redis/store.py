@@ -76,7 +76,6 @@ SCANS, SCANNED = 200, 1000
 """The most requests of a search for other boards, and the keys that each request passes over."""
 
 _NUMBERS = {container: number for number, container in enumerate(CONTAINERS, 1)}
-_CLOCKS = ("due", "leases", "final")
 
 
 class RedisStore(Store):
@@ -245,8 +244,8 @@ class RedisStore(Store):
             prefix = text_of(self.keys.tag.partition(b":{")[0])
             return JobFailure(
                 f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
-                f"+@scripting +@pubsub +@connection +time{' +cluster|slots' if settings['cluster'] else ''}"
-                f"{' +wait' if self._replicas else ''}, and should have +info",
+                f"+@scripting +@pubsub +@connection +time +info{' +cluster|slots' if settings['cluster'] else ''}"
+                f"{' +wait' if self._replicas else ''}",
                 error,
             )
         if settings["sentinel"] and "SENTINEL" in text.upper():

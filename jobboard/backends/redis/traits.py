@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,8 +10,6 @@ from redis import exceptions as errors
 from jobboard.backends.redis.connections import Connections
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import JobFailure
-
-LOG = logging.getLogger(__name__)
 
 OLDEST = (6, 2)
 
@@ -38,13 +35,7 @@ def traits_of(connections: Connections, allow_eviction: bool) -> ServerTraits:
 
     :raises JobFailure: the server is too old, or evicts keys when its memory is full.
     """
-    try:
-        info = _parsed(connections.call(command(b"INFO", b"everything")))
-    except errors.ResponseError as error:
-        LOG.warning("the user may not read INFO, so the settings of the server are not checked: %s", error)
-        # Only Redis from 7 and Valkey know this variable.
-        flags = bool(connections.call(command(b"EVAL", b"return redis.REDIS_VERSION_NUM or 0", b"0")))
-        return ServerTraits(flags=flags, durable=False, replicas=0, notes="the server does not tell its settings")
+    info = _parsed(connections.call(command(b"INFO", b"everything")))
     name = "Valkey" if "valkey_version" in info else "Redis"
     text = info.get("valkey_version") or info.get("redis_version", "0")
     compatible = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())

@@ -142,14 +142,14 @@ class RedisWaiters:
             pass
         if not self._run("wait", bell.id, *wish, known):
             return None
-        name = self._listen(bell, wish, limit)
+        name = self.listen(bell, wish, limit)
         if not name:
             if self._leave(bell) or not wish.takes:
                 return None
-            name = self._listen(bell, wish, _LATE)
+            name = self.listen(bell, wish, _LATE)
         return _WakeCall("", [name] if name else wish.names)
 
-    def _listen(self, bell: _Bell, wish: Wish, limit: float) -> str | None:
+    def listen(self, bell: _Bell, wish: Wish, limit: float) -> str | None:
         """Return the name of the job of the waiter's call, None if no call comes in time.
 
         A message to all waiters brings the end of the time forward.

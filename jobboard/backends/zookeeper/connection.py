@@ -18,7 +18,7 @@ from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 from kazoo.retry import ForceRetryError, RetryFailedError
 
 from jobboard import forks
-from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read, size_of
+from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read
 from jobboard.engine import time_left
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
@@ -52,12 +52,6 @@ _NUDGE = 0.1
 
 _AT_ONCE = 1000
 """The most znodes that one request reads."""
-
-_HEADER = 14
-"""The bytes of one read without its path."""
-
-_LARGE = 10_000
-"""The size in bytes from which a request may have broken its own connection."""
 
 
 class Connection:
@@ -236,10 +230,9 @@ class Connection:
 
     # Requests
 
-    def send(self, requests: Sequence[Request], changes: bool = False, size: int = 0) -> list[Any]:
+    def send(self, requests: Sequence[Request], changes: bool = False) -> list[Any]:
         """Send these requests in one go, and return their answers. An exception is the answer to a refused request.
 
-        :param size: the bytes of the largest request, about.
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
         client = self.open()
@@ -247,7 +240,7 @@ class Connection:
         self._check_silence(deadline)
         promises = [request(client) for request in requests]
         self.sent += len(promises)
-        return [self._answer(client, promise, deadline, changes, size) for promise in promises]
+        return [self._answer(client, promise, deadline, changes) for promise in promises]
 
     def _check_silence(self, deadline: float) -> None:
         """Send nothing while a server owes an answer for too long. kazoo notices a dead server by its own pings only,
@@ -264,7 +257,7 @@ class Connection:
                 raise ConnectionFailure("the ZooKeeper server does not answer")
         self._owed = None
 
-    def _answer(self, client: KazooClient, promise: Any, deadline: float, changes: bool, size: int) -> Any:
+    def _answer(self, client: KazooClient, promise: Any, deadline: float, changes: bool) -> Any:
         pause = _NUDGE
         try:
             while True:
@@ -283,23 +276,10 @@ class Connection:
         except kazoo.KazooException as error:
             if not isinstance(error, _BROKEN):
                 return error
-            raise self._broken(error, changes, size) from error
+            raise _broken(error, changes) from error
         except Exception as error:
             # kazoo gives up a connection whose replies it can't decode, with errors of any kind.
-            raise self._broken(error, changes, size) from error
-
-    def _broken(self, error: Exception, changes: bool, size: int) -> ConnectionFailure:
-        broke = f"the connection to ZooKeeper broke: {type(error).__name__}"
-        if size > _LARGE:
-            # A server closes the connection of a request that is too large for it, and gives no reason.
-            large = (
-                f". It broke at a request of {size} bytes: raise jute.maxbuffer if the servers have a smaller one, "
-                f"or post less at once"
-            )
-            broke += large
-            if not self.alive:
-                self._why = AWAY + large
-        return ConnectionFailure(broke, error, outcome="unknown" if changes else "none")
+            raise _broken(error, changes) from error
 
     def read(
         self, paths: Sequence[str], folders: Sequence[str] = (), fresh: str | None = None
@@ -321,9 +301,8 @@ class Connection:
             # The caller reads nothing now. Its next reading is to be fresh.
             self.send(before)
             return [], []
-        size = sum(len(path) + _HEADER for path in [*paths, *folders]) // len(requests)
         found: list[Any] = []
-        for answer in self.send([*before, *requests], size=size)[len(before) :]:
+        for answer in self.send([*before, *requests])[len(before) :]:
             if isinstance(answer, Exception):
                 raise translated(answer) from answer
             found += answer
@@ -347,7 +326,7 @@ class Connection:
         :raises MultiRefused: one of them does not fit the znodes.
         :raises JobFailure: the server refuses them for another reason, which another try would meet as well.
         """
-        [results] = self.send([functools.partial(multi, ops=ops)], changes=True, size=sum(map(size_of, ops)))
+        [results] = self.send([functools.partial(multi, ops=ops)], changes=True)
         if isinstance(results, Exception):
             raise translated(results) from results
         for index, (op, result) in enumerate(zip(ops, results, strict=True)):
@@ -368,6 +347,11 @@ class Connection:
         if client is not None:
             for path in paths:
                 client.delete_async(path)
+
+
+def _broken(error: Exception, changes: bool) -> ConnectionFailure:
+    broke = f"the connection to ZooKeeper broke: {type(error).__name__}"
+    return ConnectionFailure(broke, error, outcome="unknown" if changes else "none")
 
 
 def _let_go(client: KazooClient) -> None:

@@ -29,7 +29,7 @@ from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
 from jobboard.backends.zookeeper.multi import COUNTERS, Multi, node_of
-from jobboard.backends.zookeeper.options import OPTIONS, check_client, make_client
+from jobboard.backends.zookeeper.options import OPTIONS, PATIENCE, check_client, make_client
 from jobboard.backends.zookeeper.options import check as check_options
 from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, create, delete, put, size_of
 from jobboard.engine import Seat
@@ -118,13 +118,14 @@ class ZooKeeperDriver(Driver):
                 forks.check_home(home)
             return make_client(conf, seat.client)
 
-        self._connect = functools.partial(Connection, make, conf["timeout"], self._changed)
+        timeout = conf["timeout"] or max(conf["retry_for"], PATIENCE)
+        self._connect = functools.partial(Connection, make, timeout, self._changed)
         self._heard: Callable[[str], None] = lambda word: None
         self.connection = self._connect()
         self._reset()
 
     def _reset(self) -> None:
-        self._clock = ClockBounds()
+        self.clock = ClockBounds()
         self._known: set[str] = set()
         self._empty: dict[str, float] = {}
         self._paths: dict[str, list[str]] = {}
@@ -132,7 +133,7 @@ class ZooKeeperDriver(Driver):
         self._naming = threading.Lock()
         self._session: tuple[str, int | None] | None = None
         self._watching = False
-        self._armed: set[str] = set()
+        self.armed: set[str] = set()
         self._stood: dict[str, int] = {}
         self._exists = False
 
@@ -210,7 +211,7 @@ class ZooKeeperDriver(Driver):
     def _changed(self, state: str) -> None:
         """Note that the connection was made, interrupted or lost. kazoo calls this on a thread of its own."""
         if state == KazooState.CONNECTED:
-            self._armed.clear()
+            self.armed.clear()
             self._stood.clear()
             self._heard(CONNECTED)
         if self._watching:
@@ -236,12 +237,12 @@ class ZooKeeperDriver(Driver):
 
     @property
     def precision(self) -> int:  # type: ignore[override]
-        return self._clock.unknown
+        return self.clock.unknown
 
     def now(self, exact: bool = False) -> int:
         """Return the time. Ask the server only if no answer has told the time lately; the answer to a change does."""
-        if self._clock.known and not exact:
-            return self._clock.earliest()
+        if self.clock.known and not exact:
+            return self.clock.earliest()
         path = self._at("clock")
         if self._read_only:
             [[found], _] = self.connection.read([path])
@@ -253,8 +254,8 @@ class ZooKeeperDriver(Driver):
             if not self._exists:
                 return 0
             raise self._incomplete() from None
-        self._clock.told(stat.mtime, start, boottime(), asked=True)
-        return self._clock.earliest()
+        self.clock.told(stat.mtime, start, boottime(), asked=True)
+        return self.clock.earliest()
 
     # Reading
 
@@ -292,7 +293,7 @@ class ZooKeeperDriver(Driver):
                 self._paths[each.place] = used[:100]
         return Snapshot(self.now(), [node_of(each) for each in records], found)
 
-    def _listed(self, folders: Sequence[str]) -> list[list[str]]:
+    def listings(self, folders: Sequence[str]) -> list[list[str]]:
         return list(self._list(folders).values())
 
     def _list(self, folders: Sequence[str]) -> dict[str, list[str]]:
@@ -324,7 +325,7 @@ class ZooKeeperDriver(Driver):
             return None
         self.connection.read([], fresh=self._root)
         total = 0
-        walk = FolderWalk(place, "", 0, self._listed)
+        walk = FolderWalk(place, "", 0, self.listings)
         for some in growing(walk.folders()):
             stats, _ = self.connection.read([self._at(folder) for folder in some])
             total += sum(each[1].numChildren for each in stats if each is not None)
@@ -370,7 +371,7 @@ class ZooKeeperDriver(Driver):
                 continue
             mtime = next((result.mtime for result in results if isinstance(result, ZnodeStat)), None)
             if mtime is not None:
-                self._clock.told(mtime, start, boottime())
+                self.clock.told(mtime, start, boottime())
             return results
         raise ConnectionFailure(f"given up after {_TRIES} tries: each time another process had changed the same znodes")
 
@@ -439,21 +440,21 @@ class ZooKeeperDriver(Driver):
 
     def watch(self) -> None:
         self._watching = True
-        wanted = [word for word in (JOBS, SCHEDULES, ALIVE) if word not in self._armed]
+        wanted = [word for word in (JOBS, SCHEDULES, ALIVE) if word not in self.armed]
         if not wanted:
             return
-        self._armed.update(wanted)
+        self.armed.update(wanted)
         try:
             stats = self.connection.send([functools.partial(self._arm, word) for word in wanted])
         except ConnectionFailure:
             # Waiters hear of the next connection.
-            self._armed.difference_update(wanted)
+            self.armed.difference_update(wanted)
             if self.connection.alive:
                 self._heard(MISSED)
             return
         for word, found in zip(wanted, stats, strict=True):
             if found is None or isinstance(found, Exception):
-                self._armed.discard(word)
+                self.armed.discard(word)
                 raise self._incomplete()
             stood, stands = self._stood.get(word), found[1].cversion if word == ALIVE else found.version
             self._stood[word] = stands
@@ -469,7 +470,7 @@ class ZooKeeperDriver(Driver):
         return client.exists_async(self._at(f"bell/{word}"), rung)
 
     def _rung(self, word: str, event: Any) -> None:
-        self._armed.discard(word)
+        self.armed.discard(word)
         if self._watching:
             self._tell(word)
 

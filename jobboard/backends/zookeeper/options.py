@@ -21,7 +21,7 @@ from jobboard.conf import Option, Settings, bracketed, flag, mapping, path, port
 from jobboard.exceptions import ConnectionFailure
 from jobboard.kv.options import TLS, check_together
 
-_PATIENCE = 5.0
+PATIENCE = 5.0
 """The seconds for which a server may be silent in the middle of a message, or while a connection is made."""
 
 _HANDLERS = {
@@ -147,13 +147,13 @@ class _Impatient:
     another server."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        kwargs["timeout"] = min(_PATIENCE, kwargs.get("timeout") or _PATIENCE)
+        kwargs["timeout"] = min(PATIENCE, kwargs.get("timeout") or PATIENCE)
         return super().create_connection(*args, **kwargs)  # type: ignore[misc]
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
         # An idle connection waits for two sockets: the server, and a request to send.
         if len(rlist) + len(wlist) == 1:
-            timeout = min(_PATIENCE, timeout or _PATIENCE)
+            timeout = min(PATIENCE, timeout or PATIENCE)
         return super().select(rlist, wlist, xlist, timeout)  # type: ignore[misc]
 
 
@@ -166,7 +166,9 @@ OPTIONS: Mapping[str, Option] = {
     "port": Option(port, None, "the port of the hosts that come without one"),
     "chroot": Option(_chroot, "", "the path under which everything lies"),
     "namespace": Option(path, "jobboard", "the path below the chroot under which boards lie"),
-    "timeout": Option(seconds(0.1, 3600), 10.0, "the seconds that connect() waits for a server"),
+    "timeout": Option(
+        seconds(0.1, 3600), None, "the seconds that connect() waits for a server; else retry_for, and at least 5"
+    ),
     "handler": Option(_handler, None, "threading (the default), gevent, eventlet, or a handler of kazoo's"),
     "connection_retry": Option(_retry, {"max_tries": -1, "max_delay": 2.0}, "kazoo's arguments for reconnecting"),
     "command_retry": Option(_retry, {"max_tries": 3}, "kazoo's arguments for repeating what connect() sets up"),

@@ -10,20 +10,15 @@ import pytest
 import jobboard
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.faults import FaultyProxy
-from tests.kv.conftest import build, make_driver, private_board
+from tests.kv.conftest import build, driver_of, make_driver, private_board
 from tests.support.etcd_servers import Etcd
 
-__all__ = ["build", "make_driver", "private_board"]
-
-
-def driver_of(board: Any) -> Any:
-    """Return the driver under a connected board."""
-    return board.engine.store._driver
+__all__ = ["build", "driver_of", "make_driver", "private_board"]
 
 
 def link_of(board: Any) -> Any:
     """Return the connections of a board, for requests that no verb makes."""
-    return driver_of(board)._link
+    return driver_of(board).link
 
 
 def permission(kind: str) -> dict[str, str]:

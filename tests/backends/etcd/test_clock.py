@@ -52,7 +52,7 @@ def test_a_clock_that_is_behind_follows_the_last_act_of_others(
 def test_drawn_numbers_pass_the_time_on_and_never_back(make_driver: Callable[..., Any]) -> None:
     driver, other = make_driver(), make_driver()
     for ahead in (3600, 7200):
-        driver._clock.saw(int((time.time() + ahead) * 1e6))
+        driver.clock.saw(int((time.time() + ahead) * 1e6))
         begun = driver.now()
         driver.number(1, beaten=True)
         other.number(1, beaten=True)

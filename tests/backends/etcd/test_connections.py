@@ -37,7 +37,7 @@ def test_a_watch_whose_revision_was_compacted_begins_again(make_board: Callable[
     other = make_board()
     link = link_of(other)
     waiter = Waiter(board, lambda: board.claim_next("anna", timeout=PATIENCE))
-    eventually(lambda: link_of(board)._streams)
+    eventually(lambda: link_of(board).streams)
     proxy.refuse()
     proxy.cut()
     for _ in range(3):
@@ -58,14 +58,14 @@ def test_a_bell_between_two_watches_is_made_up_for(
     rung: list[Any] = []
     driver, other = make_driver(heard=heard), make_driver()
     driver.watch()
-    streams, stream = eventually(lambda: list(driver._link._streams)), driver._link.stream
+    streams, stream = eventually(lambda: list(driver.link.streams)), driver.link.stream
 
     def late(*args: Any) -> Any:
         rung.append(other.commit([Op("ring", JOBS)]))
         heard.clear()
         return stream(*args)
 
-    monkeypatch.setattr(driver._link, "stream", late)
+    monkeypatch.setattr(driver.link, "stream", late)
     streams[0].shutdown(socket.SHUT_RDWR)
     eventually(lambda: rung and {JOBS, MISSED} & set(heard))
 

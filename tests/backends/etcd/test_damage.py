@@ -5,22 +5,17 @@ from typing import Any
 
 import pytest
 
-from jobboard.backends.etcd.requests import delete, end_of, get, put
+from jobboard.backends.etcd.requests import delete, end_of, get
 from jobboard.exceptions import JobFailure
-from tests.backends.etcd.conftest import driver_of, link_of
+from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
-
-
-def write(board: Any, path: str, value: bytes | None) -> None:
-    key = driver_of(board)._key(path)
-    link_of(board).txn((), [delete(key) if value is None else put(key, value)])
 
 
 def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., Any]) -> None:
     board = make_board()
     board.post("resize")
-    link, folder = link_of(board), f"{driver_of(board)._namespace}/"
+    link, folder = link_of(board), f"{board.engine.store.seat.conf['namespace']}/"
     everything = [kv.key for kv in link.read([get(folder, end_of(folder), only="keys")]).found[0]]
     link.txn((), [delete(key) for key in everything])
     with pytest.raises(JobFailure, match="was deleted; connect"):

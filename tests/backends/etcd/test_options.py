@@ -6,17 +6,12 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard import conf
 from jobboard.backends.etcd.driver import EtcdDriver
-from jobboard.engine import Seat
+from jobboard.backends.etcd.options import OPTIONS, members
+from jobboard.conf import COMMON, parse
 from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
-
-
-def unopened(uri: str) -> EtcdDriver:
-    settings = conf.parse(uri, {**conf.COMMON, **EtcdDriver.options}, EtcdDriver.uri_parts)
-    return EtcdDriver(Seat("board", settings, None, uri))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +28,6 @@ def unopened(uri: str) -> EtcdDriver:
         ({"password": "x"}, "option password: set user, too"),
         ({"user": "x"}, "option user: set password, too"),
         ({"use_ssl": True, "certfile": "/c"}, "option certfile: set keyfile, too"),
-        ({"endpoint": "x"}, "has no option 'endpoint'"),
     ],
 )
 def test_bad_options_are_refused_at_fetch(given: dict[str, Any], told: str) -> None:
@@ -47,17 +41,11 @@ def test_a_client_of_the_callers_is_refused() -> None:
 
 
 def test_a_uri_names_members_user_and_namespace() -> None:
-    board = jobboard.fetch("board", "etcd://anna:secret@one:1,[::1]:2,three/services/jobs?port=7")
-    driver = unopened("etcd://anna:secret@one:1,[::1]:2,three/services/jobs?port=7")
-    assert driver._link._members == [("one", 1), ("::1", 2), ("three", 7)]
-    assert driver._conf["namespace"] == "services/jobs"
-    assert "secret" not in repr(board.engine.raw) + repr(driver._conf)
-
-
-def test_the_scheme_may_name_the_protocol(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
-    job = make_board().post("a")
-    assert make_board(board=board_conf["board"].replace("etcd:", "etcd+http:")).get(job.uuid) == job
-    assert unopened("etcd+https://h")._link._context is not None
+    uri = "etcd://anna:secret@one:1,[::1]:2,three/services/jobs?port=7"
+    conf = parse(uri, {**COMMON, **OPTIONS}, EtcdDriver.uri_parts)
+    assert members(conf) == [("one", 1), ("::1", 2), ("three", 7)]
+    assert conf["namespace"] == "services/jobs"
+    assert "secret" not in repr(jobboard.fetch("board", uri)) + repr(conf)
 
 
 def test_a_read_only_board_writes_nothing(private_board: Callable[..., Any]) -> None:

@@ -45,7 +45,7 @@ def test_a_user_needs_readwrite_on_the_namespace(guarded: Etcd) -> None:
         job = board.post("resize")
         assert board.claim_next("anna") == job
         # The board replaces a token that the server has forgotten.
-        link_of(board)._token = "stale.1"
+        link_of(board).token = "stale.1"
         board.consume(job, "anna")
         board.post("resize")
         # A commit with many comparisons needs no further rights.

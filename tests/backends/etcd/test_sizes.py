@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-import jobboard
 from jobboard.backends.etcd import fences
 from jobboard.backends.etcd.requests import below, end_of, exists, get, is_at, nothing_in, put, within
 from jobboard.job import Act, Posting
-from jobboard.moving import Mover
 from jobboard.testing.faults import FaultyProxy
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(300)]
@@ -21,7 +19,7 @@ BOUNDARIES = (63, 64, 65, 85, 86, 87, 99, 100)
 
 def test_the_server_takes_a_txn_of_every_size(make_driver: Callable[..., Any]) -> None:
     """The first comparison fails, so that the server checks the whole Txn and writes nothing."""
-    link, folder = make_driver()._link, f"sizes{uuid.uuid4()}/"
+    link, folder = make_driver().link, f"sizes{uuid.uuid4()}/"
     never = exists(folder)
     inner = within([nothing_in(folder, folder + "9"), below(folder, b"0")], [put(folder)])
     # A Txn has parts of 40.
@@ -34,7 +32,7 @@ def test_the_server_takes_a_txn_of_every_size(make_driver: Callable[..., Any]) -
 
 def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[..., Any]) -> None:
     """Or none, if a comparison of an inner Txn fails."""
-    link, folder = make_driver()._link, f"sizes{uuid.uuid4()}/"
+    link, folder = make_driver().link, f"sizes{uuid.uuid4()}/"
     places = [f"{folder}{number}" for number in range(2000)]
 
     def stored() -> int:
@@ -51,20 +49,6 @@ def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[...
     assert not link.txn(compare, [put(places[0], b"new")]).succeeded
 
 
-@pytest.mark.parametrize("keyed", [True, False])
-def test_batches_of_every_size_are_posted(make_board: Callable[..., Any], keyed: bool) -> None:
-    board, posted = make_board(), 0
-    for size in (1, 20, 39, 40, 41, *BOUNDARIES, 120, 128, 256, 499, 500):
-        keys = [f"{size}-{number}" for number in range(size)]
-        postings = [
-            Posting("mail", group=key, delay=60 if keyed and size % 2 else None, key=key if keyed else None)
-            for key in keys
-        ]
-        assert len(board.post_many(postings)) == size
-        posted += size
-    assert board.job_count == posted
-
-
 def test_claims_under_a_limit_of_each_group_end_with_results(make_board: Callable[..., Any]) -> None:
     board = make_board(keep_done=600)
     board.set_limit("mail", concurrency=1, per="group")
@@ -74,27 +58,6 @@ def test_claims_under_a_limit_of_each_group_end_with_results(make_board: Callabl
         board.finish_many([Act(job, "consume", result={"size": size}) for job in jobs], "anna")
     assert board.outcome(jobs[0]).result == {"size": size}
     assert board.job_count == 0
-
-
-def test_boards_of_mixed_jobs_are_moved_to_etcd(make_board: Callable[..., Any]) -> None:
-    source, target = jobboard.fetch("moved", "memory"), make_board()
-    source.connect()
-    for size in (85, 300):
-        jobs = source.post_many(
-            Posting(
-                "ab"[number % 2],
-                priority=number % 3,
-                key=f"{size}-{number}" if number % 2 else None,
-                group="g" if number % 3 else None,
-                delay=60 if number % 4 == 1 else None,
-                max_attempts=None if number % 5 else 3,
-            )
-            for number in range(size)
-        )
-        assert Mover(source, target).run().left == []
-        assert source.job_count == 0
-        assert {job.uuid for job in jobs} <= {job.uuid for job in target.iterjobs()}
-        assert target.stats().claimed == 0
 
 
 # Limits

@@ -208,25 +208,6 @@ def test_many_damaged_records_in_a_row_hide_no_job(plant: Containers) -> None:
     assert sum(1 for _ in board.trashed()) == 700
 
 
-def test_the_doctor_names_damaged_entries_and_their_places(plant: Containers) -> None:
-    board = plant.board
-    gone, stays = trashed(board).uuid, post(board).uuid
-    board.schedule("nightly", every=LONG, name="nightly")
-    usual = list(board.engine.raw.examine())
-    plant.client.hset(plant.jobs, mapping=dict.fromkeys((gone, stays), GARBAGE))
-    plant.client.hset(plant.sides, "schedule\0nightly", GARBAGE)
-    found = {odd.place: odd for odd in board.engine.raw.examine() if odd not in usual}
-    assert found.keys() == {
-        *(f'{plant.jobs.decode()}, field "{uuid}"' for uuid in (gone, stays)),
-        "schedule nightly",
-    }
-    assert all(odd.reason and odd.advice for odd in found.values())
-    for uuid in (gone, stays):
-        board.purge(board.get(uuid))
-    plant.client.hdel(plant.sides, "schedule\0nightly")
-    assert list(board.engine.raw.examine()) == usual
-
-
 # Outcomes
 
 
@@ -243,25 +224,6 @@ def test_an_outcome_that_is_written_again_is_listed_once(plant: Containers) -> N
     [side] = store.read([], [("outcome", job.uuid)]).sides
     store.commit([], [Mark(side, side.value, 10**9)])
     assert [left.uuid for left in plant.board.outcomes()] == [job.uuid]
-
-
-OUTCOME_DAMAGE: dict[str, Callable[[Containers, str, bytes], object]] = {
-    "no msgpack": lambda plant, field, member: plant.client.hset(plant.sides, field, b"\xc1"),
-    "no outcome": lambda plant, field, member: plant.client.hset(plant.sides, field, b"%036d" % 1),
-    "no side record": lambda plant, field, member: plant.client.hdel(plant.sides, field),
-    "not listed": lambda plant, field, member: plant.client.zrem(plant.listed, member),
-}
-
-
-@pytest.mark.parametrize("how", OUTCOME_DAMAGE)
-def test_a_damaged_outcome_hides_no_other(plant: Containers, how: str) -> None:
-    first, second, third = (consumed(plant.board) for _ in range(3))
-    members = plant.client.zrange(plant.listed, 0, -1)
-    assert [member[-36:].decode() for member in members] == [third.uuid, second.uuid, first.uuid]
-    OUTCOME_DAMAGE[how](plant, f"outcome\0{second.uuid}", members[1])
-    assert [left.uuid for left in plant.board.outcomes()] == [third.uuid, first.uuid]
-    plant.board.engine.raw.tidy()
-    assert third.result() == 1
 
 
 def test_an_expired_outcome_is_dropped_with_all_its_entries(

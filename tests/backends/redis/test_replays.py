@@ -16,7 +16,6 @@ import redis
 import jobboard
 from jobboard import codec
 from jobboard.board import JobBoard
-from jobboard.engine.engine import Engine
 from jobboard.job import Job
 from jobboard.primitives import Draft, End, Finish, Nonce
 from jobboard.states import OK, Holder, Status, Verb
@@ -129,24 +128,6 @@ HOUR = 3_600_000_000
 @pytest.fixture
 def containers(make_board: Callable[..., JobBoard], client: redis.Redis) -> Containers:
     return Containers(make_board(), client)
-
-
-def test_a_first_try_behind_a_repetition_that_found_nothing_does_nothing(containers: Containers) -> None:
-    engine: Engine = containers.board.engine.raw
-    holder = Holder("anna", 1)
-    calls: list[Callable[[Nonce], Any]] = [
-        lambda nonce: engine.take(nonce, "anna", 1, None, None),
-        lambda nonce: engine.claim(nonce, NEW, "anna", None),
-        lambda nonce: engine.finish(nonce, [Finish(NEW, holder, End(Verb.CONSUME))]),
-        lambda nonce: engine.operate(nonce, Verb.CANCEL, NEW, None),
-    ]
-    for slot, call in enumerate(calls):
-        call(Nonce("late", slot, 1, 2))
-    engine.insert(Nonce("other", 1, 1), [draft(9)])
-    before = containers.client.hgetall(containers.jobs), containers.client.hgetall(containers.sides)
-    for slot, call in enumerate(calls):
-        call(Nonce("late", slot, 1))
-    assert before == (containers.client.hgetall(containers.jobs), containers.client.hgetall(containers.sides))
 
 
 @pytest.mark.parametrize("how", ["flush", "kill"])

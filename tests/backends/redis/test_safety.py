@@ -143,7 +143,7 @@ def full(private_server: Callable[..., Redis], open_board: OpenBoard) -> tuple[R
     return server, board, len(jobs)
 
 
-def test_a_full_server_keeps_what_it_has(full: tuple[Redis, JobBoard, int]) -> None:
+def test_a_full_server_keeps_what_it_has_and_drains(full: tuple[Redis, JobBoard, int], open_board: OpenBoard) -> None:
     server, board, posted = full
     assert posted > 50
     assert board.stats().on_board == board.stats().unclaimed == posted
@@ -152,10 +152,6 @@ def test_a_full_server_keeps_what_it_has(full: tuple[Redis, JobBoard, int]) -> N
             board.post("resize", details=LARGE, **late)
     assert len(list(board.iterjobs())) == posted
     assert server.call("HLEN", "jobboard:{board}:postings") == posted
-
-
-def test_a_full_server_drains(full: tuple[Redis, JobBoard, int], open_board: OpenBoard) -> None:
-    server, board, _ = full
     other = open_board(server.uri)
     other.register_entity(jobboard.Entity("conductor", "c", {}))
     job = take(other, "anna")
@@ -213,12 +209,6 @@ def test_a_layout_that_cannot_be_read_is_refused(
     admin.hset(meta, mapping={"layout": LAYOUT + 2, "min_reader": LAYOUT})
     assert take(open_board(server.uri)) == job
     assert admin.hget(meta, "layout") == b"%d" % (LAYOUT + 2)
-
-
-def test_keys_of_another_program_are_reported(server: Redis, admin: redis.Redis, open_board: OpenBoard) -> None:
-    admin.set("jobboard:{board}:jobs", "something else")
-    with pytest.raises(JobFailure, match="WRONGTYPE"):
-        open_board(server.uri).post("resize")
 
 
 # Large boards

@@ -215,7 +215,7 @@ class TestBrokenWaiters:
         self, place: Place, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         poster, board = place.board(), place.board()
-        held = Held(monkeypatch, waiters_of(board), "_listen")
+        held = Held(monkeypatch, waiters_of(board), "listen")
         held.hold()
         waiter = sleeper(board)
         job = poster.post("a")
@@ -235,7 +235,7 @@ class TestHandedOn:
     ) -> None:
         poster, slow, other = (place.board() for _ in range(3))
         posted, woke = threading.Event(), threading.Event()
-        listen = waiters_of(slow)._listen
+        listen = waiters_of(slow).listen
 
         def too_late(*args: Any) -> Any:
             if posted.is_set():
@@ -244,7 +244,7 @@ class TestHandedOn:
             woke.set()
             return None
 
-        monkeypatch.setattr(waiters_of(slow), "_listen", too_late)
+        monkeypatch.setattr(waiters_of(slow), "listen", too_late)
         unless = None if looks_again else woke.is_set
         waiters = [sleeper(slow, names=names, unless=unless), sleeper(other, names=["a"] if names else None)]
         if names:
@@ -303,7 +303,7 @@ class TestHandedOn:
     ) -> None:
         """``heard``: its waiter has heard the call, and not looked yet."""
         poster, one, other = (place.board() for _ in range(3))
-        held = Held(monkeypatch, one.engine.raw if heard else waiters_of(one), "take" if heard else "_listen")
+        held = Held(monkeypatch, one.engine.raw if heard else waiters_of(one), "take" if heard else "listen")
         if heard:
             waiters = [sleeper(one)]
             held.hold()
@@ -331,7 +331,7 @@ class TestHandedOn:
             assert now.wait(LIMIT)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(waiters_of(one), "_listen", interrupted)
+        monkeypatch.setattr(waiters_of(one), "listen", interrupted)
         waiters = [sleeper(one), sleeper(other)]
         if called:
             job = poster.post("a")
@@ -348,7 +348,7 @@ class TestHandedOn:
     ) -> None:
         poster, one, other = (place.board() for _ in range(3))
         enough = threading.Event()
-        held = Held(monkeypatch, waiters_of(one), "_listen")
+        held = Held(monkeypatch, waiters_of(one), "listen")
         held.hold()
         waiters = [sleeper(one, unless=enough.is_set), sleeper(other)]
         job = poster.post("a")

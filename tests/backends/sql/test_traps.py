@@ -12,7 +12,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.states import Record, Verb
-from jobboard.testing.conformance.moves import LONG_AGO, arrival, arrived, finish, insert, part
+from jobboard.testing.conformance.harness import LONG_AGO, Harness, part
 from jobboard.testing.conformance.support import Background, eventually
 
 ALL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -66,13 +66,13 @@ def test_an_arrival_that_another_has_brought_meanwhile_is_known(board: JobBoard,
     def insert_late(*args: Any) -> list[Record]:
         # The job was not there when this call looked.
         if not theirs:
-            theirs.append(arrived(other, arrival(other, trashed_on=LONG_AGO)))
+            theirs.append(Harness(other).arrive(Harness(other).arrival(trashed_on=LONG_AGO)))
             if purged:
-                finish(other, part(theirs[0], Verb.PURGE))
+                Harness(other).finish(part(theirs[0], Verb.PURGE))
         return original(*args)
 
     store.__dict__["_insert"] = insert_late
-    [(created, record)] = insert(board, arrival(board))
+    [(created, record)] = Harness(board).insert(Harness(board).arrival())
     assert created == purged
     assert other.engine.raw.read([theirs[0].uuid])[0].record == record
     assert (record == theirs[0]) != purged

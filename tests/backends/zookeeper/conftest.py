@@ -10,30 +10,25 @@ from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.driver import ZooKeeperDriver
 from jobboard.kv import layout
 from jobboard.testing.faults import FaultyProxy
-from tests.kv.conftest import build, make_driver, private_board
+from tests.kv.conftest import build, driver_of, make_driver, private_board
 
-__all__ = ["build", "make_driver", "private_board"]
-
-
-def driver_of(board: Any) -> ZooKeeperDriver:
-    """Return the driver under a connected board."""
-    driver: ZooKeeperDriver = board.engine.store._driver
-    return driver
+__all__ = ["build", "driver_of", "make_driver", "private_board"]
 
 
 def connection_of(board: Any) -> Connection:
-    return driver_of(board).connection
+    connection: Connection = driver_of(board).connection
+    return connection
 
 
 def root_of(board: Any) -> str:
     """Return the path of the znode of a board, or of a driver's board."""
     driver = board if isinstance(board, ZooKeeperDriver) else driver_of(board)
-    return driver.place(layout.LAYOUT).removesuffix("/layout")
+    return str(driver.place(layout.LAYOUT).removesuffix("/layout"))
 
 
 def path_of(board: Any, job: Any) -> str:
     """Return the path of a job's znode."""
-    return driver_of(board).place(layout.job_path(job.uuid))
+    return str(driver_of(board).place(layout.job_path(job.uuid)))
 
 
 def owner_of(board: Any, job: Any) -> int | None:

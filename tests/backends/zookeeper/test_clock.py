@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.board import JobBoard
+from jobboard.job import boottime
 from jobboard.states import UNCLAIMED
 from jobboard.testing.conformance.support import LONG, SHORT, record_of, take, until_free
 from tests.backends.zookeeper.conftest import driver_of
@@ -14,9 +16,10 @@ pytestmark = pytest.mark.backends("zookeeper")
 
 def lag(board: JobBoard, seconds: float) -> None:
     """Widen the bounds of a board, as requests of that duration do."""
-    driver = driver_of(board)
-    driver.now()
-    driver._clock._low -= seconds * 1e6
+    driver, arrived = driver_of(board), boottime()
+    mtime = int(driver.now(exact=True) / 1000 - seconds * 1000)
+    driver.clock = ClockBounds()
+    driver.clock.told(mtime, arrived - seconds, arrived, asked=True)
 
 
 def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: JobBoard) -> None:

@@ -1,13 +1,12 @@
 """Connections to servers that are away, silent, slow or asleep, and connections that break."""
 
-import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import ReplyHeader
 
 import jobboard
 from jobboard.backends.zookeeper.connection import Connection
@@ -87,7 +86,7 @@ def test_a_server_may_be_slow_while_a_board_is_opened(proxy: FaultyProxy) -> Non
 
 @pytest.mark.parametrize("ask", ["read", "alone", "commit"])
 def test_connect_asks_again_after_a_broken_connection(
-    address: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ask: str
+    proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ask: str
 ) -> None:
     """``command_retry`` bounds the repetitions. Any request of connect() may meet the break."""
     real, times = getattr(Connection, ask), [1]
@@ -95,12 +94,13 @@ def test_connect_asks_again_after_a_broken_connection(
     def breaking(connection: Connection, *args: Any, **kwargs: Any) -> Any:
         if times[0]:
             times[0] -= 1
-            connection.open()._connection._socket.shutdown(socket.SHUT_RDWR)
+            proxy.cut()
             raise ConnectionFailure("the connection broke", outcome="unknown")
         return real(connection, *args, **kwargs)
 
     monkeypatch.setattr(Connection, ask, breaking)
-    conf = {"board": f"zookeeper://{address}", "namespace": f"breaks-{id(request)}", "command_retry": {"max_tries": 2}}
+    uri = f"zookeeper://{proxy.host}:{proxy.port}"
+    conf = {"board": uri, "namespace": f"breaks-{id(request)}", "command_retry": {"max_tries": 2}}
     with jobboard.backend("board", conf) as board:
         assert times == [0]
         assert board.post("resize").name == "resize"
@@ -151,35 +151,35 @@ def test_a_call_wakes_a_sleeping_server(
 # Replies that kazoo can't match with requests, as they come from servers that have lost their leader
 
 
-def misplace_next_reply(board: Any) -> None:
-    """Have kazoo expect the next reply under the number of another request."""
-    client = connection_of(board).open()
-    pending = client._pending
+def misplace_next_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have kazoo read another number in the next reply to a request."""
+    real, left = ReplyHeader.deserialize, [1]
 
-    class Misplacing(deque[Any]):
-        def append(self, entry: Any) -> None:
-            request, promise, _ = entry
-            client._pending = pending
-            pending.append((request, promise, 0))
+    def misplaced(data: bytes, offset: int) -> Any:
+        header, offset = real(data, offset)
+        if header.xid > 0 and left:
+            left.clear()
+            header = header._replace(xid=0)
+        return header, offset
 
-    client._pending = Misplacing()
+    monkeypatch.setattr(ReplyHeader, "deserialize", misplaced)
 
 
 # kazoo's thread ends with the error.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_reply_out_of_turn_is_a_broken_connection(make_board: Any) -> None:
+def test_a_reply_out_of_turn_is_a_broken_connection(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     board, hasty = make_board(claim_ttl=60), make_board(claim_ttl=60, retry_for=0)
     job = board.post("resize")
     for call in (lambda: board.job_count, lambda: take(board), lambda: board.post("other")):
         session = connection_of(board).session_id
-        misplace_next_reply(board)
+        misplace_next_reply(monkeypatch)
         assert call()
         assert connection_of(board).session_id != session
     assert board.job_count == 2
     assert board.find_owner(job) == "anna"
     # Its counter of jobs is known then, so the next post is one change.
     hasty.post("warm")
-    misplace_next_reply(hasty)
+    misplace_next_reply(monkeypatch)
     with pytest.raises(ConnectionFailure) as caught:
         hasty.post("resize")
     assert caught.value.outcome == "unknown"

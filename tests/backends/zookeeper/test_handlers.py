@@ -28,7 +28,7 @@ with jobboard.backend("board", sys.argv[1]) as board:
     taken = []
     waiter = threading.Thread(target=lambda: taken.append(board.claim_next("bert", timeout=60)))
     waiter.start()
-    eventually(lambda: driver_of(board)._armed)
+    eventually(lambda: driver_of(board).armed)
     other = board.post("resize")
     waiter.join()
     assert taken == [other]

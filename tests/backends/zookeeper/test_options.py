@@ -8,12 +8,18 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 import jobboard
-from jobboard.backends.zookeeper.options import make_client
+from jobboard.backends.zookeeper.driver import ZooKeeperDriver
+from jobboard.backends.zookeeper.options import OPTIONS, make_client
+from jobboard.conf import COMMON, parse
 from jobboard.exceptions import ConnectionFailure
 
 pytestmark = pytest.mark.backends("zookeeper")
 
 SECRET = "geheim"
+
+
+def settings_of(conf: Any) -> Any:
+    return parse(conf, {**COMMON, **OPTIONS}, ZooKeeperDriver.uri_parts)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +34,8 @@ SECRET = "geheim"
     ],
 )
 def test_hosts_and_chroot_are_parsed(conf: Any, hosts: Any, chroot: str) -> None:
-    conf = jobboard.fetch("board", conf)._conf
-    assert (make_client(conf, None).hosts, conf["chroot"]) == (hosts, chroot)
+    settings = settings_of(conf)
+    assert (make_client(settings, None).hosts, settings["chroot"]) == (hosts, chroot)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +94,7 @@ def test_options_reach_kazoo(tmp_path: Path) -> None:
         Path(file).touch()
     handler = SequentialThreadingHandler()
     given = {
-        "claim_ttl": 7,
         "handler": handler,
-        "connection_retry": {"max_tries": 3},
-        "command_retry": {"max_tries": 5},
         "randomize_hosts": "false",
         "read_only": True,
         "use_ssl": True,
@@ -100,10 +103,8 @@ def test_options_reach_kazoo(tmp_path: Path) -> None:
         "verify_certs": False,
         "check_hostname": True,
     }
-    client = make_client(jobboard.fetch("board", {"board": "zookeeper", **given})._conf, None)
-    assert client._session_timeout == 7000
+    client = make_client(settings_of({"board": "zookeeper", **given}), None)
     assert client.handler is handler
-    assert (client._conn_retry.max_tries, client._retry.max_tries) == (3, 5)
     assert (client.randomize_hosts, client.read_only) == (False, True)
     for name in ("use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname"):
         assert getattr(client, name) == given[name]
@@ -130,3 +131,9 @@ def test_chroot_and_namespace_are_the_path_of_a_board(
     finally:
         chrooted.stop()
         chrooted.close()
+
+
+@pytest.mark.parametrize(("options", "seconds"), [({"retry_for": 0}, "5"), ({"timeout": 0.1}, "0.1")])
+def test_connect_gives_up_after_retry_for_or_its_own_time(options: dict[str, float], seconds: str) -> None:
+    with pytest.raises(ConnectionFailure, match=f"no ZooKeeper server has answered within {seconds} s"):
+        jobboard.fetch("board", {"board": "zookeeper://127.0.0.1:1", **options}).connect()

@@ -131,24 +131,6 @@ def test_a_folder_whose_acls_forbid_a_board_is_named(
         jobboard.fetch("board", f"zookeeper://{address}{folder}").connect()
 
 
-class Narrow(ZooKeeper):
-    """A server that takes only small requests."""
-
-    def _command(self) -> list[str | Path]:
-        java, *more = super()._command()
-        return [java, "-Djute.maxbuffer=50000", *more]
-
-
-def test_a_request_that_is_too_large_for_the_servers_is_named(private_server: Callable[..., Any]) -> None:
-    """The servers close its connection and give no reason."""
-    with jobboard.backend("board", f"{private_server(Narrow).uri}?retry_for=0.5") as board:
-        job = board.post("resize", details={"text": "x" * 20_000})
-        with pytest.raises(ConnectionFailure, match=r"a request of 6\d{4} bytes: raise jute.maxbuffer") as failure:
-            board.post("resize", details={"text": "x" * 60_000})
-        assert failure.value.outcome == "unknown"
-        assert take(board) == job
-
-
 def test_a_posting_that_a_later_claim_could_not_write_is_refused_at_post(make_board: Any) -> None:
     board = make_board(max_details=10_000_000)
     with pytest.raises(ValueError, match="1 MB"):
