@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from jobboard import codec
 from jobboard.conf import meant, shortened
-from jobboard.job import LONGEST, Job, OnKey, Posting, check_longest
+from jobboard.job import Job, OnKey, Posting
 from jobboard.primitives import Draft, Limit, Per
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     Condition: TypeAlias = ColumnElement[bool]
     Connection: TypeAlias = SQLConnection | Session | scoped_session[Any]
 
+_LONGEST = 3_155_760_000
+"""A hundred years in seconds: from now on, they end before the last instant that every backend stores."""
+
 _LAST = 2**53
 """The end of the instants that every backend stores exactly, in µs since 1970: in 2255, as doubles count no further."""
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
-    """Return a span of seconds, or a timedelta, in µs; None stays None.
-
-    :param positive: refuse 0, too.
-    """
+    """Return a span of seconds, or a timedelta, in µs; None stays None. ``positive`` refuses 0, too."""
     if value is None:
         return None
     span = value.total_seconds() if isinstance(value, datetime.timedelta) else value
     if isinstance(span, bool) or not isinstance(span, (int, float)):
         raise TypeError(f"{what} must be a number of seconds or a timedelta, not {type(value).__name__}")
     # NaN fails both comparisons.
-    if not ((span > 0 if positive else span >= 0) and span <= LONGEST):
+    if not ((span > 0 if positive else span >= 0) and span <= _LONGEST):
         least = "more than 0" if positive else "0 or more"
-        raise ValueError(f"{what}={shortened(value)}: must be {least} seconds and at most {LONGEST}")
+        raise ValueError(f"{what}={shortened(value)}: must be {least} seconds and at most {_LONGEST}")
     return max(1, round(span * 1e6)) if span else 0
 
 
@@ -77,7 +77,7 @@ def timeout(value: float | None) -> float | None:
     """Check the seconds of a wait; None waits for ever."""
     if value is not None and not (isinstance(value, (int, float)) and value >= 0):
         raise ValueError(f"timeout={shortened(value)}: must be 0 or more seconds, or None to wait for ever")
-    return check_longest(value)
+    return value
 
 
 def new_uuids(count: int) -> list[str]:
@@ -85,8 +85,10 @@ def new_uuids(count: int) -> list[str]:
 
     Jobs that are posted together lie together in an index, on few pages. Random uuids would write a page for each job.
     """
-    since = f"{int(time.time() * 16) & 0xFFF:03x}"
-    return [since + str(uuid.uuid4())[3:] for _ in range(count)]
+    since, drawn = f"{int(time.time() * 16) & 0xFFF:03x}", os.urandom(16 * count).hex()
+    # As uuid.uuid4() does, by one call of the system for all: that takes a fifth of its time.
+    digits = (drawn[n : n + 32] for n in range(0, len(drawn), 32))
+    return [f"{since}{d[:5]}-{d[5:9]}-4{d[9:12]}-{'89ab'[int(d[12], 16) % 4]}{d[13:16]}-{d[16:28]}" for d in digits]
 
 
 MOST_CLAIMS = 10_000
@@ -178,10 +180,7 @@ def posting(value: Posting | Mapping[str, Any]) -> Posting:
 
 
 def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numbered: bool = False) -> list[Draft]:
-    """Return checked postings in their stored form.
-
-    :param numbered: an error has the number of the bad posting.
-    """
+    """Return checked postings in their stored form. ``numbered``: an error has the number of the bad posting."""
     made: list[Draft] = []
     try:
         for each, new in zip(given, new_uuids(len(given)), strict=True):
