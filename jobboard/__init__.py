@@ -7,41 +7,49 @@ The names below are loaded when they are first asked for, so that importing the 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobboard.backends import backend, fetch
-    from jobboard.board import JobBoard
-    from jobboard.conductor import Conductor
-    from jobboard.exceptions import (
-        ClaimLost,
-        ConnectionFailure,
-        JobBoardError,
-        JobFailure,
-        JobFailures,
-        JobTrashed,
-        MissingDriver,
-        NotFound,
-        UnclaimableJob,
-    )
-    from jobboard.iterator import JobBoardIterator
-    from jobboard.job import Act, Claim, ClaimedJob, Entity, Job, Posting
-    from jobboard.outcomes import Reject, Retry, RetryPolicy, cancelled
-    from jobboard.primitives import BoardStats, Characteristics, KeptStats, Limit, Paused
-    from jobboard.priorities import JobPriority
-    from jobboard.results import Outcome
-    from jobboard.schedules import Schedule
-    from jobboard.states import Failure, State, Verb
-
-# redis-py imports this, and Python refuses to load it in a thread once the main thread has ended.
-with contextlib.suppress(RuntimeError):
-    importlib.import_module("concurrent.futures.thread")
+    from jobboard.backends import backend as backend
+    from jobboard.backends import fetch as fetch
+    from jobboard.board import JobBoard as JobBoard
+    from jobboard.board import JobBoardIterator as JobBoardIterator
+    from jobboard.conductor import Conductor as Conductor
+    from jobboard.exceptions import ClaimLost as ClaimLost
+    from jobboard.exceptions import ConnectionFailure as ConnectionFailure
+    from jobboard.exceptions import JobBoardError as JobBoardError
+    from jobboard.exceptions import JobFailure as JobFailure
+    from jobboard.exceptions import JobFailures as JobFailures
+    from jobboard.exceptions import JobTrashed as JobTrashed
+    from jobboard.exceptions import MissingDriver as MissingDriver
+    from jobboard.exceptions import NotFound as NotFound
+    from jobboard.exceptions import UnclaimableJob as UnclaimableJob
+    from jobboard.job import Act as Act
+    from jobboard.job import Claim as Claim
+    from jobboard.job import ClaimedJob as ClaimedJob
+    from jobboard.job import Entity as Entity
+    from jobboard.job import Job as Job
+    from jobboard.job import Posting as Posting
+    from jobboard.outcomes import Reject as Reject
+    from jobboard.outcomes import Retry as Retry
+    from jobboard.outcomes import RetryPolicy as RetryPolicy
+    from jobboard.outcomes import cancelled as cancelled
+    from jobboard.primitives import BoardStats as BoardStats
+    from jobboard.primitives import Characteristics as Characteristics
+    from jobboard.primitives import KeptStats as KeptStats
+    from jobboard.primitives import Limit as Limit
+    from jobboard.primitives import Paused as Paused
+    from jobboard.priorities import JobPriority as JobPriority
+    from jobboard.results import Outcome as Outcome
+    from jobboard.schedules import Schedule as Schedule
+    from jobboard.states import Failure as Failure
+    from jobboard.states import State as State
+    from jobboard.states import Verb as Verb
 
 _HOMES = {
     "backends": ("backend", "fetch"),
-    "board": ("JobBoard",),
+    "board": ("JobBoard", "JobBoardIterator"),
     "conductor": ("Conductor",),
     "exceptions": (
         "ClaimLost",
@@ -54,7 +62,6 @@ _HOMES = {
         "NotFound",
         "UnclaimableJob",
     ),
-    "iterator": ("JobBoardIterator",),
     "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "priorities": ("JobPriority",),
@@ -65,43 +72,7 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "Act",
-    "BoardStats",
-    "Characteristics",
-    "Claim",
-    "ClaimLost",
-    "ClaimedJob",
-    "Conductor",
-    "ConnectionFailure",
-    "Entity",
-    "Failure",
-    "Job",
-    "JobBoard",
-    "JobBoardError",
-    "JobBoardIterator",
-    "JobFailure",
-    "JobFailures",
-    "JobPriority",
-    "JobTrashed",
-    "KeptStats",
-    "Limit",
-    "MissingDriver",
-    "NotFound",
-    "Outcome",
-    "Paused",
-    "Posting",
-    "Reject",
-    "Retry",
-    "RetryPolicy",
-    "Schedule",
-    "State",
-    "UnclaimableJob",
-    "Verb",
-    "backend",
-    "cancelled",
-    "fetch",
-]
+__all__ = [*_HOME]  # noqa: PLE0604 - str they are
 
 
 # Hidden from type checkers, which would take any name for one of the package.

@@ -23,7 +23,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 from jobboard import arguments, codec, logs, notifier, outcomes, work
 from jobboard import conf as configuration
@@ -38,7 +39,6 @@ from jobboard.exceptions import (
     NotFound,
     UnclaimableJob,
 )
-from jobboard.iterator import JobBoardIterator
 from jobboard.job import Act, Claim, ClaimedJob, Entity, Job, OnKey, Posting
 from jobboard.primitives import (
     BATCH,
@@ -100,6 +100,9 @@ METADATA_BYTES = 64 * 1024
 TIDY_EVERY = 600.0
 """The seconds between two tidyings of a board that renews anything."""
 
+_Place: TypeAlias = tuple[Record, State]
+"""A job on the board, and its state at the read."""
+
 UNREADABLE = codec.Content({}, None)
 """The content of a posting that can't be decoded."""
 
@@ -127,12 +130,15 @@ class WantedJobs(NamedTuple):
     extra: dict[str, Any]
 
 
-class _ClaimEnd(NamedTuple):
-    """The end of one claim."""
+@dataclass(slots=True)
+class _ClaimEnd:
+    """The end of one claim; ``act`` is its request, ``error`` the reason why the claim was not ended."""
 
     job: Job
     claim: Claim | None
     end: End
+    act: Finish = field(init=False)
+    error: JobBoardError | None = None
 
 
 class JobBoard:
@@ -158,11 +164,10 @@ class JobBoard:
     ) -> None:
         self._name = codec.check_text("a board's name", name)
         self._conf = configuration.parse(conf, {**configuration.COMMON, **engine.options}, engine.uri_parts)
-        self._location = configuration.redacted(conf, self._conf, engine.uri_parts)
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         self.tracing = NO_TRACING
-        raw = Engine(Seat(name, self._conf, client, self._location), engine)
+        raw = Engine(Seat(name, self._conf, client, self._conf.location), engine)
         self.engine = RetryingEngine(raw, self._conf["retry_for"])
         self.claims = Claims(name, self.engine, self._ttl, lost=self._claim_lost, chores=self._do_chores)
         self.waiters = Waiters(self.engine)
@@ -172,18 +177,15 @@ class JobBoard:
         self._lifecycle = threading.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
         self._borrowers: set[object] = set()
-        self._entities: dict[tuple[str, str], Any] = {}
-        # Held while entities are registered or deregistered on the backend.
-        self._roster = threading.Lock()
         self._stats: tuple[float, BoardStats] | None = None
         self._tidied = 0.0
         _boards.add(self)
 
     def __repr__(self) -> str:
-        return f"<JobBoard {self._name!r} at {self._location}{', closed' if self.closed else ''}>"
+        return f"<JobBoard {self._name!r} at {self.location}{', closed' if self.closed else ''}>"
 
     def __str__(self) -> str:
-        return f"board {self._name!r} at {self._location}"
+        return f"board {self._name!r} at {self.location}"
 
     def __reduce__(self) -> Any:
         raise TypeError("a board does not travel to another process: fetch one there, from the same configuration")
@@ -196,7 +198,7 @@ class JobBoard:
     @property
     def location(self) -> str:
         """The URI of the board, without secrets."""
-        return self._location
+        return self._conf.location
 
     @property
     def scheme(self) -> str:
@@ -265,13 +267,13 @@ class JobBoard:
                 try:
                     self._tidy_up()
                     self._begin()
+                    if self._notifier.listened_to:
+                        raw.watch("events")
                 except BaseException:
                     # close() does nothing for a board that is not connected.
                     self.engine.end()
                     raw.shut()
                     raise
-                if self._notifier.listened_to:
-                    raw.watch("events")
 
     def close(self) -> None:
         """Give back the claims that the board keeps (that attempt does not count) and disconnect from the backend.
@@ -363,7 +365,9 @@ class JobBoard:
     def _begin(self) -> None:
         """Begin a connected life. In a forked child, too: no lock is taken here."""
         raw = self.engine.raw
-        self._roster, self._entities = threading.Lock(), {}
+        self._entities: dict[tuple[str, str], Any] = {}
+        # Held while entities are registered or deregistered on the backend.
+        self._roster = threading.Lock()
         self._borrowers.clear()
         self.claims.begin(raw.characteristics.claim_ttl / 3)
         self.waiters.begin()
@@ -457,7 +461,10 @@ class JobBoard:
         :raises TypeError, ValueError: an argument does not fit; nothing was posted.
         """
         posting = Posting(
-            *(name, book, details, priority),
+            name=name,
+            book=book,
+            details=details,
+            priority=priority,
             key=key,
             delay=delay,
             due=due,
@@ -500,12 +507,10 @@ class JobBoard:
             except JobFailure as error:
                 error.posted = tuple(jobs)
                 raise
-            made: dict[str, tuple[Draft, Posting]] = {}
-            posted = []
-            for answer, (draft, posting) in zip(answers, batch, strict=True):
-                if answer.status == OK:
-                    made[draft.uuid] = draft, posting
-                posted.append(self._posted_job(answer, *made.get(answer.uuid, (draft, posting)), extra))
+            posted = [
+                self._posted_job(answer, draft, posting, extra)
+                for answer, (draft, posting) in zip(answers, batch, strict=True)
+            ]
             fresh = [job for job in posted if job.created or job.replaced]
             # A posting that is rolled back leaves nothing to undo here.
             self.engine.backend.after_commit(extra, functools.partial(self._tell_posted, fresh), lambda: None)
@@ -565,15 +570,16 @@ class JobBoard:
         jobs = self._walk(self._pages(place, arguments.names(names), wanted, ensure_fresh), only_unclaimed)
         return JobBoardIterator(self, jobs, only_unclaimed=only_unclaimed, ensure_fresh=ensure_fresh)
 
-    def _walk(self, pages: Iterator[list[Seen]], only_claimable: bool) -> Iterator[Job]:
+    def _walk(self, pages: Iterator[list[_Place]], only_claimable: bool) -> Iterator[Job]:
         for page in pages:
-            found = {seen.record.uuid: seen for seen in page if seen.record is not None}
-            if only_claimable and found:
-                may_go = self.engine.open_to_claims([seen.record for seen in found.values() if seen.record is not None])
-                found = {uuid: seen for uuid, seen in found.items() if uuid in may_go}
-            for seen in found.values():
-                if (job := self._readable(seen)) is not None:
-                    yield job
+            if only_claimable and page:
+                may_go = self.engine.open_to_claims([record for record, _ in page])
+                page = [(record, state) for record, state in page if record.uuid in may_go]  # noqa: PLW2901
+            for record, state in page:
+                try:
+                    yield self._job(record, state)
+                except JobFailure as error:
+                    LOG.warning("skipped: %s", error, extra=logs.fields(Job(self, record, UNREADABLE, state)))
 
     def _pages(
         self,
@@ -581,35 +587,28 @@ class JobBoard:
         names: Sequence[str] | None = None,
         states: frozenset[State] | None = None,
         fresh: bool = False,
-    ) -> Iterator[list[Seen]]:
+    ) -> Iterator[list[_Place]]:
         """Yield the jobs on the board in serving order, page by page."""
         while page := self.engine.page(after, PAGE, names, states, fresh):
             fresh = False
             # An unswept lapse may have trashed a job of the page, so that all states are compared.
             fitting = [
-                seen
+                (seen.record, seen.state)
                 for seen in page
                 if seen.state in (LIVE if states is None else states)
                 and seen.record is not None
                 and (names is None or seen.record.name in names)
             ]
             yield fitting
-            if len(page) < PAGE and fitting and fitting[-1] is page[-1]:
-                return
             after = page[-1].record
+            if len(page) < PAGE and fitting and fitting[-1][0] is after:
+                return
 
     def get(self, uuid: str) -> Job:
         """Return the job with this uuid, on the board, in the trash, or consumed and kept: see :meth:`outcomes`.
 
         :raises NotFound: there is none.
         """
-        return self._found(uuid, self._job)
-
-    def handle_of(self, uuid: str) -> Job:
-        """Return the same job, for an act on it: without its details where they can't be read."""
-        return self._found(uuid, self._job_or_shell)
-
-    def _found(self, uuid: str, make: Callable[[Record, State], Job]) -> Job:
         try:
             codec.check_text("a uuid", uuid)
         except ValueError as error:
@@ -617,7 +616,7 @@ class JobBoard:
             raise NotFound(f"there is no job {uuid!r}: {error}") from None
         [seen] = self.engine.read([uuid])
         if seen.record is not None:
-            return make(seen.record, seen.state)
+            return self._job(seen.record, seen.state)
         done = self.results.of(uuid)
         if done is None:
             raise NotFound(f"there is no job {uuid}")
@@ -708,30 +707,25 @@ class JobBoard:
 
     def _unreadable(self) -> Iterator[Oddity]:
         """Yield the postings and outcomes that can't be read."""
-        for seen in itertools.chain.from_iterable(self._pages()):
-            if seen.record is not None and (why := self._why_unreadable(seen.record)) is not None:
-                advice = "the claim that meets it puts it into the trash"
-                if seen.record.version > codec.VERSION:
-                    advice = "upgrade the library here; until then, this process passes the job over"
-                yield Oddity(f"job {seen.record.uuid}", why, advice)
+        for record, _ in itertools.chain.from_iterable(self._pages()):
+            yield from self._unread("job", record, "the claim that meets it puts it into the trash")
         for done in self.results.walk():
-            if (why := self._why_unreadable(done.record, done)) is not None:
-                advice = f"it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
-                if done.record.version > codec.VERSION:
-                    advice = f"upgrade the library here; {advice}"
-                yield Oddity(f"outcome {done.record.uuid}", why, advice)
+            advice = f"it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
+            yield from self._unread("outcome", done.record, advice, done)
 
-    def _why_unreadable(self, record: Record, done: Done | None = None) -> str | None:
-        """Return the reason why a posting, or its outcome, can't be read; None: it can."""
+    def _unread(self, kind: str, record: Record, advice: str, done: Done | None = None) -> Iterator[Oddity]:
+        place = f"{kind} {record.uuid}"
         if record.version > codec.VERSION:
-            return f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}"
+            why = f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}"
+            until_then = "until then, this process passes the job over" if done is None else advice
+            yield Oddity(place, why, f"upgrade the library here; {until_then}")
+            return
         try:
             self._content(record)
             if done is not None:
                 self.results.decoded(done)
         except codec.Undecodable as error:
-            return str(error)
-        return None
+            yield Oddity(place, str(error), advice)
 
     # Claiming
 
@@ -862,14 +856,20 @@ class JobBoard:
                 return jobs, taken
             try:
                 for record in taken.trashed:
-                    self._gone(notifier.TRASHED, self._job_or_shell(record, TRASHED))
+                    self._notify(notifier.TRASHED, self._job_or_shell(record, TRASHED))
                 claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
                 self._attach(claimed, who, span, sent, taken.margin)
                 jobs += claimed
                 if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
                     return jobs, taken
             except BaseException:
-                self._forgo(dict.fromkeys([*jobs, *claimed]), taken.records, who)
+                found = dict.fromkeys([*jobs, *claimed])
+                mine = [job for job in found if job.claim is not None and not job.claim.ended]
+                self.give_back(mine)
+                for record in taken.records:
+                    # An interrupt may have come before the job had its claim.
+                    if record.uuid not in {job.uuid for job in mine}:
+                        self.engine.raw.forsake(record.uuid, record.token)
                 raise
 
     def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
@@ -888,21 +888,11 @@ class JobBoard:
                 LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
                 self.engine.raw.forsake(record.uuid, record.token)
             else:
-                self._gone(notifier.TRASHED, shell)
+                self._notify(notifier.TRASHED, shell)
             return None
 
-    def _attach(
-        self,
-        jobs: Sequence[Job],
-        who: str,
-        span: int | None,
-        sent: float,
-        margin: int | None,
-    ) -> None:
-        """Attach claims to jobs, and keep them.
-
-        :param sent: the time at which the request was sent; the lease counts from it.
-        """
+    def _attach(self, jobs: Sequence[Job], who: str, span: int | None, sent: float, margin: int | None) -> None:
+        """Attach claims to jobs, and keep them. Their leases count from ``sent``, when the request was sent."""
         deadline = None if margin is None else sent + margin / 1e6
         claims = [Claim(job, job.record.token, who, span is None, deadline) for job in jobs]
         for job, claim in zip(jobs, claims, strict=True):
@@ -924,22 +914,6 @@ class JobBoard:
                 LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(mine), error)
                 for job in mine:
                     self.claims.let_lapse(claim_of(job))
-
-    def _forgo(self, jobs: Iterable[Job], records: Sequence[Record], who: str) -> None:
-        """Give back the claims of a call that fails, each once; that attempt does not count.
-
-        :param records: the last claimed records. An interrupt may have kept some of them from any job.
-        """
-        attached = [job for job in jobs if job.claim is not None]
-        self.give_back([job for job in attached if not claim_of(job).ended])
-        tokens = {(job.uuid, claim_of(job).token) for job in attached}
-        rest = [each for each in records if (each.uuid, each.token) not in tokens]
-        if not rest:
-            return
-        try:
-            self.engine.finish([Finish(each.uuid, Holder(who, each.token), GIVEN_BACK) for each in rest])
-        except JobBoardError as error:
-            LOG.warning("could not give back %d jobs, which lapse by themselves: %s", len(rest), error)
 
     # Working
 
@@ -980,8 +954,7 @@ class JobBoard:
         :raises ConnectionFailure: the body ended well, but the job could not be consumed. Unless it was consumed all
             the same, it comes back when its lease has lapsed, as nobody works on it any more.
         """
-        claiming = {"expiry": expiry, "unless": unless, "where": where, "extra": extra}
-        wish = {"names": names, "timeout": timeout, **claiming}
+        wish = {"names": names, "timeout": timeout, "expiry": expiry, "unless": unless, "where": where, "extra": extra}
         return Working(lambda: work.block(self, who, wish))
 
     # Ending claims
@@ -1095,7 +1068,7 @@ class JobBoard:
 
         :raises JobBoardError: the claim was not ended; errors as :meth:`extend`.
         """
-        self._end_many([_ClaimEnd(claim.job, claim, end)], claim.who, {}, is_single=True)
+        self._end_one(_ClaimEnd(claim.job, claim, end), claim.who, {})
 
     def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
         holder = _holder(job, claim, codec.check_text("who", who))
@@ -1122,59 +1095,56 @@ class JobBoard:
     ) -> None:
         span, text = arguments.micros("delay", delay), codec.clip_error(error)
         end = End(verb, delay=span, error=text, result=self.results.encoded(job, result))
-        self._end_many([_ClaimEnd(job, claim, end)], who, extras or {}, is_single=True)
+        self._end_one(_ClaimEnd(job, claim, end), who, extras or {})
 
-    def _end_many(self, ends: list[_ClaimEnd], who: str, extra: dict[str, Any], is_single: bool = False) -> None:
+    def _end_one(self, end: _ClaimEnd, who: str, extra: dict[str, Any]) -> None:
+        [error] = self._end_all([end], who, extra)
+        if error is not None:
+            raise error
+
+    def _end_many(self, ends: list[_ClaimEnd], who: str, extra: dict[str, Any]) -> None:
         failures = [failure for failure in self._end_all(ends, who, extra) if failure is not None]
-        if failures and is_single:
-            raise failures[0]
         if failures:
             raise JobFailures(f"{len(failures)} of {len(ends)} jobs could not be finished", failures)
 
     def _end_all(self, ends: list[_ClaimEnd], who: str, extra: dict[str, Any]) -> list[JobBoardError | None]:
         """End claims, in as few requests as can be. Return an error or None for each."""
         self.engine.check_open()
-        errors: list[JobBoardError | None] = [None] * len(ends)
-        asked: list[tuple[int, Finish]] = []
-        first: dict[tuple[str, Holder], int] = {}
-        repeated: list[tuple[int, int]] = []
-        if ends:
-            codec.check_text("who", who)
-        for index, (job, claim, end) in enumerate(ends):
+        codec.check_text("who", who)
+        asked: dict[tuple[str, Holder], _ClaimEnd] = {}
+        for each in ends:
+            job, end = each.job, each.end
             try:
-                holder = _holder(job, claim, who)
+                holder = _holder(job, each.claim, who)
             except JobFailure as failure:
-                errors[index] = failure
+                each.error = failure
                 continue
-            # A claim that stands twice in a batch is ended once: to a backend it would look like a repetition.
-            original = first.setdefault((job.uuid, holder), index)
-            if original == index:
-                keep = self.results.keep if end.verb == CONSUME else None
-                asked.append((index, Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)))
-            else:
-                repeated.append((index, original))
-        for chunk in batches(asked, lambda each: _size(ends[each[0]].job, each[1]), BATCH, POST_BYTES):
-            begun = self.claims.ending(_claims(ends[index] for index, _ in chunk))
+            if asked.setdefault((job.uuid, holder), each) is not each:
+                # To a backend, the second end would look like a repetition.
+                each.error = _about(NotFound(f"{job} stands twice in the batch"), job)
+                continue
+            keep = self.results.keep if end.verb == CONSUME else None
+            each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
+        for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
+            begun = self.claims.ending(_claims(chunk))
             try:
-                statuses = self.engine.finish([act for _, act in chunk], **extra)
+                statuses = self.engine.finish([each.act for each in chunk], **extra)
             except BaseException:
                 self.claims.over(begun)
                 raise
-            told = [(index, status) for (index, _), status in zip(chunk, statuses, strict=True)]
-            done = [ends[index] for index, status in told if status == OK]
-            refused = [(index, status) for index, status in told if status != OK]
-            refusals = self._refusals([(status, ends[index].job, ends[index].claim) for index, status in refused])
-            for (index, _), refusal in zip(refused, refusals, strict=True):
-                errors[index] = refusal
-            self.claims.let_go(*_claims(ends[index] for index, _ in refused))
+            told = list(zip(chunk, statuses, strict=True))
+            done = [each for each, status in told if status == OK]
+            refused = [(each, status) for each, status in told if status != OK]
+            errors = self._refusals([(status, each.job, each.claim) for each, status in refused])
+            for (each, _), error in zip(refused, errors, strict=True):
+                each.error = error
+            self.claims.let_go(*_claims(each for each, _ in refused))
             self.engine.backend.after_commit(
                 extra,
                 functools.partial(self._ended, begun, done, who),
                 functools.partial(self.claims.over, begun),
             )
-        for index, original in repeated:
-            errors[index] = errors[original] or self._refusal(Status.ABSENT, ends[index].job, ends[index].claim)
-        return errors
+        return [each.error for each in ends]
 
     def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str) -> None:
         """Bring the handles up to date, and notify, once ends of claims stand."""
@@ -1182,10 +1152,11 @@ class JobBoard:
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
-        for job, claim, (verb, delay, error, refund, retry, _) in ends:
-            if claim is None:
+        for each in ends:
+            job, (verb, delay, error, refund, retry, _) = each.job, each.end
+            if each.claim is None:
                 self.claims.finished(job.uuid)
-            if claim is None and verb == Verb.ABANDON:
+            if each.claim is None and verb == Verb.ABANDON:
                 # Only the claim's own handle knows how many attempts are left.
                 self.refresh([job])
             elif error is not None:
@@ -1200,8 +1171,8 @@ class JobBoard:
             else:
                 job.seen_state = TRASHED
                 trashed.append(job)
-        self._gone(notifier.CONSUMED, *consumed)
-        self._gone(notifier.TRASHED, *trashed)
+        self._notify(notifier.CONSUMED, *consumed)
+        self._notify(notifier.TRASHED, *trashed)
         if abandoned:
             self._notify(notifier.ABANDONED, *abandoned)
             self.waiters.wake()
@@ -1226,7 +1197,7 @@ class JobBoard:
         self._notify(notifier.RELEASED, job)
         [seen] = self.refresh([job])
         if seen.state == TRASHED:
-            self._gone(notifier.TRASHED, job)
+            self._notify(notifier.TRASHED, job)
         else:
             self.waiters.wake()
 
@@ -1239,7 +1210,7 @@ class JobBoard:
         self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
         LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
-        self._gone(notifier.TRASHED, job)
+        self._notify(notifier.TRASHED, job)
 
     def restore(self, job: Job) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
@@ -1557,12 +1528,14 @@ class JobBoard:
 
     def entities(self, kind: str | None = None) -> list[Entity]:
         """Return the living entities, by kind and name."""
-        found = sorted(self.engine.roster())
-        return [
-            Entity(of, name, known)
-            for of, name, metadata in found
-            if kind in (None, of) and (known := _metadata_from(of, name, metadata)) is not None
-        ]
+        found = []
+        for of, name, metadata in sorted(self.engine.roster()):
+            if kind in (None, of):
+                try:
+                    found.append(Entity(of, name, dict(json.loads(metadata))))
+                except (ValueError, TypeError):
+                    LOG.warning("the %s %r is not shown, as its metadata can't be read: %r", of, name, metadata)
+        return found
 
     def _shown_entities(self) -> Iterator[tuple[tuple[str, str], str]]:
         """Yield the registered entities, with their present metadata."""
@@ -1595,15 +1568,6 @@ class JobBoard:
         except JobFailure:
             return Job(self, record, UNREADABLE, state)
 
-    def _readable(self, seen: Seen) -> Job | None:
-        assert seen.record is not None
-        try:
-            return self._job(seen.record, seen.state)
-        except JobFailure as error:
-            shell = Job(self, seen.record, UNREADABLE, seen.state)
-            LOG.warning("skipped: %s", error, extra=logs.fields(shell))
-            return None
-
     def _content(self, record: Record) -> codec.Content:
         """:raises codec.Undecodable: the record is damaged."""
         if record.priority not in RANKS:
@@ -1631,26 +1595,23 @@ class JobBoard:
     def _refusals(self, refused: Sequence[tuple[Status, Job, Claim | None]]) -> list[JobBoardError]:
         """Return the error of each refused act."""
         elsewhere = self._elsewhere([job for status, job, _ in refused if status == Status.ABSENT])
-        return [_about(self._refused(*each, each[1] in elsewhere), each[1]) for each in refused]
-
-    def _refused(self, status: Status, job: Job, claim: Claim | None, is_elsewhere: bool) -> JobBoardError:
-        if is_elsewhere and status == Status.ABSENT:
-            # This says nothing of a claim on the job's own board.
-            return NotFound(f"{job} is not on {self}, but on {job.board}")
-        if claim is not None:
-            if status == Status.ABSENT and not claim.ended:
-                status = Status.LOST
-            if status == Status.LOST:
+        errors = []
+        for status, job, claim in refused:
+            if status == Status.ABSENT and job in elsewhere:
+                # This says nothing of a claim on the job's own board.
+                errors.append(_about(NotFound(f"{job} is not on {self}, but on {job.board}"), job))
+                continue
+            if status == Status.ABSENT and claim is not None and not claim.ended:
+                status = Status.LOST  # noqa: PLW2901
+            if status == Status.LOST and claim is not None:
                 claim.refuse()
-        kind, text = _REFUSALS[status]
-        return kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}")
+            kind, text = _REFUSALS[status]
+            errors.append(_about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job))
+        return errors
 
     def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:
-        """Return the absent jobs that are another board's.
-
-        Other configurations may lead to this board, so that a board of the same name is asked for its jobs, once, as it
-        may be out of reach. Nothing is known of the jobs of a board that does not answer.
-        """
+        """Return the absent jobs that are another board's. Nothing is known of a board that does not answer."""
+        # Other configurations may lead to this board. So a board of the same name is asked, once for all its jobs.
         found = {job for job in absent if job.board.name != self._name}
         for board in {job.board for job in absent} - {self}:
             if jobs := [job for job in absent if job.board is board and job not in found]:
@@ -1668,30 +1629,22 @@ class JobBoard:
 
     def _heard(self, event: str, record: Record) -> None:
         """Notify of an act of another process, which the backend reports."""
-        job = self._job_or_shell(record, record.state)
-        if event in (notifier.CONSUMED, notifier.TRASHED):
-            self._gone(event, job)
-        else:
-            self._notify(event, job)
+        self._notify(event, self._job_or_shell(record, record.state))
 
     def _claim_lost(self, claim: Claim) -> None:
         self._notify(notifier.LOST, claim.job)
         self.engine.raw.forsake(claim.uuid, claim.token)
 
-    def _gone(self, event: str, *jobs: Job) -> None:
-        for job in jobs if self._is_heard() else ():
-            self._notify(event, job)
-            self._notify(notifier.REMOVAL, job)
-
     def _notify(self, event: str, *jobs: Job) -> None:
-        for job in jobs if self._is_heard() else ():
-            if LOG.isEnabledFor(logging.DEBUG):
-                LOG.debug("%s: %s", job, event, extra=logs.fields(job))
-            self._notifier.notify(event, {"job": job})
-
-    def _is_heard(self) -> bool:
-        """Return whether anybody hears of events: asked once for all the jobs of a request."""
-        return self._notifier.listened_to or LOG.isEnabledFor(logging.DEBUG)
+        """Notify of an event; of the removal, too, if the event takes its job off the board."""
+        is_logged = LOG.isEnabledFor(logging.DEBUG)
+        if not (is_logged or self._notifier.listened_to):
+            return
+        events = (event, notifier.REMOVAL) if event in (notifier.CONSUMED, notifier.TRASHED) else (event,)
+        for job, each in itertools.product(jobs, events):
+            if is_logged:
+                LOG.debug("%s: %s", job, each, extra=logs.fields(job))
+            self._notifier.notify(each, {"job": job})
 
 
 def _about(error: JobBoardError, job: Job) -> JobBoardError:
@@ -1701,10 +1654,7 @@ def _about(error: JobBoardError, job: Job) -> JobBoardError:
 
 
 def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
-    """Return the holder that acts on a job, by its claim or by its name.
-
-    :raises JobFailure: the claim is not this holder's.
-    """
+    """Return the holder that acts on a job, by its claim or by its name; raise JobFailure if the claim is another's."""
     if claim is None:
         return Holder(who, None)
     if claim.who != who:
@@ -1718,25 +1668,36 @@ def _claims(ends: Iterable[_ClaimEnd]) -> list[Claim]:
     return [end.claim for end in ends if end.claim is not None]
 
 
-def _size(job: Job, act: Finish) -> int:
+def _size(each: _ClaimEnd) -> int:
     """Return the bytes that the end of a claim leaves, in an outcome or with the job."""
-    if act.end.verb == CONSUME and act.keep is None:
+    if each.end.verb == CONSUME and each.act.keep is None:
         return 0
-    result = "" if act.end.result is None else act.end.result.result
-    return len(job.record.posting) + len(result or "")
+    result = "" if each.end.result is None else each.end.result.result
+    return len(each.job.record.posting) + len(result or "")
 
 
 def _listed(names: Iterable[str] | None) -> str:
     return "everything" if names is None else ", ".join(map(repr, names))
 
 
-def _metadata_from(kind: str, name: str, metadata: str) -> dict[str, Any] | None:
-    """Return the metadata of an entity; None where they are damaged."""
-    try:
-        return dict(json.loads(metadata))
-    except (ValueError, TypeError):
-        LOG.warning("the %s %r is not shown, as its metadata can't be read: %r", kind, name, metadata)
-        return None
+class JobBoardIterator(Iterator[Job]):
+    """An iterator over the jobs of a board, highest priority and oldest post first.
+
+    Each job comes with the state that its page was read in, in ``seen_state``. A page is read when it is needed, one
+    request for up to 500 jobs; later changes on the board do not show. An undecodable posting is skipped with a
+    warning.
+    """
+
+    def __init__(
+        self, board: JobBoard, jobs: Iterator[Job], *, only_unclaimed: bool = False, ensure_fresh: bool = False
+    ) -> None:
+        self.board = board
+        self.only_unclaimed = only_unclaimed
+        self.ensure_fresh = ensure_fresh
+        self._jobs = jobs
+
+    def __next__(self) -> Job:
+        return next(self._jobs)
 
 
 _boards: weakref.WeakSet[JobBoard] = weakref.WeakSet()

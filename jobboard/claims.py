@@ -98,10 +98,7 @@ class Claims:
                     self._tell_lost(claim)
 
     def start_beating(self) -> None:
-        """Start the heartbeat, unless it runs.
-
-        :raises RuntimeError: the system starts no more threads.
-        """
+        """Start the heartbeat, unless it runs. Raise RuntimeError if the system starts no more threads."""
         with self._lock:
             if self._is_open:
                 self._heartbeat.start()
@@ -123,19 +120,13 @@ class Claims:
     def _renew(self) -> None:
         asked = self.held()
         for first in range(0, len(asked), RENEW_BATCH):
-            chunk = self._renewable(asked[first : first + RENEW_BATCH])
+            with self._lock:
+                # Its holder may have dropped the job of a claim that was read as lost. A renewed claim would keep it.
+                asking = asked[first : first + RENEW_BATCH]
+                chunk = [claim for claim in asking if claim in self._held and not claim.is_marked_lost()]
             if chunk:
                 sent = boottime()
                 self.confirm(chunk, sent, self._engine.renew([(each.uuid, each.token) for each in chunk], self._ttl))
-
-    def _renewable(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Return the claims that are still held and were not found lost.
-
-        A holder that has read a claim as lost may have dropped the job. Nobody else would get the job if the claim were
-        renewed.
-        """
-        with self._lock:
-            return [claim for claim in claims if claim in self._held and not claim.is_marked_lost()]
 
     def confirm(self, asked: Sequence[Claim], sent: float, answer: Renewed) -> None:
         """Apply the answer to a renewal of ``asked``, sent at ``sent`` on :func:`~jobboard.job.boottime`. Skip claims
@@ -175,10 +166,7 @@ class Claims:
             return list(self._held)
 
     def hold(self, *claims: Claim) -> None:
-        """Hold claims. An ended claim is not held, and an ending one only if its end fails.
-
-        :raises RuntimeError: the heartbeat can't be started.
-        """
+        """Hold claims, but no ended claim, and an ending claim only if its end fails."""
         with self._lock:
             for claim in claims:
                 if claim in self._ending:

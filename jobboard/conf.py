@@ -40,12 +40,19 @@ class Option:
 
 
 class Settings(dict[str, Any]):
-    """The checked settings of one board: every declared option, given or defaulted."""
+    """The checked settings of one board: every declared option, given or defaulted.
 
-    def __init__(self, scheme: str, driver: str | None, values: Mapping[str, Any], secrets: frozenset[str]) -> None:
+    location: the configuration as a URI without passwords, and without options, which may hold secrets too, except
+    options that stand for a part of a URI.
+    """
+
+    def __init__(
+        self, scheme: str, driver: str | None, values: Mapping[str, Any], secrets: frozenset[str], location: str
+    ) -> None:
         super().__init__(values)
         self.scheme = scheme
         self.driver = driver
+        self.location = location
         self._secrets = secrets
 
     def public(self) -> dict[str, Any]:
@@ -74,11 +81,8 @@ class Target(NamedTuple):
 
 
 def shortened(value: Any) -> str:
-    """Return the repr of a value for an error: cut if it is long, and hexadecimal where Python writes no decimal."""
-    try:
-        shown = repr(value)
-    except ValueError:
-        shown = hex(value)
+    """Return the repr of a value for an error, cut if it is long."""
+    shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
@@ -255,7 +259,7 @@ def parse(conf: str | Mapping[str, Any], options: Mapping[str, Option], parts: M
             shown = "" if option.secret else _shown("={}", value)
             raise kind(f"option {name}{shown}: {error}") from None
     secrets = frozenset(name for name, option in options.items() if option.secret)
-    return Settings(where.scheme, where.driver, values, secrets)
+    return Settings(where.scheme, where.driver, values, secrets, _redacted(where, values, parts))
 
 
 def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
@@ -266,7 +270,7 @@ def _unknown(where: Target, name: str, options: Mapping[str, Option]) -> str:
     return f"a {where.scheme} board has no option{shown}; {meant(name, options)}"
 
 
-def meant(name: str, known: Iterable[str], otherwise: str = "docs/reference/options.rst has all that there are") -> str:
+def meant(name: str, known: Iterable[str], otherwise: str = "see the page 'Options' of the documentation") -> str:
     """Return a hint at the known names that an unknown one may mean, three at most."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3)
@@ -286,26 +290,19 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if host.count(":") > 1 and "[" not in host else host
 
 
-def redacted(conf: str | Mapping[str, Any], settings: Mapping[str, Any], parts: Mapping[str, str]) -> str:
-    """Return a configuration as text without secrets: without passwords, and without options, which may hold secrets
-    too, except options that stand for a part of a URI.
-
-    :param settings, parts: as :func:`parse` has made and was given them.
-    """
-    where = target(conf)
+def _redacted(where: Target, values: Mapping[str, Any], parts: Mapping[str, str]) -> str:
     told = dict(where.parts)
     for part, option in parts.items():
         value = where.given.get(option)
         if value is not None and part != "password":
-            told[part] = value if isinstance(value, str) else str(settings[option])
+            told[part] = value if isinstance(value, str) else str(values[option])
     if not told:
         return where.scheme
     user = f"{quote(told['user'])}@" if "user" in told else ""
     number = f":{told['port']}" if "port" in told else ""
     host = told.get("host", "")
     host = host if "," in host else bracketed(host)
-    path = quote(told.get("path", ""))
-    return f"{where.scheme}://{user}{host}{number}/{path}"
+    return f"{where.scheme}://{user}{host}{number}/{quote(told.get('path', ''))}"
 
 
 COMMON: Mapping[str, Option] = {

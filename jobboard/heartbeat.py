@@ -26,10 +26,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, unless it has been started.
-
-        :raises RuntimeError: the system starts no more threads.
-        """
+        """Start the thread, unless it has been started. Raise RuntimeError if the system starts no more threads."""
         if not self._has_started:
             self._thread.start()
             self._has_started = True

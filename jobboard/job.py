@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks
 from jobboard.codec import Content
-from jobboard.conf import shortened
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
@@ -26,22 +25,8 @@ if TYPE_CHECKING:
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-LONGEST = 3_155_760_000
-"""A hundred years in seconds: from now on, they end before the last instant that every backend stores."""
-
-
 RESULT_DELAY = 1.0
 """The longest time between two looks of :meth:`Job.result`, in seconds."""
-
-
-def check_longest(timeout: float | None) -> float | None:
-    """Return a checked timeout.
-
-    :raises ValueError: the timeout is longer than :data:`LONGEST`.
-    """
-    if timeout is not None and LONGEST < timeout < math.inf:
-        raise ValueError(f"timeout={shortened(timeout)}: must be at most {LONGEST} seconds, or None to wait for ever")
-    return timeout
 
 
 def boottime() -> float:
@@ -514,7 +499,6 @@ class Job:
         self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float
     ) -> Iterator[float | bool]:
         """Yield, after each look at the state, the seconds until the next look, or the answer of :meth:`wait`."""
-        check_longest(timeout)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         return self._pauses(deadline, delay, delay_multiplier, max_delay)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,7 +13,7 @@ from jobboard.job import Job
 from jobboard.primitives import PAGE, End, Returned
 from jobboard.states import Failure, moment, workers
 
-LOG = logging.getLogger(__name__)
+LOG = logs.Log(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,10 +91,7 @@ class Results:
         self.form = None if self.keep is None else (max_details, engine.wire)
 
     def encoded(self, job: Job, result: Any) -> Returned | None:
-        """Return the result that a caller gives with the end of a claim, as it is stored.
-
-        :raises ValueError, TypeError: the result can't be stored.
-        """
+        """Return a caller's result as it is stored; raise ValueError or TypeError if it can't be stored."""
         if result is None:
             return None
         if self.form is None:
@@ -147,8 +143,5 @@ class Results:
             return Outcome.of(done._replace(refused=str(error)), job, None)
 
     def decoded(self, done: Done) -> Any:
-        """Return the result of a stored outcome.
-
-        :raises codec.Undecodable: the result is damaged.
-        """
+        """Return the result of a stored outcome, or raise Undecodable."""
         return None if done.result is None else codec.decode_result(done.result, self._engine.wire)

@@ -7,10 +7,7 @@ from collections.abc import Callable
 
 
 def started(name: str, target: Callable[..., object], *args: object) -> threading.Thread:
-    """Start a daemon that runs ``target(*args)``, and return it.
-
-    :raises RuntimeError: the system starts no more threads.
-    """
+    """Start a daemon that runs ``target(*args)``. Raise RuntimeError if the system starts no more threads."""
     thread = threading.Thread(target=target, args=args, name=name, daemon=True)
     thread.start()
     return thread

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import zoneinfo
-from collections import deque
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
@@ -31,7 +31,6 @@ SHORTEST = 100_000
 """The shortest span between two due times, in µs."""
 
 _SECOND = 1_000_000
-_WINDOW = 3600 * _SECOND
 _FIELDS = "five fields: minute, hour, day of month, month, day of week"
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -95,18 +94,11 @@ class Timetable(NamedTuple):
             count = (now - due) // self.every + 1
             return [due + index * self.every for index in range(max(0, count - most), count)]
         assert self.cron is not None
-        window = _WINDOW
-        while True:
-            # The library walks forwards quickly. A window keeps the walk from beginning years ago.
-            begin = max(due, now - window)
-            times = deque([due] if begin == due else [], maxlen=most)
-            for time in _times(self.cron, self.tz, begin):
-                if time > now:
-                    break
-                times.append(time)
-            if begin == due or len(times) == most:
-                return list(times)
-            window *= 4
+        back = _times(self.cron, self.tz, now + 1, back=True)
+        times = list(itertools.islice(itertools.takewhile(lambda time: time >= due, back), most))
+        if len(times) < most and due not in times[-1:]:
+            times.append(due)
+        return times[::-1]
 
 
 @functools.lru_cache(1024)
@@ -124,18 +116,20 @@ def _check(timetable: Timetable) -> None:
         timetable.after(0)
 
 
-def _times(cron: str, tz: str, instant: int) -> Iterator[int]:
-    """Yield the times of an expression after an instant."""
+def _times(cron: str, tz: str, instant: int, back: bool = False) -> Iterator[int]:
+    """Yield the times of an expression after an instant; with ``back`` those before it, the last one first."""
     try:
         fields = _NICKNAMES.get(cron.lower(), cron)
         if len(fields.split()) != 5:
             raise CronSimError(f"must have the {_FIELDS}; use every= for other spans")
-        times = CronSim(fields, datetime.datetime.fromtimestamp(instant // _SECOND, zone(tz)))
+        start = datetime.datetime.fromtimestamp(instant // _SECOND + back, zone(tz))
+        times = CronSim(fields, start, reverse=back)
     except CronSimError as error:
         raise ValueError(f"cron={cron!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
     for time in times:
         # In a repeated hour, the library goes back to the first one.
-        if (found := round(time.timestamp()) * _SECOND) > instant:
+        found = round(time.timestamp()) * _SECOND
+        if (found < instant) if back else (found > instant):
             instant = found
             yield found
 
@@ -151,14 +145,9 @@ def zone(tz: str) -> datetime.tzinfo:
     try:
         return zoneinfo.ZoneInfo(tz)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(_unknown(tz)) from None
-
-
-@functools.lru_cache(64)
-def _unknown(tz: str) -> str:
-    """Return the error of an unknown zone. The cache spares each look a slow search for near names."""
-    known = zoneinfo.available_timezones()
-    if not known:
-        return f"tz={tz!r}: this machine has no data of time zones; install the package tzdata"
-    hint = meant(tz, known, "one is 'Europe/Berlin'")
-    return f"tz={tz!r} is not the name of a time zone; {hint}"
+        known = zoneinfo.available_timezones()
+        if not known:
+            text = f"tz={tz!r}: this machine has no data of time zones; install the package tzdata"
+            raise ValueError(text) from None
+        hint = meant(tz, known, "one is 'Europe/Berlin'")
+        raise ValueError(f"tz={tz!r} is not the name of a time zone; {hint}") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -31,19 +30,16 @@ class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
     def __init__(self, begin: Callable[[], contextlib.AbstractContextManager[ClaimedJob]]) -> None:
         self._begin = begin
         self._block: contextlib.AbstractContextManager[ClaimedJob] | None = None
-        # Taken before the wait for a job, as another thread may enter meanwhile.
-        self._taken = threading.Lock()
 
     def __enter__(self) -> ClaimedJob:
-        if not self._taken.acquire(blocking=False):
+        if self._block is not None:
             raise RuntimeError("this block is being worked in already; ask the board for another one")
-        block = self._begin()
+        # Kept before the wait for a job, as another thread may enter meanwhile.
+        self._block = block = self._begin()
         try:
-            self._block = block
             return block.__enter__()
         except BaseException:
             self._block = None
-            self._taken.release()
             # An interrupt may have come as soon as a job was claimed.
             block.__exit__(*sys.exc_info())
             raise
@@ -51,7 +47,6 @@ class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
     def __exit__(self, *error: Any) -> bool:
         block, self._block = self._block, None
         assert block is not None
-        self._taken.release()
         return bool(block.__exit__(*error))
 
     def __call__(self, function: Callable[Concatenate[ClaimedJob, P], T]) -> Callable[P, T | None]:
@@ -102,10 +97,7 @@ def block(board: JobBoard, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJo
 
 
 def refuse(board: JobBoard, job: Job, end: End) -> None:
-    """End the claim of a job whose work is not to run.
-
-    :raises JobBoardError: the claim could not be ended, and nobody else has taken the job.
-    """
+    """End the claim of a job whose work is not to run. An error is raised unless somebody else has taken the job."""
     claim = claim_of(job)
     try:
         board.end_claim(claim, end)

@@ -55,14 +55,6 @@ def test_a_batch_leaves_out_all_jobs_and_scopes_that_a_refusal_names(
     assert board.claim_next("anna") is None
 
 
-def test_the_last_slot_is_not_given_twice(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    board.set_limit("mail", concurrency=1)
-    jobs = board.post_many([Posting("mail")] * 3 + [Posting("report")])
-    at_each_commit(board, monkeypatch, [lambda: other.claim(other.get(jobs[2].uuid), "bob")])
-    assert take(board, "anna") == jobs[3]
-    assert board.claim_next("anna") is None
-
-
 def test_a_take_obeys_a_limit_that_is_set_meanwhile(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = board.post_many([Posting("mail")] * 3 + [Posting("report")])
 

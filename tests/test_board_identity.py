@@ -22,26 +22,26 @@ def elsewhere(board: JobBoard, backend: str, conf_of: Callable[[str], dict[str, 
 
 
 def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None:
-    board.post("resize")
-    job = take(board)
+    """The claim stays, and the board of the jobs is asked once for all of them."""
+    board.post_many([{"name": "resize"}] * 20)
+    jobs = board.claim_many("anna", 20)
     for verb in ("consume", "trash", "abandon", "extend"):
         with pytest.raises(NotFound, match="but on") as failure:
-            getattr(elsewhere, verb)(job, "anna")
+            getattr(elsewhere, verb)(jobs[0], "anna")
         assert not isinstance(failure.value, ClaimLost), verb
-    assert job.claim is not None
-    assert not job.claim.lost
-    board.consume(job, "anna")
-    with pytest.raises(NotFound):
-        elsewhere.consume(job, "anna")
+    reads: list[int] = []
 
+    def read(original: Callable[..., Any], uuids: list[str]) -> Any:
+        reads.append(len(uuids))
+        return original(uuids)
 
-def test_several_that_lie_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None:
-    board.post_many([{"name": "resize"}] * 2)
-    jobs = board.claim_many("anna", 2)
-    with pytest.raises(JobFailures) as failure:
+    with replaced(board, "read", read), pytest.raises(JobFailures) as failures:
         elsewhere.consume_many(jobs, "anna")
-    assert [type(each) for each in failure.value.exceptions] == [NotFound] * 2
+    assert ([type(each) for each in failures.value.exceptions], reads) == ([NotFound] * 20, [20])
+    assert not any(job.claim.lost for job in jobs)
     board.consume_many(jobs, "anna")
+    with pytest.raises(NotFound):
+        elsewhere.consume(jobs[0], "anna")
 
 
 def test_one_board_by_several_handles(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
@@ -89,18 +89,3 @@ def test_one_board_whose_other_handle_has_lost_its_connection(
             near.consume_many(jobs, "anna")
         assert [type(each) for each in failure.value.exceptions] == [ClaimLost] * 3
         assert all(job.claim is not None and job.claim.lost for job in jobs)
-
-
-def test_many_that_may_lie_elsewhere_are_asked_for_at_once(board: JobBoard, elsewhere: JobBoard) -> None:
-    board.post_many([{"name": "resize"}] * 20)
-    jobs = board.claim_many("anna", 20)
-    reads: list[int] = []
-
-    def read(original: Callable[..., Any], uuids: list[str]) -> Any:
-        reads.append(len(uuids))
-        return original(uuids)
-
-    with replaced(board, "read", read), pytest.raises(JobFailures):
-        elsewhere.consume_many(jobs, "anna")
-    assert reads == [20]
-    board.consume_many(jobs, "anna")

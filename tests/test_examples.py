@@ -37,20 +37,21 @@ def uri(board_conf: dict[str, Any]) -> str:
 
 
 class Service:
+    """A client of a service's."""
+
     def __init__(self, address: str) -> None:
         self._address = address
 
-    def ask(self, path: str, data: bytes | None = None) -> bytes:
-        with urllib.request.urlopen(self._address + path, data, timeout=30) as reply:
+    def ask(self, path: str, data: bytes | None = None, method: str | None = None) -> bytes:
+        request = urllib.request.Request(self._address + path, data, method=method)
+        if data is not None and method is not None:
+            request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=30) as reply:
             answer: bytes = reply.read()
         return answer
 
-    def post(self, image: bytes) -> dict[str, str]:
-        answer: dict[str, str] = json.loads(self.ask("/images", image))
-        return answer
-
-    def state(self, job: str) -> str:
-        answer: str = json.loads(self.ask(f"/jobs/{job}"))["state"]
+    def told(self, path: str, data: bytes | None = None, method: str | None = None) -> dict[str, str]:
+        answer: dict[str, str] = json.loads(self.ask(path, data, method))
         return answer
 
 
@@ -64,49 +65,30 @@ def service(uri: str, tmp_path: Path) -> Iterator[Service]:
 @pytest.mark.backends("sqlite", "redis")
 def test_a_service_and_its_workers_make_thumbnails(service: Service, uri: str, tmp_path: Path) -> None:
     """The service and its workers share nothing but a URI and a folder."""
-    posted = service.post(picture(128, 64))
-    assert service.post(picture(128, 64)) == posted, "the same image is posted once"
-    assert service.state(posted["job"]) == "UNCLAIMED"
+    posted = service.told("/images", picture(128, 64))
+    assert service.told("/images", picture(128, 64)) == posted, "the same image is posted once"
+    assert service.told(f"/jobs/{posted['job']}")["state"] == "UNCLAIMED"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         service.ask(f"/thumbnails/{posted['image']}")
-    broken = service.post(b"no picture")
+    broken = service.told("/images", b"no picture")
     env = {"JOBBOARD_URL": uri, "IMAGES": str(tmp_path / "images")}
     with running(EXAMPLES / "thumbnails", tmp_path / "worker.log", "worker.py", **env):
-        eventually(lambda: service.state(posted["job"]) == "COMPLETE", 60)
-        eventually(lambda: service.state(broken["job"]) == "TRASHED", 60)
+        eventually(lambda: service.told(f"/jobs/{posted['job']}")["state"] == "COMPLETE", 60)
+        eventually(lambda: service.told(f"/jobs/{broken['job']}")["state"] == "TRASHED", 60)
     assert service.ask(f"/thumbnails/{posted['image']}") == picture(64, 32)
     with jobboard.backend("thumbnails", uri) as board:
         assert "binary PPM" in board.get(broken["job"]).error
         assert board.job_count == 0
 
 
-class Reports:
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, str]:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._address + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            answer: dict[str, str] = json.load(reply)
-        return answer
-
-    def order(self, **wanted: Any) -> str:
-        return self.ask("POST", "/reports", wanted)["job"]
-
-    def state(self, job: str) -> str:
-        return self.ask("GET", f"/reports/{job}")["state"]
-
-
 @contextlib.contextmanager
-def reports(tmp_path: Path, **env: str) -> Iterator[Reports]:
+def reports(tmp_path: Path, **env: str) -> Iterator[Service]:
     log = tmp_path / "service.log"
     served = ("-m", "uvicorn", "--host", "127.0.0.1", "--port", "0", "service:app")
     # Once all is in order, it sends the signal to itself again.
     with running(EXAMPLES / "fastapi", log, *served, ends=-signal.SIGTERM, **env):
         found = eventually(lambda: re.search(r"running on (http://\S+) \(", log.read_text()), 60)
-        yield Reports(found.group(1))
+        yield Service(found.group(1))
 
 
 @pytest.mark.backends("sqlite")
@@ -116,17 +98,24 @@ def test_a_service_posts_and_work_is_done_here_or_elsewhere(uri: str, works: str
     env = {"JOBBOARD_URL": uri, "REPORTS": str(tmp_path / "reports"), "WORKS": works}
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(reports(tmp_path, **env))
+
+        def order(**wanted: object) -> str:
+            return service.told("/reports", json.dumps(wanted).encode(), "POST")["job"]
+
+        def state(job: str) -> str:
+            return service.told(f"/reports/{job}")["state"]
+
         if works == "elsewhere":
-            idle = service.order(customer="idle")
-            assert service.state(idle) == "UNCLAIMED"
-            assert service.ask("DELETE", f"/reports/{idle}") == {"state": "TRASHED"}
+            idle = order(customer="idle")
+            assert state(idle) == "UNCLAIMED"
+            assert service.told(f"/reports/{idle}", method="DELETE") == {"state": "TRASHED"}
             stack.enter_context(running(EXAMPLES / "fastapi", tmp_path / "worker.log", "worker.py", **env))
-        written, refused = service.order(customer="anna", pages=3), service.order(customer="nobody")
-        eventually(lambda: service.state(written) == "COMPLETE" and service.state(refused) == "TRASHED", 60)
+        written, refused = order(customer="anna", pages=3), order(customer="nobody")
+        eventually(lambda: state(written) == "COMPLETE" and state(refused) == "TRASHED", 60)
         assert (tmp_path / "reports" / "anna.txt").read_text() == "3 pages about anna\n"
-        assert "no such customer" in service.ask("GET", f"/reports/{refused}")["error"]
-        last = service.order(customer="bert", pages=10)
-        eventually(lambda: service.state(last) == "CLAIMED", 60)
+        assert "no such customer" in service.told(f"/reports/{refused}")["error"]
+        last = order(customer="bert", pages=10)
+        eventually(lambda: state(last) == "CLAIMED", 60)
     # Work that has begun is finished when the service is told to end. A job whose work has not begun is given back.
     with jobboard.backend("reports", uri) as board:
         finished = (tmp_path / "reports" / "bert.txt").exists()

@@ -54,15 +54,6 @@ def test_what_is_keyword_only_gets_the_details(make_board: MakeBoard) -> None:
     assert conductor.tally.consumed == 6
 
 
-def test_a_handler_is_the_function_that_it_was(make_board: MakeBoard) -> None:
-    def resize(*, path: str) -> str:
-        return path
-
-    decorated = Conductor("one", make_board()).handles("resize")(resize)
-    assert decorated is resize  # type: ignore[comparison-overlap]
-    assert decorated(path="a") == "a"
-
-
 WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda post: post(), "missing a required argument: 'path'"),
     (lambda post: post(pth="a"), "no detail 'pth'"),
@@ -122,10 +113,14 @@ class Resizer:
         return "its own"
 
 
-def test_what_is_no_function_is_left_as_it_is(make_board: MakeBoard) -> None:
-    resizer = Resizer()
-    Conductor("one", make_board()).handles("resize")(resizer)
-    assert resizer.post() == "its own"
+def test_handlers_stay_what_they_were(make_board: MakeBoard) -> None:
+    def resize(*, path: str) -> str:
+        return path
+
+    conductor, resizer = Conductor("one", make_board()), Resizer()
+    assert conductor.handles("resize")(resize) is resize  # type: ignore[comparison-overlap]
+    conductor.handles("crop")(resizer)
+    assert (resize(path="a"), resizer.post()) == ("a", "its own")
 
 
 def wrapper(*args: Any, **kwargs: Any) -> None: ...

@@ -14,6 +14,7 @@ import pytest
 import jobboard
 from tests.conftest import TRUSTED
 from tests.docs.test_pages import run
+from tests.test_packaging import sources
 
 # Nothing here is on a backend of the run's: once will do.
 pytestmark = pytest.mark.backends("sqlite")
@@ -43,22 +44,11 @@ def test_links_lead_to_files() -> None:
 @pytest.mark.timeout(600)
 def test_the_first_command_in_a_clean_clone(tmp_path: Path, env: dict[str, str]) -> None:
     [first] = re.findall(r"^    (python3 -m venv .*)\n", README, re.MULTILINE)
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-    if not names:  # unpacked, not cloned
-        names = [str(path.relative_to(ROOT)) for path in (ROOT / "jobboard").rglob("*") if path.is_file()]
-        names += [path.name for path in ROOT.iterdir() if path.is_file()]
+    names = sources()
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    if listed.stdout:
-        subprocess.run("git init -q && git add -A", shell=True, cwd=tmp_path, check=True)
+    subprocess.run("git init -q && git add -A", shell=True, cwd=tmp_path, check=True)
     done = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = {

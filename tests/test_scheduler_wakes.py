@@ -31,7 +31,7 @@ class Asleep:
             return answer
 
         monkeypatch.setattr(board.engine.raw, "post_due", looked)
-        self.scheduler = Scheduler("anna", board, lambda: False)
+        self.scheduler = Scheduler("anna", board)
         self.scheduler.start()
         eventually(lambda: self.looks, LIMIT)
 

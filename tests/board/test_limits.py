@@ -17,7 +17,6 @@ from jobboard.testing.conformance.limits import post
 from jobboard.testing.conformance.support import (
     LIMIT,
     Background,
-    store_of,
 )
 
 # No backend can differ in these.
@@ -113,7 +112,7 @@ class TestThreadsOfOneBoard:
         post(other, 4)
         other.claim_next("anna")
         assert board.claim_next("bert", names=["resize"]) is None
-        store = store_of(board)
+        store = board.engine.store
         read, look, late, early = store.read, store.look, Stop(), Stop(skip=1)
 
         def held_up(stop: Stop, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -96,26 +96,35 @@ class TestWorking:
         assert [failure[1:] for failure in trashed.errors] == [("bert", 26, trashed.error)]
         assert "its 25 attempts are used up" in trashed.errors[0].text
 
-    def test_a_body_that_ends_well(self, board: JobBoard) -> None:
+    @pytest.mark.parametrize(
+        ("raised", "passes_on", "state", "attempts", "retries", "told"),
+        [
+            (None, (), COMPLETE, 1, 0, []),
+            (Retry("not yet", delay=LONG), (), SCHEDULED, 0, 1, ["not yet"]),
+            (Retry("not yet", delay=0), (), UNCLAIMED, 0, 1, ["not yet"]),
+            (Retry("not yet"), (), SCHEDULED, 0, 1, ["not yet"]),
+            (Reject("no such picture"), (), TRASHED, 1, 0, ["no such picture"]),
+            (ValueError("broken"), ValueError, SCHEDULED, 1, 0, ["Traceback", "broken"]),
+            (KeyboardInterrupt("broken"), KeyboardInterrupt, SCHEDULED, 1, 0, ["Traceback", "broken"]),
+            (SystemExit("broken"), SystemExit, SCHEDULED, 1, 0, ["Traceback", "broken"]),
+            (Later(7), AttributeError, SCHEDULED, 1, 0, ["Later", "count"]),
+            (Hopeless(7), AttributeError, SCHEDULED, 1, 0, ["Hopeless", "reason"]),
+            (Never(7), ValueError, SCHEDULED, 1, 0, ["Never", "delay"]),
+        ],
+    )
+    def test_body_ends_the_claim_by_its_outcome(
+        self, board: JobBoard, raised: Any, passes_on: Any, state: str, attempts: int, retries: int, told: list[str]
+    ) -> None:
         job = board.post("resize", details={"a": 1})
-        with board.working("anna") as mine:
-            assert mine == job
-            assert mine.details == {"a": 1}
-            assert board.find_owner(job) == "anna"
-        assert job.state == COMPLETE
-
-    def test_no_job_in_time_raises(self, board: JobBoard) -> None:
-        board.post("crop")
-        with pytest.raises(NotFound), board.working("anna", names=["resize"], timeout=0):
-            pytest.fail("there is no job")
-
-    @pytest.mark.parametrize("delay", [LONG, 0, None])
-    def test_retry(self, board: JobBoard, delay: float | None) -> None:
-        job = board.post("resize")
-        with board.working("anna"):
-            fail(Retry("not yet", delay=delay))
-        assert job.state == (UNCLAIMED if delay == 0 else SCHEDULED)
-        assert (job.error, job.attempts, job.retries) == ("not yet", 0, 1)
+        with pytest.raises(passes_on, match=told[-1]) if passes_on else contextlib.nullcontext():  # noqa: SIM117
+            with board.working("anna") as mine:
+                assert (mine, mine.details, board.find_owner(job)) == (job, {"a": 1}, "anna")
+                if raised is not None:
+                    raise raised
+        assert job.state == state
+        if state != COMPLETE:
+            assert (job.attempts, job.retries) == (attempts, retries)
+            assert [word for word in told if word not in (job.error or "")] == []
 
     def test_retries_use_up_no_attempts(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
@@ -133,11 +142,9 @@ class TestWorking:
         other.restore(other.get(job.uuid))
         assert (job.state, job.attempts, job.retries) == (UNCLAIMED, 0, 0)
 
-    @pytest.mark.parametrize("lost", [False, True])
-    def test_a_retry_counts_once(self, board: JobBoard, lost: bool) -> None:
+    def test_a_retry_counts_once(self, board: JobBoard) -> None:
         job = board.post("resize")
-        reply = lost_reply(board, "finish") if lost else contextlib.nullcontext()
-        with reply, board.working("anna", timeout=0):
+        with lost_reply(board, "finish"), board.working("anna", timeout=0):
             fail(Retry("not yet", delay=LONG))
         assert (job.state, job.attempts, job.retries) == (SCHEDULED, 0, 1)
 
@@ -156,62 +163,28 @@ class TestWorking:
             raise ValueError("broken")
         assert (job.state, job.attempts, job.retries) == (SCHEDULED, 2, 0)
 
-    def test_unless(self, board: JobBoard) -> None:
+    def test_wait_without_a_job_raises_in_time_and_once_it_is_called_off(self, board: JobBoard) -> None:
         job = board.post("resize")
-        with pytest.raises(NotFound), board.working("anna", unless=lambda: True):
-            pytest.fail("the wait was over before it began")
+        for wait in ({"names": ["crop"], "timeout": 0}, {"unless": lambda: True}):
+            with pytest.raises(NotFound), board.working("anna", **wait):
+                pytest.fail("there is no job")
         with board.working("anna", unless=lambda: False):
             pass
         assert job.state == COMPLETE
 
-    def test_reject(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        with board.working("anna"):
-            fail(Reject("no such picture"))
-        assert (job.state, job.error) == (TRASHED, "no such picture")
-
-    @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
-    def test_any_other_exception(self, board: JobBoard, kind: type[BaseException]) -> None:
-        job = board.post("resize")
-        with pytest.raises(kind, match="broken"), board.working("anna"):
-            raise kind("broken")
-        assert job.state == SCHEDULED
-        assert job.due is not None
-        assert job.error is not None
-        assert "Traceback" in job.error
-        assert "broken" in job.error
-
-    @pytest.mark.parametrize(("kind", "what"), [(Later, "count"), (Hopeless, "reason"), (Never, "delay")])
-    def test_impossible_retry_is_a_failure(self, board: JobBoard, kind: Any, what: str) -> None:
-        job = board.post("resize")
-        with pytest.raises((AttributeError, ValueError), match=what), board.working("anna"):
-            fail(kind(7))
-        assert (job.state, job.attempts, job.retries) == (SCHEDULED, 1, 0)
-        assert job.error is not None
-        assert kind.__name__ in job.error
-        assert what in job.error
-
-    def test_an_exception_with_the_last_attempt(self, board: JobBoard) -> None:
-        job = board.post("resize", max_attempts=1)
-        with pytest.raises(ValueError, match="broken"), board.working("anna"):
-            raise ValueError("broken")
-        assert job.state == TRASHED
-
     @pytest.mark.parametrize(("verb", "state"), [("consume", COMPLETE), ("trash", TRASHED), ("abandon", UNCLAIMED)])
     @pytest.mark.parametrize("through", ["claim", "board"])
-    def test_a_body_that_finishes_the_job_itself(self, board: JobBoard, verb: str, state: str, through: str) -> None:
+    @pytest.mark.parametrize("then", ["returns", "fails"])
+    def test_a_body_that_finishes_the_job_itself(
+        self, board: JobBoard, verb: str, state: str, through: str, then: str
+    ) -> None:
         job = board.post("resize")
-        with board.working("anna") as mine:
-            assert mine.claim is not None
+        late = pytest.raises(ValueError, match="late") if then == "fails" else contextlib.nullcontext()
+        with late, board.working("anna") as mine:
             getattr(mine.claim, verb)() if through == "claim" else getattr(board, verb)(mine, "anna")
+            if then == "fails":
+                fail(ValueError("late"))
         assert job.state == state
-
-    def test_a_body_that_finishes_the_job_itself_and_then_fails(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        with pytest.raises(ValueError, match="late"), board.working("anna") as mine:  # noqa: PT012
-            board.consume(mine, "anna")
-            raise ValueError("late")
-        assert job.state == COMPLETE
 
     @pytest.mark.parametrize("ends", ["well", "badly"])
     @pytest.mark.parametrize("as_function", [False, True], ids=["block", "function"])
@@ -239,11 +212,9 @@ class TestWorking:
         kind, text = (ConnectionFailure, "away") if ends == "well" else (ValueError, "broken")
         with replaced(mine, "finish", refuse), pytest.raises(kind, match=text):
             run()
-        [claimed] = worked
+        assert len(worked) == 1
         assert mine.claims.held() == []
-        assert claimed.claim is not None
-        if claimed.claim.deadline is not None:
-            until_free(board, job)
+        until_free(board, job)
 
     def test_a_lost_claim(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
@@ -378,3 +349,14 @@ class TestBooks:
         assert job.book is book
         assert other.get(job.uuid).book is None
         assert other.get(job.uuid).book_uuid == "u1"
+
+
+def test_claim_that_is_interrupted_before_its_job_is_made_comes_back(
+    board: JobBoard, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make_board(claim_ttl=HELD)
+    job = board.post("resize")
+    monkeypatch.setattr("jobboard.board.ClaimedJob", lambda *args: fail(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        mine.claim_next("anna")
+    until_free(board, job)

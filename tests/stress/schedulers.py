@@ -25,7 +25,7 @@ def post(given: dict[str, object], number: int) -> None:
         set_clock(SKEWS[number % len(SKEWS)])
     board = jobboard.fetch(str(given["board"]), dict(given["conf"]))  # type: ignore[call-overload]
     board.connect()
-    Scheduler(f"scheduler {number}", board, lambda: False).run()
+    Scheduler(f"scheduler {number}", board).run()
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import pytest
 import jobboard
 from jobboard.job import Posting
 from jobboard.priorities import JobPriority
-from jobboard.states import CLAIMED, Verb
+from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.faults import Fault, FaultyProxy
 from jobboard.testing.history import disorder, judge
@@ -127,23 +127,6 @@ def test_a_killed_and_a_stopped_holder_harm_no_job(crew: Crew) -> None:
     unknown = {entry.uuid for entry in entries if entry.verb == Verb.CONSUME and entry.outcome == "unknown"}
     assert len(consumed) + len(unknown - set(consumed)) == 300
     assert set(consumed.values()) == {1}
-
-
-@pytest.mark.backends(*SOME)
-def test_the_job_of_a_killed_holder_comes_back(crew: Crew) -> None:
-    ttl = 1.0
-    [job] = crew.poster.post_many([Posting("job")])
-    process = crew.start("anna", pause=600, claim_ttl=ttl)
-    eventually(lambda: job.state == CLAIMED, 30)
-    first = crew.board.get(job.uuid)
-    os.kill(process.pid, signal.SIGKILL)
-    # A waiter that misses the end of the lease looks after a lease of its own, of 30 s.
-    taken = crew.poster.claim_next("anna", timeout=25)
-    assert taken == job
-    assert taken.claim is not None
-    assert taken.claim.token > first.record.token
-    assert crew.poster.consume(taken) == "ok"
-    assert crew.faults() == []
 
 
 class Trouble:

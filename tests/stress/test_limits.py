@@ -72,20 +72,3 @@ def test_no_limit_is_exceeded_in_a_storm(crew: Crew) -> None:
     done = Counter(entry.name for entry in entries if entry.verb == Verb.POST)
     assert len(done) == 4
     assert crew.board.job_count == 0
-
-
-def test_the_slot_of_a_dead_worker_comes_free(crew: Crew) -> None:
-    poster = crew.poster
-    poster.set_limit("mail", concurrency=1)
-    first, second = poster.post_many([Posting("mail"), Posting("mail", priority="LOW")])
-    # A lease that no busy machine outlasts: the heartbeat must not come too late.
-    process = crew.start("anna", pause=600, claim_ttl=5.0)
-    eventually(lambda: crew.board.find_owner(first) is not None, 30)
-    assert poster.claim_next("bob") is None
-    process.kill()
-    # A waiter that misses the end of the lease looks after a lease of its own, of 30 s.
-    taken = poster.claim_next("bob", timeout=25)
-    assert taken == first
-    assert poster.claim_next("bob") is None
-    assert poster.consume(taken) == "ok"
-    assert poster.claim_next("bob") == second

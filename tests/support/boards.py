@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from jobboard.backends import memory
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover
-from jobboard.primitives import Nonce
 
 _serial = itertools.count(1)
 
@@ -35,6 +34,34 @@ class Killed(BaseException):
     """The end of a killed mover."""
 
 
+Steps = Mapping[int, Callable[[], object]] | None
+"""Acts by the number of the change."""
+
+
+def watch(changes: Iterable[tuple[Any, str]], meanwhile: Steps, lost: Steps, pass_time: Callable[[], object]) -> None:
+    """Act at changes of boards.
+
+    :param changes: the objects and the names of their methods that change a board.
+    :param meanwhile: acts before the n-th change.
+    :param lost: acts after the n-th change, whose reply is then lost.
+    :param pass_time: called before each change.
+    """
+    count = itertools.count()
+
+    def watched(original: Callable[..., Any], what: Any, *more: Any) -> Any:
+        step = next(count) if what else -1
+        pass_time()
+        (meanwhile or {}).get(step, bool)()
+        answer = original(what, *more)
+        if lost and step in lost:
+            lost[step]()
+            raise ConnectionFailure("the connection broke", outcome="unknown")
+        return answer
+
+    for owner, name in changes:
+        owner.__dict__[name] = functools.partial(watched, getattr(owner, name))
+
+
 class Clocks(memory.ManualClock):
     """The clock of the source. ``there`` is the clock of the target, ``behind`` seconds slower."""
 
@@ -49,6 +76,8 @@ class Clocks(memory.ManualClock):
 
 class Boards:
     """A source and a target, and movers between them."""
+
+    changes: tuple[str, ...] = ("insert", "finish")
 
     def __init__(self, behind: float = 0) -> None:
         self.names = [f"moving {next(_serial)}", f"moving {next(_serial)}"]
@@ -69,32 +98,11 @@ class Boards:
         self.names.append(f"moving {next(_serial)}")
         return self.board(self.names[-1])
 
-    def mover(
-        self,
-        meanwhile: dict[int, Callable[[], object]] | None = None,
-        lost: dict[int, Callable[[], object]] | None = None,
-    ) -> Mover:
-        """Return a mover with handles of its own.
-
-        :param meanwhile: acts before the n-th change of a board by the mover.
-        :param lost: acts after the n-th change, whose reply is then lost.
-        """
+    def mover(self, meanwhile: Steps = None, lost: Steps = None) -> Mover:
+        """Return a mover with handles of its own: see :func:`watch`."""
         boards = [self.board(name) for name in self.names[:2]]
-        count = itertools.count()
-
-        def watched(original: Callable[..., Any], what: Any, nonce: Nonce) -> Any:
-            step = next(count) if what else None
-            self.clock.advance(0.001)
-            (meanwhile or {}).get(step, bool)()
-            answer = original(what, nonce)
-            if step in (lost or {}):
-                lost[step]()
-                raise ConnectionFailure("the connection broke", outcome="unknown")
-            return answer
-
-        for board in boards:
-            for primitive in ("insert", "finish"):
-                board.engine.raw.__dict__[primitive] = functools.partial(watched, getattr(board.engine.raw, primitive))
+        changes = [(board.engine.raw, name) for board in boards for name in self.changes]
+        watch(changes, meanwhile, lost, lambda: self.clock.advance(0.001))
         return Mover(*boards)
 
     def work(self, board: JobBoard, limit: int = 100) -> None:

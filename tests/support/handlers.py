@@ -1,6 +1,5 @@
 """Handlers for conductors that run them in processes: these import them by name."""
 
-import contextlib
 import contextvars
 import os
 import pickle
@@ -8,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,13 +165,6 @@ def compute(job: jobboard.Job) -> None:
 def until_there(job: jobboard.Job) -> None:
     note(job, os.getpid())
     eventually(Path(job.details["notes"] + ".go").exists)
-
-
-@contextlib.contextmanager
-def context(job: jobboard.Job) -> Iterator[None]:
-    note(job, "context begins")
-    yield
-    note(job, "context ends")
 
 
 class Unpacked:

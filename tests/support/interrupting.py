@@ -85,7 +85,9 @@ class Working(Subject):
     def free(self) -> None:
         for job in self.board.iterjobs():
             if job.seen_state == "CLAIMED":
-                self.board.release(job)
+                # The heartbeat may have given the claim back meanwhile.
+                with contextlib.suppress(jobboard.NotFound):
+                    self.board.release(job)
             self.board.cancel(job)
         self.board.post("a")
 

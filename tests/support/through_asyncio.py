@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from jobboard import forks
 from jobboard.aio import AsyncJobBoard
-from jobboard.board import JobBoard
-from jobboard.iterator import JobBoardIterator
+from jobboard.board import JobBoard, JobBoardIterator
 from jobboard.job import Job
 from jobboard.work import Working, around
 
@@ -79,7 +78,7 @@ class ThroughAsyncio(JobBoard):
         of each waiter."""
         task = asyncio.ensure_future(call)
         await asyncio.sleep(0)
-        if any(line.is_asleep for line, _ in self.twin._loops.values()):
+        if any(line.asleep for line, _ in self.twin._loops.values()):
             JobBoard.wake(self)
         return await task
 

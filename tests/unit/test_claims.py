@@ -148,6 +148,23 @@ class TestKeeping:
         assert (mine.kept, mine.deadline, mine.lost, harness.lost) == (kept, sent + 30, False, [])
         assert harness.claims.held() == ([mine] if kept else [])
 
+    def test_claim_of_a_later_batch_that_is_read_as_lost_is_not_renewed(
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("jobboard.claims.RENEW_BATCH", 1)
+        first, second = claim("u"), claim("v")
+        renewed: list[str] = []
+
+        def renew(held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
+            renewed.extend(uuid for uuid, _ in held)
+            second.refuse()
+            return harness.answer
+
+        monkeypatch.setattr(harness.claims._engine, "renew", renew)
+        harness.claims.hold(first, second)
+        eventually(lambda: len(renewed) > 2)
+        assert (set(renewed), harness.lost) == ({"u"}, [second])
+
     def test_an_end_that_comes_to_nothing(self, harness: Harness) -> None:
         """What was kept is kept again, unless it was let go of meanwhile."""
         claims = harness.claims

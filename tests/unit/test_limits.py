@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from jobboard.engine import Mark
+from jobboard.engine.limits import Listed
 from jobboard.exceptions import ConnectionFailure
+from jobboard.primitives import Limit
 from jobboard.testing.conformance.support import PATIENCE, Waiter
 
 pytestmark = pytest.mark.backends("memory")
@@ -74,3 +76,13 @@ def test_the_repetition_of_an_end_wakes_waiters(
     monkeypatch.setattr(store, "commit", lost)
     board.consume(held, "anna") if verb == "consume" else board.release(held)
     assert waiter.wait() == second
+
+
+@pytest.mark.parametrize(("rate", "hours"), [(None, 1), ((1, 0.1), 1), ((1, 7200.0), 2)])
+def test_starts_are_remembered_for_an_hour_and_while_a_rate_counts_them(
+    rate: tuple[int, float] | None, hours: int
+) -> None:
+    now, hour = 10**15, 3_600_000_000
+    limit = None if rate is None else Limit("mail", "name", None, rate)
+    for start, counts in ((now - hours * hour + 1, True), (now - hours * hour, False), (now + hours * hour, False)):
+        assert Listed(starts=(start,)).remembers(limit, now) == counts

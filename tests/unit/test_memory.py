@@ -140,3 +140,9 @@ def test_the_doctor_reports_a_clock_that_differs_by_a_tenth_of_claim_ttl(board: 
     for seconds, places in ((1.5, []), (2.5, []), (10, ["clock"]), (86400, ["clock"])):
         clock.advance(time.time() - clock() + seconds)
         assert [each.place for each in board.examine() if each.place == "clock"] == places
+
+
+def test_the_doctor_does_not_speak_of_a_servers_disk(board: Any) -> None:
+    [odd] = [odd for odd in board.examine() if odd.place == "characteristic durable"]
+    assert odd.reason.endswith("(lives and ends with this process)")
+    assert odd.advice.startswith("take a durable backend")

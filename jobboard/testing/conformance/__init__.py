@@ -38,13 +38,14 @@ _MODULES = [module.name for module in pkgutil.iter_modules(__path__)]
 # Before they are imported: otherwise a failing assertion would not say what the values were.
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES))
 
+from jobboard.testing.conformance.moves import elsewhere  # noqa: E402
 from jobboard.testing.conformance.outcomes import keeper  # noqa: E402
 from jobboard.testing.conformance.processes import puppet  # noqa: E402
 from jobboard.testing.conformance.rules import astray  # noqa: E402
 from jobboard.testing.conformance.support import board, other  # noqa: E402
 from jobboard.testing.conformance.wire import wire  # noqa: E402
 
-__all__ = ["astray", "board", "keeper", "other", "puppet", "wire"]
+__all__ = ["astray", "board", "elsewhere", "keeper", "other", "puppet", "wire"]
 
 for _name in _MODULES:
     _module = importlib.import_module(f"{__name__}.{_name}")

@@ -15,16 +15,8 @@ from jobboard.job import Posting
 from jobboard.primitives import Characteristics
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    Background,
-    MakeBoard,
-    replaced,
-    store_of,
-    take,
-    uuids,
-)
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, Background, MakeBoard, take, uuids
 
 
 class TestUnreachable:
@@ -39,36 +31,13 @@ class TestUnreachable:
 
         for told, expected in ((["none"], "none"), (["unknown"], "unknown"), (["none", "unknown", "none"], "unknown")):
             outcomes[:] = told
-            with replaced(board, "finish", fail), pytest.raises(ConnectionFailure) as failure:
+            with Harness(board).replaced("finish", fail), pytest.raises(ConnectionFailure) as failure:
                 board.consume(job, "anna")
             assert failure.value.outcome == expected
             assert job.state == CLAIMED
             assert job.claim is not None
             assert not job.claim.lost
         board.consume(job, "anna")  # the handle still stands
-
-    def test_reading(self, make_board: MakeBoard) -> None:
-        board = make_board()
-        job = board.post("resize")
-        broken: list[int] = []
-
-        def fail_once(original: Callable[..., Any], *args: Any) -> Any:
-            if not broken:
-                broken.append(1)
-                raise ConnectionFailure("the connection broke")
-            return original(*args)
-
-        looks: dict[str, Callable[[], bool]] = {
-            "read": lambda: board.get(job.uuid) == job,
-            "page": lambda: list(board.iterjobs()) == [job],
-            "tally": lambda: board.job_count == 1,
-            "peek": lambda: list(board.wait(0)) == [job],
-        }
-        for primitive, look in looks.items():
-            broken.clear()
-            with replaced(board, primitive, fail_once):
-                assert look()
-            assert broken
 
     def test_closed_board_is_not_retried(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=60)
@@ -78,7 +47,7 @@ class TestUnreachable:
             failing.append(1)
             raise ConnectionFailure("the connection broke")
 
-        with replaced(board, "tally", fail):
+        with Harness(board).replaced("tally", fail):
             call = Background(lambda: board.job_count)
             eventually(lambda: failing, LIMIT)
             board.close()
@@ -122,6 +91,11 @@ def every_call(board: JobBoard, job: Any) -> list[Callable[[], object]]:
         lambda: board.wait(1),
         board.entities,
         lambda: board.register_entity(jobboard.Entity("conductor", "one")),
+        lambda: board.set_limit("mail", concurrency=1),
+        board.pause,
+        lambda: board.schedule("nightly", "0 3 * * *", "report"),
+        board.post_due,
+        lambda: list(board.outcomes()),
         lambda: board.characteristics,
     ]
 
@@ -204,7 +178,9 @@ class TestLife:
             board.characteristics.durable = True  # type: ignore[misc]
 
     def test_transactions_are_what_it_says(self, board: JobBoard) -> None:
-        assert board.characteristics.transactional == ("connection" in store_of(board).extras.get("post", ()))
+        with pytest.raises(TypeError) as refusal:
+            board.post("resize", connection=object())  # type: ignore[arg-type]
+        assert board.characteristics.transactional == ("has no argument" not in str(refusal.value))
 
     def test_connected_by_many_at_once(self, make_board: MakeBoard) -> None:
         boards = [Background(lambda: make_board("fresh")) for _ in range(6)]

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from jobboard import codec, notifier
+from jobboard import codec
 from jobboard.board import JobBoard
-from jobboard.engine import GATE, Mark
+from jobboard.engine import GATE
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
 from jobboard.job import Entity, Job, Posting
-from jobboard.primitives import Draft, Oddity
+from jobboard.primitives import Oddity
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import LONG_AGO, Harness
 from jobboard.testing.conformance.limits import post
-from jobboard.testing.conformance.moves import LONG_AGO, arrival, arrived
 from jobboard.testing.conformance.support import (
-    HELD,
     LIMIT,
     LONG,
     PATIENCE,
@@ -29,30 +28,20 @@ from jobboard.testing.conformance.support import (
     EventLog,
     MakeBoard,
     Waiter,
-    engine_of,
-    first_call,
     let_lapse,
-    plant,
-    record_of,
-    replaced,
-    server_time,
-    store_of,
     take,
     until_free,
     uuids,
-    wire_of,
 )
 
 
 class TestPoison:
     """Postings that can't be decoded, and those of a newer version."""
 
-    @staticmethod
-    def broken(board: JobBoard) -> list[bytes | str]:
-        return [b"\xc1", b"", b"\x01", b"\x80"] if wire_of(board) == "msgpack" else ["[]", "{}", '"x"', '{"details":1}']
-
     def test_a_claim_moves_it_to_the_trash(self, board: JobBoard) -> None:
-        planted = [plant(board, posting) for posting in self.broken(board)]
+        harness = Harness(board)
+        damaged = [b"", b"\x01", b"\x80"] if isinstance(harness.posting(), bytes) else ["{}", '"x"', '{"details":1}']
+        planted = [uuid for posting in (None, *damaged) for uuid in harness.plant(posting)]
         events = EventLog(board)
         good = board.post("resize", priority=JobPriority.LOW)
         assert take(board) == good
@@ -64,29 +53,22 @@ class TestPoison:
         for uuid in planted:
             events.expect(uuid, "TRASHED", "REMOVAL")
 
-    def test_within_a_batch(self, board: JobBoard) -> None:
-        board.post_many([Posting("resize", priority="VERY_HIGH")] * 2)
-        plant(board, self.broken(board)[0])
-        board.post_many([Posting("resize")] * 2)
-        assert len(board.claim_many("anna", 4)) == 4
-        assert board.stats().trashed == 1
-
     def test_job_that_cannot_be_trashed_takes_no_other_with_it(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=0)
         first = board.post("resize")
-        plant(board, self.broken(board)[0])
+        Harness(board).plant()
         jobs = [first, board.post("resize")]
 
         def fail(*args: Any, **extra: Any) -> Any:
             raise ConnectionFailure("away")
 
-        with replaced(board, "finish", fail):
+        with Harness(board).replaced("finish", fail):
             assert board.claim_many("anna", 3) == jobs
         board.consume_many(jobs, "anna")
         assert board.job_count == 1
 
     def test_reading_skips_it_with_a_warning(self, board: JobBoard, caplog: pytest.LogCaptureFixture) -> None:
-        uuid = plant(board, self.broken(board)[0])
+        [uuid] = Harness(board).plant()
         good = board.post("resize")
         with caplog.at_level(logging.WARNING, "jobboard"):
             assert uuids(board.iterjobs()) == [good.uuid]
@@ -103,8 +85,8 @@ class TestPoison:
         # How a server of the tests is set up is no concern of this.
         usual = list(board.examine())
         assert all("job" not in odd.place for odd in usual)
-        broken = plant(board, self.broken(board)[0])
-        newer = plant(board, self.broken(board)[0], version=codec.VERSION + 1)
+        [broken] = Harness(board).plant()
+        [newer] = Harness(board).plant(version=codec.VERSION + 1)
         found = [odd for odd in board.examine() if odd not in usual]
         assert sorted(odd.place for odd in found) == sorted([f"job {broken}", f"job {newer}"])
         assert all(odd.reason and odd.advice for odd in found)
@@ -113,7 +95,7 @@ class TestPoison:
     def test_a_newer_version_is_skipped_and_does_not_block(
         self, board: JobBoard, caplog: pytest.LogCaptureFixture
     ) -> None:
-        newer = [plant(board, self.broken(board)[0], version=codec.VERSION + 1) for _ in range(3)]
+        newer = Harness(board).plant(version=codec.VERSION + 1, number=3)
         good = board.post("resize", priority=JobPriority.VERY_LOW)
         assert board.claim_many("anna", 5) == [good]
         assert board.claim_next("anna", names=["poison"]) is None
@@ -130,13 +112,8 @@ class TestPoison:
         assert board.job_count == 3
 
     def test_more_newer_ones_than_a_page(self, board: JobBoard) -> None:
-        posting = self.broken(board)[0]
-        drafts = [
-            Draft(f"00000000-0000-4000-9000-{n:012d}", "newer", 0, None, codec.VERSION + 1, posting, None, None, None)
-            for n in range(501)
-        ]
-        engine_of(board).insert(first_call(), drafts[:500])
-        engine_of(board).insert(first_call(), drafts[500:])
+        for number in (500, 1):
+            Harness(board).plant(version=codec.VERSION + 1, number=number)
         good = board.post("resize", priority="LOW")
         assert uuids(board.iterjobs()) == [good.uuid]
         assert take(board) == good
@@ -146,8 +123,7 @@ GARBAGE = b"\xc1"
 
 
 def write_gate(board: JobBoard, value: bytes | None) -> None:
-    store = store_of(board)
-    store.commit([], [Mark(store.read([], [GATE]).sides[0], value)])
+    Harness(board).set_side(*GATE, value)
 
 
 def odd_gate(board: JobBoard) -> list[str]:
@@ -195,38 +171,24 @@ class TestDamagedGate:
         post(board, 6)
         consumed, abandoned, trashed, released, extended, many = board.claim_many("anna", 6)
         write_gate(board, GARBAGE)
-        told: list[tuple[str, str]] = []
-        board.notifier.register("*", lambda event, details: told.append((event, details["job"].uuid)))
+        events = EventLog(board)
         board.consume(consumed, "anna")
         board.abandon(abandoned, "anna")
         board.trash(trashed, "anna")
         other.release(other.get(released.uuid))
         board.extend(extended, "anna")
         board.consume_many([many], "anna")
-        assert [job.claim is not None and job.claim.ended for job in (consumed, abandoned, trashed, many)] == [True] * 4
-        expected = {
-            (notifier.CONSUMED, consumed.uuid),
-            (notifier.ABANDONED, abandoned.uuid),
-            (notifier.TRASHED, trashed.uuid),
-            (notifier.EXTENDED, extended.uuid),
-            (notifier.CONSUMED, many.uuid),
-        }
-        eventually(lambda: expected <= {*told}, LIMIT)
+        for job, event in ((consumed, "CONSUMED"), (abandoned, "ABANDONED"), (trashed, "TRASHED"), (many, "CONSUMED")):
+            assert job.claim is not None
+            assert job.claim.ended
+            eventually(lambda job=job, event=event: event in events.of(job), LIMIT)  # type: ignore[misc]
         posted = other.post("mail", key="k")
-        assert {job: other.get(job.uuid).state for job in (abandoned, trashed, released, extended, posted)} == {
-            abandoned: UNCLAIMED,
-            trashed: TRASHED,
-            released: UNCLAIMED,
-            extended: CLAIMED,
-            posted: UNCLAIMED,
-        }
-        assert {consumed.state, many.state} == {COMPLETE}
+        jobs = (consumed, abandoned, trashed, released, extended, many, posted)
+        assert [job.state for job in jobs] == [COMPLETE, UNCLAIMED, TRASHED, UNCLAIMED, CLAIMED, COMPLETE, UNCLAIMED]
         other.cancel(posted)
         board.restore(other.get(trashed.uuid))
         assert board.stats().unclaimed == 3
-        assert other.job_count == 4
-        engine_of(board).tidy()
-        engine_of(board).tidy()
+        Harness(board).tidy()
 
     def test_damaged_gate_revives_no_lapsed_claim(self, board: JobBoard, other: JobBoard) -> None:
         """A lapsed claim is not revived, as its slot may be another's. It can be ended while nobody else has it."""
@@ -240,33 +202,6 @@ class TestDamagedGate:
         assert other.get(job.uuid).state == UNCLAIMED
         board.consume(job, "anna")
         assert job.state == COMPLETE
-
-    def test_damaged_gate_keeps_no_other_claim_from_renewal(self, board: JobBoard, make_board: MakeBoard) -> None:
-        """The other claims of the same request are renewed."""
-        keeper = make_board(claim_ttl=HELD)
-        board.set_limit("resize", concurrency=1)
-        first, second = board.post_many([Posting("resize"), Posting("crop")])
-        beats: list[Any] = []
-
-        def late(original: Callable[..., Any], handle: str, held: list[tuple[str, int]], ttl: int) -> Any:
-            if not beats:
-                eventually(lambda: board.find_owner(first) is None, LIMIT)
-                stands = take(keeper, names=["crop"])
-                write_gate(board, GARBAGE)
-                held = [*held, (stands.uuid, stands.record.token)]
-            beats.append(original(handle, held, ttl))
-            return beats[-1]
-
-        with replaced(keeper, "renew", late):
-            lapsed = take(keeper, names=["resize"])
-            record = record_of(board, lapsed)
-            assert record is not None
-            if record.lock_until is None:
-                # No lease is stored that could lapse while its holder lives.
-                return
-            eventually(lambda: beats, LIMIT)
-        assert beats[0].lost == [(lapsed.uuid, record.token)]
-        assert board.find_owner(second) == "anna"
 
 
 QUEER = "a/b '%2F\"* \u00fc.~{x}"
@@ -304,8 +239,8 @@ def windows(board: JobBoard) -> None:
     board.purge(job)
     let_lapse(board, board.post("final", key="final", key_for=LONG, max_attempts=1))
     board.consume(claimed(board, key="over", key_for=SHORT), "anna")
-    over = server_time(board) + int(SHORT * 1e6)
-    eventually(lambda: server_time(board) > over, LIMIT)
+    over = Harness(board).now() + int(SHORT * 1e6)
+    eventually(lambda: Harness(board).now() > over, LIMIT)
 
 
 def outcomes(board: JobBoard) -> None:
@@ -352,8 +287,9 @@ def entities(board: JobBoard) -> None:
 
 def copies(board: JobBoard) -> None:
     """A move is under way, or was killed."""
-    arrived(board, arrival(board, 1, key=QUEER))
-    arrived(board, arrival(board, 2, trashed_on=LONG_AGO))
+    harness = Harness(board)
+    harness.arrive(harness.arrival(1)._replace(key=QUEER))
+    harness.arrive(harness.arrival(2, trashed_on=LONG_AGO))
 
 
 class TestExamining:
@@ -385,10 +321,8 @@ class TestExamining:
 
 
 def damage(board: JobBoard, kind: str, key: str) -> None:
-    store = store_of(board)
-    [side] = store.read([], [(kind, key)]).sides
-    assert side.value is not None
-    store.commit([], [Mark(side, b"\xc1no entry", until=side.until)])
+    assert Harness(board).side(kind, key).value is not None
+    Harness(board).set_side(kind, key, b"\xc1no entry")
 
 
 class TestExaminingDamage:
@@ -418,14 +352,14 @@ class TestExaminingDamage:
         board = make_board(keep_done=LONG)
         fine, *broken = (claimed(board) for _ in range(4))
         board.consume(fine, "anna", result=1)
-        [done] = engine_of(board).outcomes([fine.uuid])
+        [done] = Harness(board).engine.outcomes([fine.uuid])
         assert done is not None
         text = isinstance(done.record.posting, str)
         junk = "no json" if text else b"\xc1"
         changes: list[dict[str, Any]] = [{"posting": junk}, {"version": codec.VERSION + 1}, {}]
         for job, change in zip(broken, changes, strict=True):
             result = done.result if change else junk
-            engine_of(board).keep(
+            Harness(board).engine.keep(
                 [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, place=None)]
             )
         found = told()

@@ -9,8 +9,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.job import Act, Job
-from jobboard.states import CLAIMED, EXHAUSTED, FAILURE_BYTES, LAPSED, TRASHED, UNCLAIMED, moment
-from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, server_time, take, trash_one
+from jobboard.states import CLAIMED, EXHAUSTED, FAILURE_BYTES, LAPSED, TRASHED, UNCLAIMED
+from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, take
 
 ASIDE = datetime.timedelta(minutes=1)
 """By how much this machine's clock may differ from the server's."""
@@ -57,7 +57,6 @@ class TestErrors:
 
 class TestFailures:
     def test_each_is_told_with_its_attempt(self, board: JobBoard) -> None:
-        before = server_time(board)
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
         board.claim(board.get(job.uuid), "bert")
@@ -70,27 +69,13 @@ class TestFailures:
         assert told(found) == told_now
         times = [failure.when for failure in found.errors]
         assert times == sorted(times)
-        assert moment(before) <= times[0]
+        assert job.created_on <= times[0]
         assert times[-1] == found.last_modified
         board.restore(found)
         board.cancel(board.get(job.uuid), reason="after all")
         again = board.get(job.uuid)
         assert told(again) == [*told_now, (None, 0, "after all")]
         assert again.error == "after all"
-
-    def test_holder_knows_failures_at_once(self, board: JobBoard, other: JobBoard) -> None:
-        board.post("resize")
-        abandoned = take(board)
-        board.abandon(abandoned, "anna", error="first")
-        trashed = take(board)
-        theirs = other.get(trashed.uuid)
-        other.abandon(theirs, "anna", error="second")
-        assert told(theirs) == [("anna", 1, "first"), ("anna", 2, "second")]
-        trashed = take(board)
-        board.trash(trashed, "anna", reason="third")
-        assert told(abandoned) == [("anna", 1, "first")]
-        assert told(trashed) == told(board.get(trashed.uuid)) == [*told(theirs), ("anna", 3, "third")]
-        assert abs(trashed.errors[-1].when - board.get(trashed.uuid).errors[-1].when) < ASIDE
 
     def test_the_end_of_the_last_attempt(self, board: JobBoard) -> None:
         lapsed = board.post("resize", max_attempts=1)
@@ -112,12 +97,6 @@ class TestFailures:
         assert [told(board.get(job.uuid)) for job in found] == expected
         assert board.get(lapsed.uuid).errors == found[0].errors
 
-    def test_ten_failures_are_kept(self, board: JobBoard) -> None:
-        job = board.post("resize", max_attempts=20)
-        for number in range(12):
-            board.abandon(take(board), "anna", error=f"{number}")
-        assert told(board.get(job.uuid)) == [("anna", number + 1, f"{number}") for number in range(2, 12)]
-
     def test_oldest_failures_go_at_the_size_limit(self, board: JobBoard) -> None:
         job = board.post("resize")
         whole, half = "\N{CRAB}" * (FAILURE_BYTES // 4), "\N{CRAB}" * (FAILURE_BYTES // 8)
@@ -132,13 +111,6 @@ class TestFailures:
         ):
             board.abandon(take(board), "anna", error=text)
             assert [failure.text for failure in board.get(job.uuid).errors] == kept
-
-    def test_failures_are_shown_in_the_trash_and_on_pages(self, board: JobBoard) -> None:
-        trash_one(board)
-        board.post("resize")
-        board.abandon(take(board), "anna", error="broken")
-        [trashed], [live] = list(board.trashed()), list(board.iterjobs())
-        assert (told(trashed), told(live)) == ([("anna", 1, "no use")], [("anna", 1, "broken")])
 
 
 SWEEPS: dict[str, Callable[[JobBoard, Job], object]] = {
@@ -156,13 +128,12 @@ class TestLapseErrors:
     """A lapse is a failure of the attempt. Reads show the failure before and after a sweep writes the lapse down."""
 
     def test_a_lapse_is_one_of_the_errors(self, board: JobBoard, other: JobBoard) -> None:
-        before = server_time(board)
         job = board.post("resize")
         let_lapse(board, job)
         seen = other.get(job.uuid)
         assert (seen.seen_state, told(seen), seen.error) == (UNCLAIMED, [("anna", 1, LAPSED)], LAPSED)
-        assert moment(before) < seen.errors[0].when <= moment(server_time(board))
-        [listed] = other.iterjobs()
+        assert job.created_on < seen.errors[0].when <= board.post("later").created_on
+        listed, _ = other.iterjobs()
         taken = take(board, "bert")
         assert (taken, taken.attempts) == (job, 2)
         found = [each.errors for each in (listed, taken, other.get(job.uuid))]
@@ -183,14 +154,6 @@ class TestLapseErrors:
         assert ("the job goes to the trash" in told) == ("frees" in act)
         assert other.get(job.uuid).errors == seen
 
-    def test_the_last_ten_lapses(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        for _ in range(11):
-            let_lapse(board, board.get(job.uuid))
-        found = board.get(job.uuid)
-        assert told(found) == [("anna", number, LAPSED) for number in range(2, 12)]
-        assert take(board).errors == found.errors
-
     def test_lapses_use_the_attempts_up(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=3)
         for _ in range(3):
@@ -203,21 +166,15 @@ class TestLapseErrors:
         [trashed] = board.trashed()
         assert trashed.errors == found.errors
 
-    def test_an_extension_before_a_sweep_leaves_no_lapse(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        let_lapse(board, job)
-        assert told(other.get(job.uuid)) == [("anna", 1, LAPSED)]
-        board.extend(job, "anna", LONG)
-        found = other.get(job.uuid)
-        assert (found.seen_state, told(found)) == (CLAIMED, [])
-
-    def test_an_extension_after_a_sweep_keeps_the_lapse(self, board: JobBoard, other: JobBoard) -> None:
+    @pytest.mark.parametrize("swept", [False, True])
+    def test_extension_leaves_a_lapse_only_after_a_sweep(self, board: JobBoard, other: JobBoard, swept: bool) -> None:
         job, _ = board.post_many([{"name": "resize"}, {"name": "later"}])
         let_lapse(board, job)
-        take(other, "bert", names=["later"])
+        if swept:
+            take(other, "bert", names=["later"])
         board.extend(job, "anna", LONG)
         found = other.get(job.uuid)
-        assert (found.seen_state, told(found)) == (CLAIMED, [("anna", 1, LAPSED)])
+        assert (found.seen_state, told(found)) == (CLAIMED, [("anna", 1, LAPSED)] if swept else [])
 
     def test_an_end_after_the_lapse(self, make_board: MakeBoard) -> None:
         board, other = make_board(keep_done=LONG), make_board()
@@ -231,14 +188,3 @@ class TestLapseErrors:
         assert told(other.get(trashed.uuid)) == [("anna", 1, LAPSED), ("anna", 1, "no use")]
         outcome = other.outcome(consumed)
         assert ([failure[1:] for failure in outcome.errors], outcome.workers) == ([("anna", 1, LAPSED)], ("anna",))
-
-    def test_attempt_that_lapsed_and_ended_has_one_worker(self, make_board: MakeBoard) -> None:
-        board = make_board(keep_done=LONG)
-        job = board.post("resize")
-        let_lapse(board, job)
-        board.abandon(job, "anna", error="late")
-        again = take(board, "anna")
-        board.consume(again, "anna")
-        outcome = board.outcome(job)
-        assert [failure[1:] for failure in outcome.errors] == [("anna", 1, LAPSED), ("anna", 1, "late")]
-        assert (outcome.workers, outcome.attempts) == (("anna", "anna"), 2)

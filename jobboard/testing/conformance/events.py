@@ -9,7 +9,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, store_of, take
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, take
 
 
 class TestEvents:
@@ -75,7 +76,7 @@ class TestEvents:
     def test_acts_of_another_handle_are_reported(self, board: JobBoard, other: JobBoard) -> None:
         """The board reports another handle's acts if it says so. Each act waits for the report of the one
         before: a board that compares lists misses a job that comes and goes between two lists."""
-        reported = store_of(board).reported_events
+        reported = Harness(board).store.reported_events
         assert bool(reported) is board.characteristics.remote_events
         events = EventLog(board)
         expected: dict[str, list[str]] = {}

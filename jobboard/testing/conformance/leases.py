@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, Unclaima
 from jobboard.job import Claim, Entity, Job, Posting, boottime
 from jobboard.states import COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import (
     HELD,
     HOLDS,
@@ -25,8 +25,6 @@ from jobboard.testing.conformance.support import (
     EventLog,
     MakeBoard,
     let_lapse,
-    record_of,
-    replaced,
     take,
     until_free,
     uuids,
@@ -76,14 +74,14 @@ class TestLapse:
         job = board.post("resize")
         let_lapse(board, job)
         new = take(other, who, expiry=LONG)
-        before = record_of(board, job)
+        before = Harness(board).record(job)
         for verb in (*VERBS, *VERBS):
             with pytest.raises(ClaimLost) as failure:
                 getattr(board, verb)(job, "anna")
             assert failure.value.job is job
             assert job.claim is not None
             assert job.claim.lost
-        assert record_of(board, job) == before
+        assert Harness(board).record(job) == before
         other.consume(new, who)
         assert job.state == COMPLETE
         for verb in VERBS:
@@ -153,10 +151,10 @@ class TestTokens:
             theirs = take(third, "carl")
             for _ in range(acts):
                 third.extend(theirs, "carl", LONG)
-            before = record_of(third, job)
+            before = Harness(third).record(job)
             with pytest.raises(ClaimLost):
                 getattr(board, verb)(job, "anna")
-            assert record_of(third, job) == before, acts
+            assert Harness(third).record(job) == before, acts
             third.consume(theirs, "carl")
             assert job.state == COMPLETE
 
@@ -218,7 +216,7 @@ class TestKeptAndFixed:
             eventually(lambda: boottime() > answered[0] + SHORT)
             return answer
 
-        with replaced(board, primitive, reply_late):
+        with Harness(board).replaced(primitive, reply_late):
             if primitive == "claim":
                 board.claim(job, "anna", expiry=LONG)
             elif primitive == "take":
@@ -323,15 +321,15 @@ class TestKeptAndFixed:
             ) -> Any:
                 if first == "finish":
                     claim.extend()
-                    assert held(board) == []
+                    assert Harness(board).held() == []
                     return original(*args)
                 answer = original(*args)
                 end()
                 return answer
 
-            with replaced(board, first, both):
+            with Harness(board).replaced(first, both):
                 claim.extend() if first == "extend" else end()
-            assert held(board) == []
+            assert Harness(board).held() == []
             assert claim.ended, verb
             assert not claim.lost, verb
 
@@ -348,15 +346,6 @@ class TestKeptAndFixed:
         with pytest.raises(ClaimLost):
             board.consume(taken, "anna")
         assert not again.lost
-
-    def test_claims_on_two_boards_of_one_process(self, board: JobBoard, other: JobBoard) -> None:
-        jobs = [board.post("a"), board.post("b")]
-        mine, theirs = take(board), take(other)
-        board.close()
-        assert [other.find_owner(job) for job in map(other.get, uuids(jobs))] == [None, "anna"]
-        other.consume(theirs, "anna")
-        assert mine.claim is not None
-        assert mine.claim.lost
 
 
 class TestAttempts:
@@ -397,15 +386,6 @@ class TestAttempts:
             board.purge(job)
 
 
-def held(board: JobBoard) -> list[Claim]:
-    return board.claims.held()
-
-
-def beat(board: JobBoard) -> None:
-    """Do one beat of the heartbeat."""
-    board.claims.beat()
-
-
 def kept(board: JobBoard) -> tuple[Job, Claim]:
     """Claim a job that the board keeps."""
     board.post("resize")
@@ -432,15 +412,15 @@ class TestHeartbeats:
         job, claim = kept(board)
         acting = board if by == "its board" else other
         acting.extend(acting.get(job.uuid), "anna", LONG)
-        beat(board)
+        Harness(board).beat()
         theirs, mine = job.expires_in(), claim.expires_in()
         assert theirs is not None
         assert mine is not None
         assert LONG - 60 < mine <= theirs
-        assert (claim.kept, claim.lost, held(board)) == (False, False, [])
+        assert (claim.kept, claim.lost, Harness(board).held()) == (False, False, [])
         claim.extend()
-        assert (claim.kept, claim.expires_in(), held(board)) == (True, None, [claim])
-        beat(board)
+        assert (claim.kept, claim.expires_in(), Harness(board).held()) == (True, None, [claim])
+        Harness(board).beat()
         assert (claim.lost, job.expires_in()) == (False, None)
         board.consume(job, "anna")
 
@@ -451,11 +431,11 @@ class TestHeartbeats:
         other.extend(other.get(job.uuid), "anna", 6 * SHORT if met == "before its end" else SHORT)
         if met == "after its end":
             until_free(other, job)
-        beat(board)
+        Harness(board).beat()
         until_free(other, job)
         assert claim.lost
-        assert (claim.kept, claim.expires_in(), held(board)) == (False, 0, [])
-        beat(board)
+        assert (claim.kept, claim.expires_in(), Harness(board).held()) == (False, 0, [])
+        Harness(board).beat()
         assert take(other, "bert") == job
         with pytest.raises(ClaimLost):
             board.consume(job, "anna")
@@ -466,55 +446,6 @@ class TestHeartbeats:
         other.extend(other.get(job.uuid), "anna", SHORT)
         eventually(lambda: claim.lost, LIMIT)
         assert other.find_owner(job) is None
-
-    def test_given_back_by_the_owners_name(self, board: JobBoard, other: JobBoard) -> None:
-        events = EventLog(board, "LOST")
-        job, claim = kept(board)
-        other.abandon(other.get(job.uuid), "anna")
-        beat(board)
-        assert claim.lost
-        assert held(board) == []
-        events.expect(job, "LOST")
-        with pytest.raises(NotFound):
-            board.consume(job, "anna")
-        assert take(other, "bert") == job
-
-    def test_the_same_job_through_another_board(self, board: JobBoard, other: JobBoard) -> None:
-        """The other board fixes or keeps the claim, and the board that has made the claim drops it."""
-        job, claim = kept(board)
-        other.extend(job, "anna", LONG)
-        beat(board)
-        assert (claim.kept, held(board), held(other)) == (False, [], [])
-        claim.extend()
-        other.extend(job, "anna")
-        beat(board)
-        assert (claim.kept, claim.expires_in(), held(board), held(other)) == (True, None, [], [claim])
-        beat(other)
-        board.close()
-        assert not claim.lost
-        assert other.find_owner(other.get(job.uuid)) == "anna"
-        other.consume(job, "anna")
-
-    @pytest.mark.parametrize("expiry", [None, 2 * LONG])
-    def test_extension_during_a_beat_stands(self, board: JobBoard, other: JobBoard, expiry: float | None) -> None:
-        """The answer of the beat describes the claim from before the extension."""
-        job, claim = kept(board)
-        other.extend(other.get(job.uuid), "anna", LONG)
-
-        def late(original: Callable[..., Any], *args: Any) -> Any:
-            answer = original(*args)
-            claim.extend(expiry)
-            return answer
-
-        with replaced(board, "renew", late):
-            beat(board)
-        left = claim.expires_in()
-        if expiry is None:
-            assert (claim.kept, left, held(board)) == (True, None, [claim])
-        else:
-            assert left is not None
-            assert (claim.kept, left > LONG, held(board)) == (False, True, [])
-        assert not claim.lost
 
     @pytest.mark.parametrize("read", ["before", "after"])
     def test_read_as_lost_while_it_is_renewed(self, make_board: MakeBoard, read: str) -> None:
@@ -534,12 +465,12 @@ class TestHeartbeats:
             eventually(lambda: claim.lost, LIMIT)
             return answer
 
-        with replaced(board, "renew", late):
+        with Harness(board).replaced("renew", late):
             eventually(lambda: renewed, LIMIT)
             eventually(lambda: not claim.kept, LIMIT)
             assert take(other, "bert", timeout=LIMIT) == job
         assert renewed == [(job.uuid, claim.token)]
-        assert (claim.lost, claim.seen_lost, claim.expires_in(), held(board)) == (True, True, 0, [])
+        assert (claim.lost, claim.seen_lost, claim.expires_in(), Harness(board).held()) == (True, True, 0, [])
         with pytest.raises(ClaimLost):
             board.consume(job, "anna")
 
@@ -553,62 +484,12 @@ class TestHeartbeats:
         def fail(original: Callable[..., Any], *args: Any) -> Any:
             raise ConnectionFailure("down")
 
-        with replaced(board, "renew", fail):
+        with Harness(board).replaced("renew", fail):
             eventually(lambda: claim.lost, LIMIT)
             events.expect(job, "LOST")
-        beat(board)
-        assert (claim.lost, claim.kept, held(board)) == (True, False, [])
+        Harness(board).beat()
+        assert (claim.lost, claim.kept, Harness(board).held()) == (True, False, [])
         claim.extend()
-        beat(board)
-        assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])
+        Harness(board).beat()
+        assert (claim.lost, claim.kept, Harness(board).held()) == (False, True, [claim])
         assert other.find_owner(other.get(job.uuid)) == "anna"
-
-    def test_a_claim_of_a_later_batch_that_is_read_as_lost(
-        self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A beat under way renews no claim that was read as lost meanwhile."""
-        monkeypatch.setattr("jobboard.claims.RENEW_BATCH", 1)
-        board = make_board(claim_ttl=HELD)
-        first, second = kept(board)[1], kept(board)[1]
-        if second.deadline is None:
-            return
-        renewed: list[str] = []
-
-        def late(original: Callable[..., Any], handle: str, asked: list[tuple[str, int]], ttl: int) -> Any:
-            renewed.extend(uuid for uuid, _ in asked)
-            eventually(lambda: second.lost, LIMIT)
-            return original(handle, asked, ttl)
-
-        with replaced(board, "renew", late):
-            eventually(lambda: not second.kept, LIMIT)
-        # The next beat may have begun, too.
-        assert set(renewed) == {first.uuid}
-
-    def test_extended_while_the_heartbeat_finds_it_lost(self, make_board: MakeBoard) -> None:
-        """The extension has succeeded, so the heartbeat no longer gives the job away."""
-        board, other = make_board(claim_ttl=STEADY), make_board()
-        _, claim = kept(board)
-        if claim.deadline is None:
-            return  # as in memory, where the process itself is the lease
-        extended, forsaken = threading.Event(), threading.Event()
-
-        def fail(original: Callable[..., Any], *args: Any) -> None:
-            raise ConnectionFailure("no server answers")
-
-        def forsake(original: Callable[..., Any], *args: Any) -> None:
-            extended.wait(LIMIT)
-            original(*args)
-            forsaken.set()
-
-        def extend(original: Callable[..., Any], *args: Any) -> Any:
-            answer = original(*args)
-            extended.set()
-            forsaken.wait(SHORT)
-            return answer
-
-        with replaced(board, "forsake", forsake), replaced(board, "renew", fail):
-            eventually(lambda: claim.lost, LIMIT)
-            with replaced(board, "extend", extend):
-                claim.extend()
-            assert other.claim_next("bert", timeout=SHORT) is None
-        assert (claim.lost, claim.kept, held(board)) == (False, True, [claim])

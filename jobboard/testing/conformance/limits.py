@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import random
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
@@ -14,12 +15,12 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.engine.limits import SCOPE, Listed
-from jobboard.engine.store import Mark
-from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.processes import outcome, reaches
 from jobboard.testing.conformance.races import JOBS, WORKERS, Journal, mistreat
@@ -32,11 +33,7 @@ from jobboard.testing.conformance.support import (
     Background,
     MakeBoard,
     Waiter,
-    engine_of,
     let_lapse,
-    lost_reply,
-    server_time,
-    store_of,
     take,
     until_free,
     uuids,
@@ -88,14 +85,6 @@ class TestConcurrencyLimits:
         # Whatever is first and has room in both.
         assert uuids(board.claim_many("anna", 10)) == [one[2]]
 
-    def test_limited_jobs_run_in_order(self, board: JobBoard, other: JobBoard) -> None:
-        """Jobs of a full scope are passed over, and no other jobs."""
-        board.set_limit("mail", concurrency=1, per="group")
-        posted = board.post_many([Posting("mail", group=group) for group in "aabbcc"])
-        got = [take(each).uuid for each in (board, other, board)]
-        assert got == [posted[0].uuid, posted[2].uuid, posted[4].uuid]
-        assert board.claim_next("anna") is None
-
     def test_a_batch_gets_the_slots_of_claims_that_have_ended(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=3, per="group")
         post(board, 2, group="a")
@@ -126,17 +115,6 @@ class TestConcurrencyLimits:
         board.post_many([{"name": "job", "group": "full"}] * 120 + [{"name": "paused"}])
         board.post("job", group="free")
         assert [job.group for job in board.claim_many("anna", 3)] == ["full", "free"]
-
-    def test_a_higher_priority_first(self, board: JobBoard) -> None:
-        board.set_limit("mail", concurrency=1)
-        low = board.post("mail", priority="LOW")
-        held = take(board)
-        board.post("mail")
-        high = board.post("mail", priority="HIGH")
-        assert board.claim_next("anna") is None
-        board.abandon(held, "anna")
-        assert take(board) == high
-        assert low.state == UNCLAIMED
 
     def test_a_claim_of_what_is_over_its_limit(self, board: JobBoard, other: JobBoard) -> None:
         first, second = board.post("mail"), board.post("mail")
@@ -184,7 +162,7 @@ class TestConcurrencyLimits:
         """The repetition returns the same jobs in the same order, and they count once."""
         board.set_limit("mail", concurrency=2)
         low, high, late = (board.post("mail", priority=priority) for priority in ("LOW", "HIGH", "LOW"))
-        with lost_reply(board, "take"):
+        with Harness(board).lost_reply("take"):
             held = board.claim_many("anna", 3)
         assert uuids(held) == [high.uuid, low.uuid]
         assert other.claim_next("bert") is None
@@ -199,25 +177,6 @@ class TestConcurrencyLimits:
             got = list(pool.map(lambda each: each.claim_many("anna", 5), boards))
         assert sum(map(len, got)) == 3
         assert board.stats().claimed == 3
-
-    def test_all_that_were_posted_are_done_in_the_end(self, board: JobBoard, make_board: MakeBoard) -> None:
-        board.set_limit("mail", concurrency=1, per="group")
-        board.set_limit("mail", concurrency=2)
-        posted = {job.uuid for job in board.post_many([Posting("mail", group=str(n % 3)) for n in range(24)])}
-        done: list[str] = []
-
-        def work(each: JobBoard) -> None:
-            while len(done) < len(posted):
-                job = each.claim_next("anna", timeout=0.2)
-                if job is not None:
-                    each.consume(job, "anna")
-                    done.append(job.uuid)
-
-        boards = [make_board() for _ in range(3)]
-        with ThreadPoolExecutor(3) as pool:
-            for each in [pool.submit(work, board) for board in boards]:
-                each.result(60)
-        assert sorted(done) == sorted(posted)
 
 
 class TestLimitedLapses:
@@ -234,16 +193,14 @@ class TestLimitedLapses:
         first, second = board.post("mail"), board.post("mail")
         assert other.claim_next("bert", names=["resize"]) is None
         board.claim(first, "anna", expiry=SHORT)
-        store = store_of(other)
-        look = store.look
 
-        def slow(*args: Any) -> Any:
+        def slow(look: Callable[..., Any], *args: Any) -> Any:
             found = look(*args)
             until_free(board, first)
             return found
 
-        store.look = slow
-        assert take(other, timeout=LIMIT) == first
+        with Harness(other).replaced("look", slow):
+            assert take(other, timeout=LIMIT) == first
         assert second.state == UNCLAIMED
 
     def test_a_lapsed_claim_that_two_limits_count(self, board: JobBoard, wire: Wire) -> None:
@@ -341,20 +298,12 @@ class TestLimitedLapses:
         eventually(lambda: {each.get(first.uuid).state for each in (board, looking)} == {TRASHED}, LIMIT)
         assert list(looking.iterjobs(only_unclaimed=True)) == [second]
         assert list(looking.wait(timeout=LIMIT)) == [second]
-        [stored] = store_of(board).read([first.uuid]).jobs
+        [stored] = Harness(board).store.read([first.uuid]).jobs
         assert stored.record.state == CLAIMED
         assert take(board) == second
         assert list(looking.iterjobs(only_unclaimed=True)) == []
         with pytest.raises(NotFound):
             looking.wait(timeout=0)
-
-    def test_attempts_that_are_used_up(self, board: JobBoard, other: JobBoard) -> None:
-        board.set_limit("mail", concurrency=1)
-        first = board.post("mail", max_attempts=1)
-        second = board.post("mail")
-        board.claim(first, "anna", expiry=SHORT)
-        eventually(lambda: other.get(first.uuid).state == TRASHED, LIMIT)
-        assert take(other) == second
 
 
 class TestRateLimits:
@@ -401,15 +350,14 @@ class TestRateLimits:
             board.post_many([Posting("mail", group=group) for group in groups])
         board.consume_many(board.claim_many("anna", 200), "anna")
         last = board.post("mail")
-        store, looks = store_of(other), []
-        look = store.look
+        looks: list[Any] = []
 
-        def counted(*args: Any) -> Any:
+        def counted(look: Callable[..., Any], *args: Any) -> Any:
             looks.append(args)
             return look(*args)
 
-        store.look = counted
-        assert take(other) == last
+        with Harness(other).replaced("look", counted):
+            assert take(other) == last
         assert len(looks) < 12
 
 
@@ -427,7 +375,7 @@ class TestRatesBetweenRequests:
         """
         if not wire:
             return
-        far, store = wire.far(), store_of(board)
+        far, harness = wire.far(), Harness(board)
         board.set_limit("mail", rate=(100, WINDOW))
         board.set_limit("mail", concurrency=1, per="group")
         # More of a full group than one look takes in: the look behind them comes after the time was read.
@@ -448,7 +396,7 @@ class TestRatesBetweenRequests:
                 # Well before or behind the moments at which a backend asks once more for the answer that it lacks.
                 until = boottime() + 0.45 * WINDOW
                 eventually(lambda: boottime() > until, LIMIT)
-                let_go.append((server_time(board), board.find_owner(job)))
+                let_go.append((harness.now(), board.find_owner(job)))
 
             far.proxy.after(hold, nth=nth)
             far(claim, far.board, job)
@@ -458,7 +406,7 @@ class TestRatesBetweenRequests:
             [(now, owner)] = let_go
             if owner is None:
                 early += 1
-                *_, start = Listed.of(store.read([], [(SCOPE, job.name)]).sides[0]).starts
+                *_, start = Listed.of(harness.side(SCOPE, job.name)).starts
                 late = late + 1 if start <= now - WINDOW / 8 * 1e6 else 0
                 assert late < 3, f"the reply to request {nth} was held up"
             if not late:
@@ -523,21 +471,6 @@ class TestLimitSetting:
         with pytest.raises(NotFound, match="limits\\(\\) lists them"):
             board.remove_limit("mail")
 
-    def test_limit_and_pause_are_independent(self, board: JobBoard) -> None:
-        post(board, 3)
-        board.set_limit("mail", concurrency=2)
-        board.pause(["mail"])
-        assert board.limits() == [Limit("mail", "name", 2)]
-        assert board.claim_next("anna") is None
-        board.resume()
-        assert len(board.claim_many("anna", 10)) == 2
-
-    def test_limits_of_a_closed_board_fail(self, make_board: MakeBoard) -> None:
-        board = make_board()
-        board.close()
-        with pytest.raises(JobFailure):
-            board.set_limit("mail", concurrency=1)
-
 
 class TestRepeatedSettings:
     """A repetition sets nothing that its first try has set."""
@@ -545,16 +478,16 @@ class TestRepeatedSettings:
     any_driver = True
 
     def test_repeated_setting_restores_no_removed_limit(self, board: JobBoard, other: JobBoard) -> None:
-        with lost_reply(board, "set_limit", lambda: other.remove_limit("mail")):
+        with Harness(board).lost_reply("set_limit", lambda: other.remove_limit("mail")):
             board.set_limit("mail", concurrency=3)
         assert other.limits() == []
 
     def test_repeated_pause_undoes_no_resume(self, board: JobBoard, other: JobBoard) -> None:
-        with lost_reply(board, "pause", other.resume):
+        with Harness(board).lost_reply("pause", other.resume):
             board.pause(["mail"])
         assert not other.paused()
         board.pause()
-        with lost_reply(board, "resume", lambda: other.pause(["mail"])):
+        with Harness(board).lost_reply("resume", lambda: other.pause(["mail"])):
             board.resume()
         assert other.paused().names == ("mail",)
 
@@ -620,7 +553,7 @@ class TestSlotWaiters:
         waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
         ending = make_board() if by == "another" else board
         ended = ending.get(jobs[0].uuid) if by == "another" else jobs[0]
-        with lost_reply(ending, "finish") if "reply" in by else contextlib.nullcontext():
+        with Harness(ending).lost_reply("finish") if "reply" in by else contextlib.nullcontext():
             if verb == "release":
                 ending.release(ended)
             elif verb == "abandon":
@@ -659,7 +592,7 @@ class TestSlotWaiters:
         post(board, 2)
         take(board)
         board.post("resize", delay=60)
-        found = engine_of(waiting).peek(None)
+        found = Harness(waiting).engine.peek(None)
         assert not found.any
         assert found.next_event is not None
         assert found.next_event <= 60_000_000
@@ -775,37 +708,14 @@ class TestSlotsBetweenRequests:
                 return
 
 
-AN_HOUR = 3600.0
-
-
 def stored(board: JobBoard, *keys: str) -> list[bool]:
     """Return whether each of these scopes has a side record."""
-    return [side.value is not None for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
+    return [Harness(board).side(SCOPE, key).value is not None for key in keys]
 
 
 def has_lists(board: JobBoard) -> bool:
     """Return whether side records list the claims of a scope. A store may count them by itself."""
-    return not store_of(board).locks_scopes
-
-
-def lists(board: JobBoard, *keys: str) -> list[Listed]:
-    return [Listed.read(side) for side in store_of(board).read([], [(SCOPE, key) for key in keys]).sides]
-
-
-def let_age(board: JobBoard, key: str, seconds: float) -> None:
-    """Make all claims of this scope begin so many seconds earlier."""
-    store = store_of(board)
-    [side] = store.read([], [(SCOPE, key)]).sides
-    listed = Listed.read(side)
-    assert listed.starts
-    starts = tuple(start - int(seconds * 1e6) for start in listed.starts)
-    store.commit([], [Mark(side, listed._replace(starts=starts).packed())])
-
-
-def tidy(board: JobBoard) -> None:
-    # The first call of a connection leaves scopes alone.
-    engine_of(board).tidy()
-    eventually(lambda: not engine_of(board).tidy(), LIMIT)
+    return not Harness(board).store.locks_scopes
 
 
 class TestIdleScopes:
@@ -819,31 +729,13 @@ class TestIdleScopes:
         scopes = ["mail", *(f"mail\n{group}" for group in groups)]
         assert stored(board, *scopes) == [has_lists(board)] * len(scopes)
         board.consume_many(held[1:], "anna")
-        tidy(other)
+        Harness(other).tidy()
         assert stored(board, *scopes) == [has_lists(board)] * 2 + [False] * 29
         again = post(board, 3, group="29")
         assert uuids(board.claim_many("anna", 3)) == again[:2], "it counts anew"
         post(board, 2, group="0")
         assert take(board).group == "0"
         assert board.claim_next("anna") is None
-
-    @pytest.mark.parametrize("rate", [None, (1, SHORT), (1, 2 * AN_HOUR)])
-    def test_starts_stay_for_an_hour_and_while_a_rate_counts_them(
-        self, board: JobBoard, other: JobBoard, rate: tuple[int, float] | None
-    ) -> None:
-        # A clock that is set meanwhile, as those of machines are, is set by less than a minute.
-        ago = {"mail": AN_HOUR - LONG, "print": AN_HOUR + 60, "resize": 2 * AN_HOUR + 60}
-        for name, seconds in ago.items():
-            board.set_limit(name, rate=(1, 3 * AN_HOUR))
-            post(board, 1, name)
-            board.consume(take(board), "anna")
-            let_age(board, name, seconds)
-            if rate is None:
-                board.remove_limit(name)
-            else:
-                board.set_limit(name, rate=rate)
-        tidy(other)
-        assert stored(board, *ago) == [True, rate == (1, 2 * AN_HOUR), False]
 
     @pytest.mark.parametrize("meanwhile", ["no limit", "a concurrency", "a shorter rate"])
     def test_a_rate_counts_what_one_before_it_has_counted(
@@ -852,39 +744,23 @@ class TestIdleScopes:
         board.set_limit("mail", rate=(1, SHORT if meanwhile == "a shorter rate" else LONG))
         post(board, 4)
         board.consume(take(board), "anna")
-        over = server_time(board) + int(SHORT * 1e6)
+        over = Harness(board).now() + int(SHORT * 1e6)
         if meanwhile == "a concurrency":
             board.set_limit("mail", concurrency=2)
-            tidy(other)
+            Harness(other).tidy()
             board.consume_many([take(board), take(board)], "anna")
         elif meanwhile == "no limit":
             board.remove_limit("mail")
-        eventually(lambda: server_time(board) > over, LIMIT)
-        tidy(other)
+        eventually(lambda: Harness(board).now() > over, LIMIT)
+        Harness(other).tidy()
         board.set_limit("mail", rate=(1, LONG))
         assert board.claim_next("anna") is None
-
-    def test_starts_of_long_ago_go_with_a_claim_that_no_rate_counts(self, board: JobBoard, other: JobBoard) -> None:
-        names = ["mail", "print"]
-        for name in names:
-            board.set_limit(name, rate=(1, LONG))
-            post(board, 2, name)
-            board.consume(take(board, names=[name]), "anna")
-            board.set_limit(name, concurrency=1)
-        let_age(board, "mail", AN_HOUR)
-        assert len(board.claim_many("anna", 2)) == 2
-        if has_lists(board):
-            assert [(len(claims), len(starts)) for claims, starts in lists(board, *names)] == [(1, 0), (1, 1)]
-        else:
-            # The claims write no side record there.
-            tidy(other)
-            assert stored(board, *names) == [False, True]
 
     def test_a_lapsed_claim_is_revived_or_its_slot_is_anothers(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         job = board.post("mail")
         let_lapse(board, job)
-        tidy(other)
+        Harness(other).tidy()
         board.extend(job, "anna", LONG)
         post(board, 1)
         assert other.claim_next("bert") is None
@@ -901,7 +777,7 @@ class TestIdleScopes:
             return jobs
 
         def sweep(board: JobBoard, _: list[Job]) -> None:
-            tidy(board)
+            Harness(board).tidy()
 
         def claim(board: JobBoard, _: list[Job]) -> str:
             return take(board, "bert").uuid

@@ -29,7 +29,8 @@ from jobboard.primitives import Per
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, lost_reply
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard
 
 _numbers = itertools.count(1)
 
@@ -119,7 +120,7 @@ class BoardMachine(RuleBasedStateMachine):
         if primitive is None:
             real, error = self.outcome(lambda: act(self.real, 0))
         else:
-            with lost_reply(self.real, primitive):
+            with Harness(self.real).lost_reply(primitive):
                 real, error = self.outcome(lambda: act(self.real, 0))
         model, expected = self.outcome(lambda: act(self.model, 1))
         assert error == expected

@@ -45,13 +45,6 @@ class TestOrder:
         random.Random(3).shuffle(jobs)
         assert sorted(jobs) == expected
 
-    def test_batches(self, board: JobBoard) -> None:
-        """Postings of one batch, and of two handles in turn."""
-        first = board.post_many([Posting("a", priority=p) for p in ("LOW", "HIGH", "LOW", "HIGH")])
-        second = board.post_many([Posting("b", priority=p) for p in ("HIGH", "LOW")])
-        expected = [first[1], first[3], second[0], first[0], first[2], second[1]]
-        assert_order(board, drain(board), uuids(expected))
-
     def test_posted_by_several_boards(self, board: JobBoard, other: JobBoard) -> None:
         posted = [(board, other)[number % 2].post("resize") for number in range(10)]
         assert sorted(posted) == posted
@@ -64,12 +57,6 @@ class TestOrder:
         assert_order(board, uuids(board.iterjobs(names=["c", "a"])), uuids(wanted))
         served = [take(board, names=["c", "a"]) for _ in range(3)] + board.claim_many("anna", 9, names=["a", "c"])
         assert_order(board, uuids(served), uuids(wanted))
-
-    def test_states_do_not_matter_to_iterjobs(self, board: JobBoard) -> None:
-        jobs = [board.post("resize", delay=600 if n % 3 == 0 else None) for n in range(9)]
-        for job in (jobs[1], jobs[4]):
-            board.claim(job, "anna")
-        assert_order(board, uuids(board.iterjobs()), uuids(jobs))
 
 
 class TestPlaces:

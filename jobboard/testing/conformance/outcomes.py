@@ -13,18 +13,8 @@ from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
 from jobboard.states import COMPLETE, TRASHED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    SHORT,
-    Background,
-    MakeBoard,
-    engine_of,
-    let_lapse,
-    lost_reply,
-    take,
-    uuids,
-)
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, let_lapse, take, uuids
 
 
 @pytest.fixture
@@ -145,13 +135,6 @@ class TestOutcomes:
         assert {each.uuid for each in left} == set(uuids(jobs))
         assert all((each.details, each.result) == (details, result) for each in left)
 
-    def test_a_claim_of_ones_own(self, keeper: JobBoard) -> None:
-        keeper.post("resize")
-        job = take(keeper)
-        assert job.claim is not None
-        job.claim.consume(result=[])
-        assert job.result() == []
-
     def test_outcomes_are_listed_by_name(self, keeper: JobBoard) -> None:
         for name in "abab":
             keeper.post(name)
@@ -200,7 +183,7 @@ class TestKeptOutcomes:
     def test_an_answer_that_is_given_again(self, keeper: JobBoard, other: JobBoard) -> None:
         job = keeper.post("resize")
         keeper.claim(job, "anna")
-        with lost_reply(keeper, "finish"):
+        with Harness(keeper).lost_reply("finish"):
             keeper.consume(job, "anna", result="once")
         assert [(left.job, left.result) for left in other.outcomes()] == [(job, "once")]
 
@@ -221,7 +204,7 @@ class TestKeptOutcomes:
             keeper.get(job.uuid)
         with pytest.raises(NotFound, match="keep_done"):
             job.result()
-        engine_of(keeper).tidy()
+        Harness(keeper).tidy()
         assert uuids(keeper.outcomes()) == [kept.uuid]
         assert kept.result() == "long"
 

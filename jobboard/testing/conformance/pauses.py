@@ -148,13 +148,6 @@ class TestPause:
         board.resume()
         assert waiter.wait() == jobs[:2]
 
-    def test_order_among_many_names(self, board: JobBoard) -> None:
-        names = [f"n{number % 7}" for number in range(35)]
-        jobs = board.post_many([Posting(name, priority=-(number % 2)) for number, name in enumerate(names)])
-        board.pause(["n1", "n3", "n4"])
-        wanted = [job for job in jobs if job.name not in board.paused()]
-        assert board.claim_many("anna", 50) == sorted(wanted)
-
     def test_too_many_names(self, board: JobBoard) -> None:
         with pytest.raises(TypeError, match="list of str"):
             board.pause("mail")
@@ -232,11 +225,3 @@ class TestPausedWaiters:
         waiter = Waiter(waiting, lambda: waiting.claim_next("anna", timeout=PATIENCE))
         board.resume()
         assert waiter.wait() == mail
-
-    def test_waiter_for_another_name_is_served(self, board: JobBoard, make_board: MakeBoard) -> None:
-        waiting = make_board()
-        board.pause()
-        job = board.post("mail")
-        waiter = Waiter(waiting, lambda: waiting.claim_next("anna", names=["mail", "resize"], timeout=PATIENCE))
-        board.resume()
-        assert waiter.wait() == job

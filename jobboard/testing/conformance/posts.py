@@ -13,7 +13,8 @@ from jobboard.job import Posting
 from jobboard.priorities import JobPriority
 from jobboard.states import SCHEDULED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, replaced, server_time, take, uuids
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, take, uuids
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -36,9 +37,9 @@ DETAILS: list[dict[str, Any]] = [
 
 class TestPosting:
     def test_a_job_shows_what_was_posted(self, board: JobBoard) -> None:
-        before = server_time(board)
+        before = Harness(board).now()
         posted = board.post("resize", None, {"width": 3}, "HIGH", key="k", max_attempts=3, context={"user": "é"})
-        after = server_time(board)
+        after = Harness(board).now()
         for job in (posted, board.get(posted.uuid)):
             assert (job.name, job.details, job.key, job.max_attempts) == ("resize", {"width": 3}, "k", 3)
             assert (job.priority, type(job.priority)) == (JobPriority.HIGH, int)
@@ -196,7 +197,7 @@ class TestPostingMany:
             return original(nonce, drafts)
 
         large = {"a": "x" * 300_000}
-        with replaced(board, "insert", count):
+        with Harness(board).replaced("insert", count):
             board.post_many([Posting("small")] * 501)
             board.post_many([Posting("large", details=large)] * 3)
             board.post_many([Posting("huge", details={"a": "x" * 600_000})] * 2)
@@ -213,7 +214,7 @@ class TestPostingMany:
                 raise ConnectionFailure("the connection broke")
             return original(*args)
 
-        with replaced(board, "insert", break_second), pytest.raises(ConnectionFailure) as failure:
+        with Harness(board).replaced("insert", break_second), pytest.raises(ConnectionFailure) as failure:
             board.post_many([Posting("resize")] * 700)
         assert len(failure.value.posted) == board.job_count == 500
         assert {job.uuid for job in board.iterjobs()} == {job.uuid for job in failure.value.posted}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import select
 import signal
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, JobBoardError
+from jobboard.exceptions import JobBoardError
 from jobboard.job import Posting, boottime
 from jobboard.states import CLAIMED, COMPLETE, LAPSED, UNCLAIMED
 from jobboard.testing import eventually
@@ -335,27 +334,6 @@ class TestFork:
 
         assert in_child(child)() == "resize"
 
-    def test_multiprocessing(self, board: JobBoard) -> None:
-        board.post("first")
-        mine = take(board)
-        board.post("second")
-        context = multiprocessing.get_context("fork")
-        answers = context.Queue()
-
-        def child() -> None:
-            job = take(board, "bert")
-            board.consume(job, "bert")
-            answers.put(job.name)
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            process = context.Process(target=child)
-            process.start()
-        assert answers.get(timeout=60) == "second"
-        process.join(LIMIT)
-        assert process.exitcode == 0
-        board.consume(mine, "anna")
-
     def test_a_closed_board_is_not_touched(self, board: JobBoard, other: JobBoard) -> None:
         board.close()
 
@@ -367,17 +345,3 @@ class TestFork:
 
         assert in_child(child)() == [False, 1, 1]
         assert not board.connected
-
-    def test_stale_by_the_childs_own_who(self, board: JobBoard) -> None:
-        """A child may finish its parent's claim by the owner's name: the caller asked for that."""
-        job = board.post("resize")
-        board.claim(job, "anna", LONG)
-
-        def child() -> Any:
-            board.consume(board.get(job.uuid), "anna")
-            return board.job_count
-
-        assert in_child(child)() == 0
-        if board.job_count == 0:  # the child's board was the same one, and not a copy
-            with pytest.raises(ClaimLost):
-                board.consume(job, "anna")

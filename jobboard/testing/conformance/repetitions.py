@@ -14,27 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
 from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Returned
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.moves import arrival, arrived, finish, free, part
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    SHORT,
-    Background,
-    EventLog,
-    calls_of,
-    engine_of,
-    lost_reply,
-    record_of,
-    replaced,
-    take,
-    trash_one,
-    uuids,
-)
+from jobboard.testing.conformance.harness import LONG_AGO, Harness, part
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, EventLog, take, trash_one, uuids
 from jobboard.testing.conformance.wire import Wire
 
 
@@ -44,16 +30,16 @@ class TestLostReplies:
     any_driver = True
 
     def test_post(self, board: JobBoard) -> None:
-        with lost_reply(board, "insert"):
+        with Harness(board).lost_reply("insert"):
             job = board.post("resize", details={"a": 1}, key="k")
         assert uuids(board.iterjobs()) == [job.uuid]
         assert board.get(job.uuid).details == job.details == {"a": 1}
-        with lost_reply(board, "insert"):
+        with Harness(board).lost_reply("insert"):
             assert board.post("resize", key="k").uuid == job.uuid
         assert board.job_count == 1
 
     def test_post_of_a_job_that_is_consumed_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
-        with lost_reply(board, "insert", lambda: other.consume(take(other), "anna")):
+        with Harness(board).lost_reply("insert", lambda: other.consume(take(other), "anna")):
             job = board.post("resize")
         assert job.state == COMPLETE
         assert board.job_count == 0
@@ -61,25 +47,24 @@ class TestLostReplies:
     def test_each_posting_of_a_key_keeps_its_outcome(self, board: JobBoard) -> None:
         held = board.post("resize", key="k")
         replacing = [Posting("resize", key="k", on_key="replace"), Posting("resize", key="l")]
-        with lost_reply(board, "insert"):
+        with Harness(board).lost_reply("insert"):
             jobs = board.post_many([*replacing, Posting("resize", key="l", on_key="replace")])
         assert [(job.created, job.replaced) for job in jobs] == [(False, True), (True, False), (False, True)]
         assert uuids(jobs) == [held.uuid, jobs[1].uuid, jobs[1].uuid]
 
     def test_post_tells_its_listeners_once(self, board: JobBoard) -> None:
         events = EventLog(board)
-        with lost_reply(board, "insert"):
+        with Harness(board).lost_reply("insert"):
             job = board.post("resize")
         events.expect(job, "POSTED")
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
-        with lost_reply(board, "claim"):
+        with Harness(board).lost_reply("claim"):
             claim = board.claim(job, "anna", expiry)
-        record = record_of(board, job)
-        assert record is not None
-        assert (record.token, record.attempts, record.who) == (claim.token, 1, "anna")
+        seen = board.get(job.uuid)
+        assert (seen.attempts, seen.owner) == (1, "anna")
         assert not claim.lost
         board.consume(job, "anna")
 
@@ -88,7 +73,10 @@ class TestLostReplies:
         job = board.post("resize")
         taken = take(other, "bert")
         owner = None
-        with lost_reply(board, "claim", lambda: other.abandon(taken, "bert")), contextlib.suppress(UnclaimableJob):
+        with (
+            Harness(board).lost_reply("claim", lambda: other.abandon(taken, "bert")),
+            contextlib.suppress(UnclaimableJob),
+        ):
             owner = board.claim(job, "anna").who
         assert board.find_owner(job) == owner
 
@@ -101,14 +89,14 @@ class TestLostReplies:
             if then == "taken":
                 take(other, "anna")
 
-        with lost_reply(board, "claim", lapse), pytest.raises(ClaimLost):
+        with Harness(board).lost_reply("claim", lapse), pytest.raises(ClaimLost):
             board.claim(job, "anna", expiry=SHORT)
         assert job.state == (CLAIMED if then == "taken" else UNCLAIMED)
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim_next(self, board: JobBoard, expiry: float | None) -> None:
         posted = board.post_many([Posting("resize")] * 3)
-        with lost_reply(board, "take"):
+        with Harness(board).lost_reply("take"):
             job = take(board, expiry=expiry)
         assert job == posted[0]
         assert uuids(board.iterjobs(states=[CLAIMED])) == [job.uuid]
@@ -126,13 +114,13 @@ class TestLostReplies:
             if then == "taken":
                 assert take(other, "bert") == first
 
-        with lost_reply(board, "take", lapse):
+        with Harness(board).lost_reply("take", lapse):
             job = take(board, expiry=SHORT)
         assert job == (second if then == "taken" else first)
 
     def test_claim_many_in_serving_order(self, board: JobBoard) -> None:
         posted = board.post_many([Posting("resize", priority=priority) for priority in ("LOW", "NORMAL", "HIGH")])
-        with lost_reply(board, "take"):
+        with Harness(board).lost_reply("take"):
             jobs = board.claim_many("anna", 3)
         assert jobs == posted[::-1]
 
@@ -149,7 +137,7 @@ class TestLostReplies:
         events = EventLog(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
         job = board.post("resize")
         board.claim(job, "anna")
-        with lost_reply(board, "finish"):
+        with Harness(board).lost_reply("finish"):
             getattr(board, verb)(job, "anna", **arguments)
         assert job.state == state
         assert job.attempts == 1
@@ -168,19 +156,19 @@ class TestLostReplies:
             if verb == "abandon":
                 take(other, "anna")
 
-        with lost_reply(board, "finish", again):
+        with Harness(board).lost_reply("finish", again):
             getattr(board, verb)(by_name, "anna")
         assert job.state == (CLAIMED if verb == "abandon" else COMPLETE)
 
     def test_batches(self, board: JobBoard) -> None:
-        with lost_reply(board, "insert"):
+        with Harness(board).lost_reply("insert"):
             posted = board.post_many([Posting("resize", key=f"k{n % 7}") for n in range(10)])
         assert uuids(posted) == [*uuids(board.iterjobs()), *uuids(posted[:3])]
-        with lost_reply(board, "take"):
+        with Harness(board).lost_reply("take"):
             jobs = board.claim_many("anna", 5)
         assert jobs == posted[:5]
         assert board.stats().claimed == 5
-        with lost_reply(board, "finish"):
+        with Harness(board).lost_reply("finish"):
             board.consume_many(jobs, "anna")
         assert board.job_count == 2
 
@@ -188,7 +176,7 @@ class TestLostReplies:
     def test_extend(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
         board.claim(job, "anna", 2 * LONG)
-        with lost_reply(board, "extend"):
+        with Harness(board).lost_reply("extend"):
             board.extend(job, "anna", expiry)
         assert job.expires_in() == (expiry and pytest.approx(expiry, abs=60))
 
@@ -196,43 +184,27 @@ class TestLostReplies:
         """The repetition does not hit the next claim, nor a job that has come back or has gone on."""
         job = board.post("resize")
         board.claim(job, "anna")
-        with lost_reply(board, "operate", lambda: take(other, "bert")):
+        with Harness(board).lost_reply("operate", lambda: take(other, "bert")):
             board.release(job)
         assert (board.find_owner(job), job.attempts) == ("bert", 2)
         other.abandon(board.get(job.uuid), "bert")
-        with lost_reply(board, "operate", lambda: other.restore(other.get(job.uuid))):
+        with Harness(board).lost_reply("operate", lambda: other.restore(other.get(job.uuid))):
             board.cancel(job)
         assert job.state == UNCLAIMED
         board.cancel(job)
-        with lost_reply(board, "operate", lambda: take(other, "bert")):
+        with Harness(board).lost_reply("operate", lambda: take(other, "bert")):
             board.restore(job)
         assert board.find_owner(job) == "bert"
-        with lost_reply(board, "operate"):
+        with Harness(board).lost_reply("operate"):
             board.purge(trash_one(board))
         assert board.stats().trashed == 0
 
     def test_close(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 3)
         board.claim_many("anna", 3)
-        with lost_reply(board, "finish"):
+        with Harness(board).lost_reply("finish"):
             board.close()
         assert [(job.seen_state, job.attempts) for job in other.iterjobs(ensure_fresh=True)] == [(UNCLAIMED, 0)] * 3
-
-    def test_several_lost_replies_in_a_row(self, board: JobBoard) -> None:
-        board.post_many([Posting("resize")] * 3)
-        tries: list[int] = []
-
-        def lose_twice(original: Callable[..., Any], *args: Any) -> Any:
-            answer = original(*args)
-            tries.append(1)
-            if len(tries) < 3:
-                raise ConnectionFailure("the connection broke", outcome="unknown")
-            return answer
-
-        with replaced(board, "take", lose_twice):
-            take(board)
-        assert len(tries) == 3
-        assert board.stats().claimed == 1
 
     def test_calls_in_between_keep_their_answers_apart(self, board: JobBoard) -> None:
         """While one call waits to be repeated, others of the same handle go on."""
@@ -243,7 +215,7 @@ class TestLostReplies:
             for _ in range(5):
                 others.extend(Background(lambda: board.claim_many("bert", 2)).wait())
 
-        with lost_reply(board, "take", meanwhile):
+        with Harness(board).lost_reply("take", meanwhile):
             mine = board.claim_many("anna", 3)
         assert len({*mine, *others}) == 13
         assert board.stats().claimed == 13
@@ -269,7 +241,7 @@ class TestRepeatedPosts:
             if fate == "purged":
                 other.purge(theirs)
 
-        with lost_reply(board, "insert", go):
+        with Harness(board).lost_reply("insert", go):
             job = board.post("resize", details={"a": 1}, key="k")
         assert job != holder
         assert (job.state, job.name, job.details) == (UNCLAIMED, "resize", {"a": 1})
@@ -284,7 +256,7 @@ class TestRepeatedPosts:
             other.cancel(holder)
             other.restore(holder)
 
-        with lost_reply(board, "insert", go_and_come):
+        with Harness(board).lost_reply("insert", go_and_come):
             assert board.post("resize", key="k") == holder
         assert board.job_count == 1
 
@@ -296,7 +268,7 @@ class TestRepeatedPosts:
             for name in ("gone", "mine"):
                 other.consume(take(other, "bert", names=[name]), "bert")
 
-        with lost_reply(board, "insert", consume):
+        with Harness(board).lost_reply("insert", consume):
             jobs = board.post_many(
                 [
                     Posting("mine", key="mine", details={"n": 0}),
@@ -323,16 +295,26 @@ MOST = 60
 _numbers = itertools.count(1)
 
 
+Step = Callable[..., Any]
+"""Is called with a board and what was prepared, and perhaps with the answer to a call."""
+
+
+def of_board(verb: str, *arguments: Any, **named: Any) -> Step:
+    """Return a call of the board."""
+    return lambda board, *given: getattr(board, verb)(*arguments, **named)
+
+
+def of_job(verb: str, *arguments: Any) -> Step:
+    """Return a call on the prepared job, by a handle that has no claim."""
+    return lambda board, job, *given: getattr(board, verb)(board.get(job.uuid), *arguments)
+
+
+def all_in_turn(*steps: Step) -> Step:
+    return lambda board, *given: [step(board, *given) for step in steps]
+
+
 def nothing(board: JobBoard, *given: Any) -> None:
     """Prepare nothing, and do nothing."""
-
-
-def three(board: JobBoard) -> list[Job]:
-    return board.post_many([Posting("resize")] * 3)
-
-
-def keyed(board: JobBoard) -> Job:
-    return board.post("resize", key="k")
 
 
 def replacing(board: JobBoard, *given: Any) -> Job:
@@ -353,12 +335,8 @@ def by_name(board: JobBoard) -> Job:
 
 def keep(board: JobBoard, job: Job) -> None:
     """Consume it so that an outcome is left."""
-    finish(
-        board,
-        Finish(
-            job.uuid, Holder("anna", None), End(Verb.CONSUME, result=Returned(job.record.posting)), keep=3_600_000_000
-        ),
-    )
+    end = End(Verb.CONSUME, result=Returned(job.record.posting))
+    Harness(board).finish(Finish(job.uuid, Holder("anna", None), end, keep=3_600_000_000))
 
 
 def trashed(board: JobBoard) -> Job:
@@ -379,123 +357,78 @@ def consume_first(board: JobBoard, given: Any, answer: Job | list[Job]) -> None:
     board.consume(board.get(done.uuid), "anna")
 
 
-def release(board: JobBoard, job: Job, *given: Any) -> None:
-    board.release(board.get(job.uuid))
-
-
-def claim_anew(board: JobBoard, job: Job, *given: Any) -> None:
-    """Claim the job by another process of the same owner."""
-    board.claim(board.get(job.uuid), "anna", LONG)
-
-
-def claim_anew_after_release(board: JobBoard, job: Job, *given: Any) -> None:
-    release(board, job)
-    claim_anew(board, job)
-
-
-def claim_anew_after_restore(board: JobBoard, job: Job, *given: Any) -> None:
-    board.restore(board.get(job.uuid))
-    claim_anew(board, job)
-
-
 def come_back(board: JobBoard, job: Job, *given: Any) -> None:
     """Moved to another board and back, it is claimed by the same owner again."""
-    finish(board, free(arrived(board, arrival(board)._replace(uuid=job.uuid))))
+    harness = Harness(board)
+    harness.free(harness.arrive(harness.arrival()._replace(uuid=job.uuid)))
     claim_anew(board, job)
 
 
 def come_back_trashed(board: JobBoard, job: Job, *given: Any) -> None:
-    arrived(board, arrival(board, trashed_on=1_000_000)._replace(uuid=job.uuid))
-
-
-def restore(board: JobBoard, job: Job, *given: Any) -> None:
-    board.restore(board.get(job.uuid))
-
-
-def cancel(board: JobBoard, job: Job, *given: Any) -> None:
-    board.cancel(board.get(job.uuid))
-
-
-def resume(board: JobBoard, *given: Any) -> None:
-    board.resume()
-
-
-def pause(board: JobBoard, *given: Any) -> None:
-    board.pause(["resize"])
-
-
-def limit(board: JobBoard, *given: Any) -> None:
-    board.set_limit("resize", concurrency=1)
-
-
-def limit_anew(board: JobBoard, *given: Any) -> None:
-    """Set the limit anew, with another number and an empty count."""
-    board.remove_limit("resize")
-    board.set_limit("resize", concurrency=2)
-
-
-def remove_limit(board: JobBoard, *given: Any) -> None:
-    board.remove_limit("resize")
-
-
-def schedule(board: JobBoard, *given: Any) -> None:
-    board.schedule("nightly", every=LONG, name="resize")
-
-
-def schedule_anew(board: JobBoard, *given: Any) -> None:
-    board.unschedule("nightly")
-    schedule(board)
-
-
-def unschedule(board: JobBoard, *given: Any) -> None:
-    board.unschedule("nightly")
+    harness = Harness(board)
+    harness.arrive(harness.arrival(trashed_on=LONG_AGO)._replace(uuid=job.uuid))
 
 
 def part_with(board: JobBoard, job: Job) -> None:
-    finish(board, part(job.record, Verb.CANCEL))
+    Harness(board).finish(part(job.record, Verb.CANCEL))
+
+
+one, three = of_board("post", "resize"), of_board("post_many", [Posting("resize")] * 3)
+keyed = of_board("post", "resize", key="k")
+release, restore, cancel = of_job("release"), of_job("restore"), of_job("cancel")
+# By another process of the same owner.
+claim_anew = of_job("claim", "anna", LONG)
+pause, resume = of_board("pause", ["resize"]), of_board("resume")
+limit, remove_limit = of_board("set_limit", "resize", concurrency=1), of_board("remove_limit", "resize")
+# Another number, and an empty count.
+limit_anew = all_in_turn(remove_limit, of_board("set_limit", "resize", concurrency=2))
+schedule = of_board("schedule", "nightly", every=LONG, name="resize")
+unschedule = of_board("unschedule", "nightly")
 
 
 class LateCall(NamedTuple):
     """``go_on`` makes what would suit the first try best, if it were carried out again."""
 
-    prepare: Callable[[JobBoard], Any]
-    do: Callable[[JobBoard, Any], Any]
-    go_on: Callable[..., object]
+    prepare: Step
+    do: Step
+    go_on: Step
 
 
 ACTS = {
     "posting": {
-        "post": LateCall(nothing, lambda board, _: board.post("resize"), drain),
-        "post with a key": LateCall(nothing, lambda board, _: board.post("resize", key="k"), drain),
+        "post": LateCall(nothing, one, drain),
+        "post with a key": LateCall(nothing, keyed, drain),
         "post that replaces": LateCall(keyed, replacing, replacing),
-        "post_many": LateCall(nothing, lambda board, _: three(board), drain),
+        "post_many": LateCall(nothing, three, drain),
     },
     "claiming": {
-        "claim": LateCall(lambda board: board.post("resize"), lambda board, job: board.claim(job, "anna"), release),
-        "claim_next": LateCall(three, lambda board, _: take(board), consume_first),
-        "claim_next of a name": LateCall(three, lambda board, _: take(board, names=["resize"]), consume_first),
-        "claim_many": LateCall(three, lambda board, _: board.claim_many("anna", 2, expiry=LONG), consume_first),
+        "claim": LateCall(one, lambda board, job: board.claim(job, "anna"), release),
+        "claim_next": LateCall(three, of_board("claim_next", "anna"), consume_first),
+        "claim_next of a name": LateCall(three, of_board("claim_next", "anna", names=["resize"]), consume_first),
+        "claim_many": LateCall(three, of_board("claim_many", "anna", 2, expiry=LONG), consume_first),
     },
     "ending": {
         "abandon": LateCall(by_name, lambda board, job: board.abandon(job, "anna"), claim_anew),
         "abandon with a delay": LateCall(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
         "consume": LateCall(by_name, lambda board, job: board.consume(job, "anna"), come_back),
         "consume with an outcome": LateCall(by_name, keep, come_back),
-        "trash": LateCall(by_name, lambda board, job: board.trash(job, "anna"), claim_anew_after_restore),
+        "trash": LateCall(by_name, lambda board, job: board.trash(job, "anna"), all_in_turn(restore, claim_anew)),
     },
     "holding": {
-        "extend": LateCall(claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), claim_anew_after_release),
+        "extend": LateCall(
+            claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), all_in_turn(release, claim_anew)
+        ),
         "release": LateCall(claimed, lambda board, job: board.release(job), claim_anew),
     },
     "the trash": {
-        "cancel": LateCall(lambda board: board.post("resize"), lambda board, job: board.cancel(job), restore),
-        "part": LateCall(lambda board: board.post("resize"), part_with, restore),
+        "cancel": LateCall(one, lambda board, job: board.cancel(job), restore),
+        "part": LateCall(one, part_with, restore),
         "restore": LateCall(trashed, lambda board, job: board.restore(job), cancel),
         "purge": LateCall(trashed, lambda board, job: board.purge(job), come_back_trashed),
     },
     "pausing": {
         "pause": LateCall(nothing, pause, resume),
-        "pause of all": LateCall(nothing, lambda board, _: board.pause(), resume),
+        "pause of all": LateCall(nothing, of_board("pause"), resume),
         "resume": LateCall(pause, resume, pause),
     },
     "limiting": {
@@ -506,7 +439,7 @@ ACTS = {
     "scheduling": {
         "schedule": LateCall(nothing, schedule, unschedule),
         "schedule another": LateCall(
-            schedule, lambda board, _: board.schedule("nightly", every=LONG, name="mail"), schedule_anew
+            schedule, of_board("schedule", "nightly", every=LONG, name="mail"), all_in_turn(unschedule, schedule)
         ),
         "unschedule": LateCall(schedule, unschedule, schedule),
     },
@@ -516,9 +449,10 @@ ACTS = {
 
 def all_of(board: JobBoard) -> list[Any]:
     """Return all that the store has: jobs, outcomes, counts, rules and schedules."""
-    live = [seen.record for seen in calls_of(board).page(None, 100)]
-    jobs = [live, calls_of(board).trash_page(None, 100), engine_of(board).done_page(None, 100), board.stats()]
-    return [*jobs, calls_of(board).rules(), calls_of(board).all_schedules()]
+    harness = Harness(board)
+    live = [seen.record for seen in harness.calls.page(None, 100)]
+    jobs = [live, harness.calls.trash_page(None, 100), harness.engine.done_page(None, 100), board.stats()]
+    return [*jobs, harness.calls.rules(), harness.calls.all_schedules()]
 
 
 def clear(board: JobBoard) -> None:

@@ -15,22 +15,11 @@ from jobboard.job import Job, Posting, boottime
 from jobboard.primitives import Finish
 from jobboard.states import CLAIMED, OK, SCHEDULED, UNCLAIMED, Record, Verb
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.processes import TTL, reaches
 from jobboard.testing.conformance.repetitions import clear, come_back, release
 from jobboard.testing.conformance.schedules import one_for_each_by_the_servers_clock
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    SHORT,
-    MakeBoard,
-    assert_order,
-    calls_of,
-    record_of,
-    replaced,
-    take,
-    until_free,
-    uuids,
-)
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, assert_order, take, until_free, uuids
 from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.puppet import Puppet
 
@@ -96,7 +85,7 @@ class TestOldHandles:
 
     @staticmethod
     def refused(board: JobBoard, other: JobBoard, job: Job, seen: Record) -> None:
-        claim, before = job.claim, record_of(other, job)
+        claim, before = job.claim, Harness(other).record(job)
         assert claim is not None
         acts: list[Callable[[], object]] = [
             lambda: claim.extend(LONG),
@@ -109,22 +98,22 @@ class TestOldHandles:
         for act in acts:
             with pytest.raises((ClaimLost, NotFound)):
                 act()
-            assert record_of(other, job) == before
+            assert Harness(other).record(job) == before
         for verb in (Verb.CANCEL, Verb.PURGE, Verb.CONSUME):
-            assert calls_of(board).finish([Finish.parting(seen, verb)]) != [OK]
-            assert record_of(other, job) == before
+            assert Harness(board).calls.finish([Finish.parting(seen, verb)]) != [OK]
+            assert Harness(other).record(job) == before
 
     @staticmethod
     def not_refused_from_memory(board: JobBoard, other: JobBoard, job: Job) -> None:
         """A free job can be claimed by a handle that has seen it claimed, too."""
-        before = record_of(other, job)
+        before = Harness(other).record(job)
         if before is not None and before.state == UNCLAIMED:
             highest = max(before.token, job.record.token)
             assert board.claim(job, "anna", LONG).token > highest
             return
         with pytest.raises(JobBoardError):
             board.claim(job, "anna", LONG)
-        assert record_of(other, job) == before
+        assert Harness(other).record(job) == before
 
 
 ENDINGS = ("consume", "trash", "abandon")
@@ -146,10 +135,10 @@ class TestRememberedClaims:
             if step is come_back:
                 purge(other, job)
             step(other, job)
-            before = record_of(other, job)
+            before = Harness(other).record(job)
             with pytest.raises(ClaimLost):
                 getattr(board, verb)(job, "anna")
-            assert record_of(other, job) == before, verb
+            assert Harness(other).record(job) == before, verb
 
     def test_later_holder_ends_the_claim(self, board: JobBoard, other: JobBoard) -> None:
         """A remembered claim of another holder refuses nobody."""
@@ -167,7 +156,7 @@ class TestRememberedClaims:
             board.claim_many("anna", len(ENDINGS), names=[name], expiry=expiry)
             for name, expiry in (("kept", None), ("lapsed", SHORT))
         )
-        board.claims.beat()
+        Harness(board).beat()
         for job in lapsed:
             until_free(other, job)
         assert take(other, "bert", names=["bait"])
@@ -237,7 +226,7 @@ class TestLocksOfOthers:
             board.claim(board.get(job.uuid), "bert", LONG)
         kept = [job for job in jobs if job not in lost]
         before = [deadline_of(job) for job in kept]
-        keeper.claims.beat()
+        Harness(keeper).beat()
         assert board.stats().claimed == len(kept) + len(taken)
         assert [job for job in kept if job.claim is None or job.claim.lost] == []
         renewed = [deadline_of(job) for job in kept]
@@ -269,9 +258,9 @@ class TestRevival:
                 beats.append(original(handle, asked, 100 * ttl))
             return beats[0]
 
-        with replaced(keeper, "renew", late):
+        with Harness(keeper).replaced("renew", late):
             job = take(keeper)
-            record = record_of(board, job)
+            record = Harness(board).record(job)
             assert record is not None
             if record.lock_until is None:
                 # No lease is stored that could lapse while its holder lives.

@@ -7,33 +7,20 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.engine import Side, StoredSchedule
+from jobboard.engine import StoredSchedule
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
 from jobboard.notifier import POSTED
 from jobboard.priorities import JobPriority
 from jobboard.states import moment
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    PATIENCE,
-    EventLog,
-    MakeBoard,
-    Waiter,
-    calls_of,
-    engine_of,
-    lost_reply,
-    server_time,
-    store_of,
-    take,
-    uuids,
-)
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, PATIENCE, EventLog, MakeBoard, Waiter, take, uuids
 from jobboard.testing.puppet import Puppet
 
 SECOND = 1_000_000
@@ -48,40 +35,9 @@ def put_back(board: JobBoard, schedule: str, seconds: float) -> datetime:
         assert before is not None
         return before._replace(due=now - int(seconds * 1e6))
 
-    entry = calls_of(board).set_schedule(schedule, make)
+    entry = Harness(board).calls.set_schedule(schedule, make)
     assert entry is not None
     return moment(entry.due)
-
-
-def plant(board: JobBoard, schedule: str, value: bytes) -> None:
-    """Store something else in place of a schedule."""
-
-    class Planted:
-        def packed(self) -> bytes:
-            return value
-
-    calls_of(board).set_schedule(schedule, lambda now, before: cast(StoredSchedule, Planted()))
-
-
-def schedule_side(board: JobBoard, schedule: str) -> Side:
-    """Return the stored schedule."""
-    side: Side
-    [side] = store_of(board).read([], [("schedule", schedule)]).sides
-    return side
-
-
-def meet(board: JobBoard, others: Callable[[], object]) -> None:
-    """Have others act between this board's next look at its due schedules and the commit."""
-    store = store_of(board)
-    commit, came = store.commit, list[bool]()
-
-    def late(*args: Any, **more: Any) -> Any:
-        if not came:
-            came.append(True)
-            others()
-        return commit(*args, **more)
-
-    store.commit = late
 
 
 def due_times(board: JobBoard) -> list[datetime]:
@@ -166,9 +122,6 @@ class TestSchedules:
         other.consume(job, "anna")
         assert board.post("by hand").schedule is None
 
-    def test_nothing_is_due_without_a_schedule(self, board: JobBoard) -> None:
-        assert board.post_due() is None
-
     @pytest.mark.parametrize("every", [0.1, 10, 60])
     def test_missed_decides_about_missed_times(self, board: JobBoard, every: float) -> None:
         """``missed`` posts the latest due time, each of them in order, or none that is over a minute late."""
@@ -180,7 +133,7 @@ class TestSchedules:
         for job in board.iterjobs():
             assert job.schedule is not None
             found.setdefault(job.name, []).append(job.schedule[1])
-        now = moment(server_time(board))
+        now = moment(Harness(board).now())
         for missed, times in found.items():
             # More of them become due meanwhile, on a busy machine.
             numbers = [(time - due[missed]) / timedelta(seconds=every) for time in times]
@@ -201,14 +154,6 @@ class TestSchedules:
         assert board.job_count == 0
         [schedule] = board.schedules()
         assert (schedule.last_posted, schedule.next_due) == (None, due + timedelta(hours=1))
-
-    def test_missed_all_makes_up_for_a_thousand_at_most(self, board: JobBoard) -> None:
-        board.schedule("often", name="often", every=60, missed="all")
-        due = put_back(board, "often", 60 * 1100 + 30)
-        board.post_due()
-        assert due_times(board) == [due + timedelta(minutes=n) for n in range(101, 1101)]
-        assert board.post_due() == pytest.approx(30, abs=30)
-        assert board.job_count == 1000
 
     def test_a_cron_expression(self, board: JobBoard) -> None:
         board.schedule("minutely", "* * * * *", "report", missed="all")
@@ -250,10 +195,8 @@ class TestSchedules:
             assert before is not None
             return before._replace(last=before.due, due=before.due + 24 * 60 * MINUTE)
 
-        entry = calls_of(board).set_schedule("nightly", ahead)
-        assert entry is not None
+        entry = Harness(board).calls.set_schedule("nightly", ahead)
         last = entry.last
-        assert last is not None
         again = board.schedule("nightly", "0 3 * * *", "report", priority=1)
         assert again.next_due == moment(last) + timedelta(days=1)
 
@@ -262,10 +205,10 @@ class TestSchedules:
         arguments: dict[str, Any] = {"name": "report", "context": {"b": "c", "d": "e"}, "every": 3600}
         board.schedule("hourly", details={"a": [1], "z": {}}, **arguments)
         due = put_back(board, "hourly", 1)
-        tag = schedule_side(board, "hourly").tag
+        tag = Harness(board).side("schedule", "hourly").tag
         again = other.schedule("hourly", details={"z": {}, "a": [1]}, **arguments)
         assert again.next_due == due
-        assert schedule_side(board, "hourly").tag == tag
+        assert Harness(board).side("schedule", "hourly").tag == tag
         other.post_due()
         assert due_times(board) == [due]
         changes: list[dict[str, Any]] = [{"details": {}}, {"every": 3601}, {"priority": 1}, {"missed": "all"}]
@@ -282,7 +225,7 @@ class TestSchedules:
         assert board.kept_stats().next_due == late.next_due
         assert board.kept_stats().late == 0.0
         soon = board.schedule("soon", name="soon", every=LONG / 2)
-        plant(board, "broken", b"")
+        Harness(board).set_side("schedule", "broken", b"")
         found = board.kept_stats()
         assert (found.schedules, found.next_due) == (3, soon.next_due)
         due = put_back(board, "late", 50)
@@ -296,14 +239,6 @@ class TestSchedules:
         assert board.kept_stats().outcomes in (2, None)
         assert (counts.outcomes is None) == (board.kept_stats().outcomes is None)
 
-    def test_many_schedules_are_posted(self, board: JobBoard) -> None:
-        for number in range(30):
-            board.schedule(f"number {number}", name="report", every=60, details={"n": number})
-            put_back(board, f"number {number}", 1)
-        assert len(board.schedules()) == 30
-        board.post_due()
-        assert sorted(job.details["n"] for job in board.iterjobs()) == list(range(30))
-
 
 class TestSchedulesInTrouble:
     any_driver = True
@@ -312,7 +247,7 @@ class TestSchedulesInTrouble:
         self, board: JobBoard, caplog: pytest.LogCaptureFixture
     ) -> None:
         good = board.schedule("good", name="good", every=60)
-        stored = engine_of(board).schedules()[0]
+        stored = Harness(board).engine.schedules()[0]
         newer = stored.packed().replace(b"\x96\x01", b"\x96\x02", 1)
         assert newer != stored.packed()
         elsewhere = stored._replace(timetable=stored.timetable._replace(every=None, cron="* * * * *", tz="Moon/Base"))
@@ -321,7 +256,7 @@ class TestSchedulesInTrouble:
         number = stored._replace(timetable=stored.timetable._replace(every=None, cron=5))
         planted |= {"long": long.packed(), "number": number.packed()}
         for schedule, value in planted.items():
-            plant(board, schedule, value)
+            Harness(board).set_side("schedule", schedule, value)
         put_back(board, "good", 1)
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
@@ -338,39 +273,36 @@ class TestSchedulesInTrouble:
             board.unschedule(schedule)
 
     def test_lost_replies(self, board: JobBoard) -> None:
-        with lost_reply(board, "set_schedule"):
+        with Harness(board).lost_reply("set_schedule"):
             board.schedule("nightly", name="report", every=60)
         due = put_back(board, "nightly", 1)
-        with lost_reply(board, "post_due"):
+        with Harness(board).lost_reply("post_due"):
             board.post_due()
         assert due_times(board) == [due]
-        with lost_reply(board, "remove_schedule"):
+        with Harness(board).lost_reply("remove_schedule"):
             board.unschedule("nightly")
-        with pytest.raises(NotFound), lost_reply(board, "remove_schedule"):
+        with pytest.raises(NotFound), Harness(board).lost_reply("remove_schedule"):
             board.unschedule("nightly")
 
     @pytest.mark.parametrize("retries", [True, False])
-    def test_posted_job_is_reported_though_a_later_reply_is_lost(
-        self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, retries: bool
-    ) -> None:
+    def test_posted_job_is_reported_though_a_later_reply_is_lost(self, make_board: MakeBoard, retries: bool) -> None:
         """Once each; without a repetition, as far as is known."""
         board, told = make_board(retry_for=LIMIT if retries else 0), list[str]()
         for schedule in ("one", "two", "three"):
             board.schedule(schedule, name="report", every=LONG)
             put_back(board, schedule, 1)
         board.notifier.register(POSTED, lambda event, details: told.append(details["job"].uuid))
-        store, commits = store_of(board), list[bool]()
-        commit = store.commit
+        commits: list[bool] = []
 
-        def loses_the_second_reply(*args: Any, **more: Any) -> Any:
+        def loses_the_second_reply(commit: Callable[..., Any], *args: Any, **more: Any) -> Any:
             answer = commit(*args, **more)
             commits.append(True)
             if len(commits) == 2:
                 raise ConnectionFailure("the connection broke", outcome="unknown")
             return answer
 
-        monkeypatch.setattr(store, "commit", loses_the_second_reply)
-        with contextlib.nullcontext() if retries else pytest.raises(ConnectionFailure):
+        failure = contextlib.nullcontext() if retries else pytest.raises(ConnectionFailure)
+        with Harness(board).replaced("commit", loses_the_second_reply), failure:
             board.post_due()
         there = uuids(board.iterjobs(ensure_fresh=True))
         assert len(there) == (3 if retries else 2)
@@ -380,7 +312,7 @@ class TestSchedulesInTrouble:
         assert {*told} <= {*there}
 
     def test_a_setting_that_is_removed_before_its_reply_comes(self, board: JobBoard, other: JobBoard) -> None:
-        with lost_reply(board, "set_schedule", lambda: other.unschedule("nightly")):
+        with Harness(board).lost_reply("set_schedule", lambda: other.unschedule("nightly")):
             assert board.schedule("nightly", name="report", every=60).name == "report"
         assert other.schedules() == []
 
@@ -393,8 +325,16 @@ class TestSchedulesInTrouble:
             "sets": lambda: other.schedule("nightly", name="another", every=60),
             "removes": lambda: other.unschedule("nightly"),
         }
-        meet(board, acts[what])
-        board.post_due()
+        came: list[bool] = []
+
+        def late(commit: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            if not came:
+                came.append(True)
+                acts[what]()
+            return commit(*args, **more)
+
+        with Harness(board).replaced("commit", late):
+            board.post_due()
         assert due_times(board) == ([due, due + timedelta(minutes=1)] if what == "posts" else [])
 
     def test_concurrent_posters_post_each_due_time_once(self, make_board: MakeBoard) -> None:

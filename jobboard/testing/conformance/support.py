@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
-from uuid import uuid4
 
 import pytest
 
 from jobboard import codec
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
-from jobboard.primitives import Draft, Nonce
 from jobboard.states import Record
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 
 T = TypeVar("T")
 
@@ -41,8 +38,6 @@ LIMIT = 20.0
 
 PATIENCE = 2 * LIMIT
 """The timeout of a call that has to be woken. It looks once more when that ends: too late for the test by then."""
-
-_numbers = itertools.count(1)
 
 
 class MakeBoard(Protocol):
@@ -91,42 +86,6 @@ def trash_one(board: JobBoard, name: str = "bad", **arguments: Any) -> Job:
     return job
 
 
-# Below the board. Only these functions, and those that break a call further down, reach its engine and its store, whose
-# calls the author of a backend knows. What users can do is tested by the verbs of the board.
-
-
-def engine_of(board: JobBoard) -> Any:
-    """Return the engine, for calls with a nonce of the test's own."""
-    return board.engine.raw
-
-
-def calls_of(board: JobBoard) -> Any:
-    """Return the engine's calls as the board makes them, with its own nonces and repetitions."""
-    return board.engine
-
-
-def store_of(board: JobBoard) -> Any:
-    """Return the store, for tests that count, stop or damage its work."""
-    return board.engine.store
-
-
-def server_time(board: JobBoard) -> int:
-    """Return the server's time in µs since 1970."""
-    return int(board.engine.raw.now())
-
-
-def wire_of(board: JobBoard) -> codec.Wire:
-    """Return the encoding of postings in the store."""
-    return board.engine.wire
-
-
-def record_of(board: JobBoard, job: Job | str) -> Record | None:
-    """Return the stored job, with its token, owner and lease."""
-    [seen] = engine_of(board).read([job if isinstance(job, str) else job.uuid])
-    record: Record | None = seen.record
-    return record
-
-
 def uuids(jobs: Any) -> list[str]:
     return [job.uuid for job in jobs]
 
@@ -139,52 +98,23 @@ def assert_order(board: JobBoard, got: list[T], expected: list[T]) -> None:
         assert sorted(map(str, got)) == sorted(map(str, expected))
 
 
-def plant(board: JobBoard, posting: bytes | str, version: int = codec.VERSION, name: str = "poison") -> str:
-    """Store a posting as it stands, past every check; the job's uuid."""
-    number = next(_numbers)
-    uuid = f"00000000-0000-4000-8000-{number:012d}"
-    draft = Draft(uuid, name, 0, None, version, posting, None, None, None)
-    board.engine.raw.insert(first_call(), [draft])
-    return uuid
+# Short forms of the harness, for tests of the library itself.
 
 
-def first_call() -> Nonce:
-    """Return the nonce of the first call of a new handle."""
-    return Nonce(uuid4().hex, 1, 1)
+def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
+    return Harness(board).replaced(primitive, by)
 
 
-@contextlib.contextmanager
-def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
-    """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine, or of its store."""
-    owner = engine_of(board) if hasattr(engine_of(board), primitive) else store_of(board)
-    original = getattr(owner, primitive)
-    owner.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
-    try:
-        yield
-    finally:
-        del owner.__dict__[primitive]
+def lost_reply(board: JobBoard, primitive: str) -> contextlib.AbstractContextManager[None]:
+    return Harness(board).lost_reply(primitive)
 
 
-@contextlib.contextmanager
-def lost_reply(board: JobBoard, primitive: str, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
-    """Carry out the next call of a primitive, and break the connection before its reply comes.
+def record_of(board: JobBoard, job: Job | str) -> Record | None:
+    return Harness(board).record(job)
 
-    :param meanwhile: what happens before the caller hears of it.
-    """
-    told: list[bool] = []
 
-    def lose(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        answer = original(*args, **kwargs)
-        if told:
-            return answer
-        told.append(True)
-        if meanwhile is not None:
-            meanwhile()
-        raise ConnectionFailure("the connection broke", outcome="unknown")
-
-    with replaced(board, primitive, lose):
-        yield
-    assert told, f"{primitive} was not called"
+def plant(board: JobBoard, posting: bytes | str, version: int = codec.VERSION) -> str:
+    return Harness(board).plant(posting, version)[0]
 
 
 class Background:
@@ -207,9 +137,13 @@ class Background:
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    def join(self, seconds: float) -> None:
+        """Wait at most so long for the end of the call."""
+        self._thread.join(seconds)
+
     def wait(self, seconds: float = LIMIT) -> Any:
         """Return the result of the call, or raise its error."""
-        self._thread.join(seconds)
+        self.join(seconds)
         assert not self._thread.is_alive(), f"not done within {seconds} s"
         if self.error is not None:
             raise self.error
@@ -230,7 +164,7 @@ class Waiter(Background):
             asleep.set()
             original(*args, **kwargs)
 
-        with replaced(board, "wait", wait):
+        with Harness(board).replaced("wait", wait):
             super().__init__(call)
             eventually(lambda: asleep.is_set() or not self.running, LIMIT)
 

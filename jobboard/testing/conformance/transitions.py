@@ -17,7 +17,8 @@ from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job
 from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, record_of, server_time
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT
 
 MINUTE = 60_000_000
 
@@ -185,12 +186,12 @@ class TestLifecycle:
         cases = self.prepare(board, start)
         wrong = []
         for case in cases:
-            before, now = record_of(board, case.job), server_time(board)
+            before, now = Harness(board).record(case.job), Harness(board).now()
             error, record = case.expected(before, now)
             got = case.act(board)
             if got is not error:
                 wrong.append(f"{case.verb} by {case.caller}: {got} instead of {error}")
-            found = record_of(board, case.job)
+            found = Harness(board).record(case.job)
             wrong += [
                 f"{case.verb} by {case.caller}: {difference}"
                 for difference in differences(settled(board, found), record, before, error is not None)
@@ -205,7 +206,7 @@ class TestLifecycle:
             for caller in callers(verb):
                 job = board.post("resize", **how.posting)
                 how.go(board, job)
-                if caller != "the handle" and record_of(board, job) is not None:
+                if caller != "the handle" and Harness(board).record(job) is not None:
                     job = board.get(job.uuid)
                 elif caller != "the handle":
                     job.claim = None
@@ -230,4 +231,4 @@ class TestLifecycle:
 
 def settled(board: JobBoard, record: Record | None) -> Record | None:
     """Return the record with its lapse applied, which a server may leave to the next sweep."""
-    return record and states.settle(record, server_time(board))
+    return record and states.settle(record, Harness(board).now())

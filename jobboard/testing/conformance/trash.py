@@ -13,17 +13,8 @@ from jobboard.exceptions import ClaimLost, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    SHORT,
-    record_of,
-    replaced,
-    server_time,
-    take,
-    trash_one,
-    uuids,
-)
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take, trash_one, uuids
 
 
 class TestTrash:
@@ -56,7 +47,7 @@ class TestTrash:
             board.cancel(jobs[number])
             # Some clocks go in steps of a millisecond, in which several could be trashed.
             trashed_on = board.get(jobs[number].uuid).record.modified_on
-            eventually(lambda trashed_on=trashed_on: server_time(board) > trashed_on, LIMIT)  # type: ignore[misc]
+            eventually(lambda trashed_on=trashed_on: Harness(board).now() > trashed_on, LIMIT)  # type: ignore[misc]
         assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
 
     def test_more_than_one_page(self, board: JobBoard) -> None:
@@ -102,10 +93,10 @@ class TestRelease:
         theirs = other.get(job.uuid)
         board.abandon(job, "anna")
         newer = take(board, "anna")
-        before = record_of(board, job)
+        before = Harness(board).record(job)
         with pytest.raises(ClaimLost, match=str(first)):
             other.release(theirs, token=first)
-        assert record_of(board, job) == before
+        assert Harness(board).record(job) == before
         assert newer.claim is not None
         newer.claim.extend()
         other.release(theirs, token=newer.claim.token, reason="it hangs")
@@ -154,10 +145,10 @@ class TestPurge:
         live = board.post("resize")
         assert board.purge_trash(datetime.timedelta(days=1)) == 0
         assert board.stats().trashed == 2
-        mark = server_time(board)
-        eventually(lambda: server_time(board) > mark + 20_000, LIMIT)
+        mark = Harness(board).now()
+        eventually(lambda: Harness(board).now() > mark + 20_000, LIMIT)
         young = trash_one(board)
-        age = (server_time(board) - mark) / 1e6
+        age = (Harness(board).now() - mark) / 1e6
         assert board.purge_trash(age) == 2
         assert uuids(board.trashed()) == [young.uuid]
         assert old.state == TRASHED
@@ -180,7 +171,7 @@ class TestPurge:
             return page
 
         again: list[Job] = []
-        with replaced(board, "trash_page", listed):
+        with Harness(board).replaced("trash_page", listed):
             assert board.purge_trash(0) == 1
         [left] = board.trashed()
         assert (left, left.error) == (job, "another failure")
@@ -196,6 +187,6 @@ class TestPurge:
                 other.restore(other.get(job.uuid))
             return page
 
-        with replaced(board, "trash_page", restored):
+        with Harness(board).replaced("trash_page", restored):
             assert board.purge_trash(0) == 0
         assert take(other) == job

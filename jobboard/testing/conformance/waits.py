@@ -12,17 +12,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
-from jobboard.testing.conformance.support import (
-    LIMIT,
-    LONG,
-    MakeBoard,
-    Waiter,
-    plant,
-    take,
-    trash_one,
-    uuids,
-    wire_of,
-)
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, MakeBoard, Waiter, take, trash_one, uuids
 
 SOON = 0.3
 """When time itself brings a job, in seconds: long enough for a waiter to be asleep by then."""
@@ -159,7 +150,7 @@ class TestWaiting:
         assert (taken, taken.attempts) == (job, 1)
 
     def test_a_posting_of_a_newer_version_wakes_nobody_for_good(self, board: JobBoard) -> None:
-        plant(board, b"?" if wire_of(board) == "msgpack" else "?", version=2**15)
+        Harness(board).plant(version=2**15)
         with pytest.raises(NotFound):
             board.wait(0.1)
         assert board.claim_next("anna", timeout=0.1) is None

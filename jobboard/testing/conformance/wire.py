@@ -87,7 +87,7 @@ class Wire:
     def meanwhile(self, nth: int, act: Callable[[], object]) -> Background:
         """Do it while the ``nth`` request of a call is stopped, or begin to, where it waits for that call."""
         began = Background(act)
-        began._thread.join(self.patience(nth))
+        began.join(self.patience(nth))
         return began
 
     def end(self) -> None:
