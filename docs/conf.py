@@ -61,8 +61,8 @@ nitpick_ignore_regex = [
 
 RETURNED = {
     "jobboard.board.JobBoard",
+    "jobboard.board.JobBoardIterator",
     "jobboard.conductor.poster.Poster",
-    "jobboard.iterator.JobBoardIterator",
     "jobboard.job.Claim",
     "jobboard.job.Job",
     "jobboard.notifier.Notifier",
