@@ -21,6 +21,10 @@ or a caller's transaction may hold its lock."""
 _AGAIN = 5
 """The number of refused tries after which a claim looks again, though it has seen more jobs."""
 
+_HALVED = 10
+"""The number of refused tries after which a claim of many jobs is content with half as many. Among others that claim
+single jobs, one of many jobs always lacks some at its commit."""
+
 SPARE_LOCKED = 8
 """The number of jobs whose scopes a call locks beside those that it claims. Others may claim the first ones while the
 call waits."""
@@ -181,7 +185,7 @@ class Choice:
     again, for more jobs, in three cases: too few jobs are left; the rules or a full scope have changed; or several
     tries were refused.
 
-    :param limit: the number of jobs that the call may claim together.
+    :param limit: the number of jobs that the call may claim together; fewer after many refused tries.
     :param trashed: receives the jobs that were moved to the trash meanwhile; None: write nothing.
     :param where: a condition of the store's, see :meth:`Store.look <jobboard.engine.Store.look>`.
     """
@@ -271,6 +275,8 @@ class Choice:
     def beaten(self, stale: Stale) -> None:
         """Take note of the refusal of the last try."""
         self._beaten += 1
+        if self._beaten % _HALVED == 0:
+            self._limit = (self._limit + 1) // 2
         scopes = {key for kind, key in stale.sides if kind == SCOPE}
         told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
         self._goes_on = told and not scopes & self._full.keys() and self._beaten % _AGAIN != 0

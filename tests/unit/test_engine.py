@@ -12,7 +12,7 @@ import pytest
 import jobboard
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Committed, Recent, Stale, committer
+from jobboard.engine import Committed, Mark, Recent, Side, Stale, committer, reschedules
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import End, Finish, Nonce
 from jobboard.states import OK, Holder, Verb
@@ -218,3 +218,11 @@ def test_an_engine_remembers_a_limited_number_of_claims(boards: tuple[Any, JobBo
     assert recent.pop(acts[:1]) is None
     assert recent.pop(acts[1:]) == found[1:]
     assert recent.pop(acts[1:]) is None, "a claim is remembered for one end"
+
+
+def test_commits_that_change_schedules_alone_wake_posters() -> None:
+    schedule, scope = (Mark(Side(kind, "nightly", b"", None, None), b"x") for kind in ("schedule", "scope"))
+    assert reschedules([], [scope, schedule])
+    assert not reschedules([], [scope])
+    # The post of a due time advances its schedule.
+    assert not reschedules([object()], [schedule])

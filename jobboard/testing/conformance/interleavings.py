@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -366,3 +367,20 @@ class TestQuickerOthers:
         assert told == "ConnectionFailure" or (told == "ok" and got[0] is not None)
         assert board.stats().unclaimed > 0
         assert all(board.find_owner(job) == "anna" for job in got if job is not None)
+
+    def test_claim_of_many_ends_though_others_claim_single_ones_of_them(self, board: JobBoard, wire: Wire) -> None:
+        """Where all of them are never free together, some of them are."""
+        if not wire:
+            return
+        far = wire.far(retry_for=0.5)
+        board.post_many([Posting("resize")] * 500)
+
+        def take_eighth() -> None:
+            free = list(itertools.islice(board.iterjobs(only_unclaimed=True, ensure_fresh=True), 8))
+            outcome(lambda: board.claim(free[7], "bert"))
+
+        got: list[Job] = []
+        told = self.hurried(wire, far, lambda far: got.extend(far.claim_many("anna", 10)), take_eighth)
+        assert told == "ok"
+        assert got
+        assert all(board.find_owner(job) == "anna" for job in got)
