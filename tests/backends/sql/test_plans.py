@@ -289,14 +289,18 @@ def test_a_take_reads_no_jobs_that_it_may_not_take(
     board = make_board(table="passed")
     read = _measured(board)
     groups = {"a": "full", "b": "free", "c": None}
-    board.post_many([{"name": name, "group": group} for name, group in groups.items() for _ in range(30)])
+    board.post_many([{"name": name, "group": group} for name, group in groups.items() for _ in range(60)])
     board.claim_next("anna", names=["a"])
 
     def taken(take: str) -> int:
-        TAKES[take](board)
-        with read() as spent:
-            assert TAKES[take](board).name == "b", take
-        return spent()
+        def once() -> int:
+            with read() as spent:
+                assert TAKES[take](board).name == "b", take
+            return spent()
+
+        once()
+        # On a slow machine a take may begin again, or make a survey.
+        return min(once() for _ in range(3))
 
     def each() -> Iterator[tuple[str, int]]:
         for take in TAKES:
@@ -312,7 +316,7 @@ def test_a_take_reads_no_jobs_that_it_may_not_take(
     _sized(board, statistics)
     for name, priority in (("a", "HIGH"), ("b", "NORMAL"), ("c", "NORMAL")):
         board.post_many([{"name": name, "group": groups[name], "priority": priority}] * 4000)
-    # A survey may be among it. A walk reads 300 pages of PostgreSQL, and else thousands of rows.
+    # A walk reads 300 pages of PostgreSQL, and else thousands of rows.
     assert {take: spent for take, spent in each() if spent >= few[take] + 200} == {}
 
 
