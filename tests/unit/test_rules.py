@@ -102,6 +102,23 @@ def test_mutants_change_code_and_neither_texts_nor_logs(
     }
 
 
+def test_mutants_meet_the_tests_of_their_lines(
+    faults: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A line that runs at import meets the tests of what it defines."""
+    monkeypatch.setattr(faults, "ROOT", tmp_path)
+    (tmp_path / "one.py").write_text("MOST = 1\nFEW = 2\n\n\ndef f(a=3):\n    return a + 4\n")
+    (tmp_path / "two.py").write_text("import one\n\n\ndef g():\n    return one.MOST\n")
+    tests_of = {
+        "one.py": {1: [""], 2: [""], 5: [""], 6: ["wide", "narrow"]},
+        "two.py": {4: ["", "wide"], 5: ["limit", "wide"]},
+    }
+    met: dict[str, list[str]] = {}
+    for mutant in faults.mutants_of(tmp_path / "one.py"):
+        met.setdefault(mutant.name.split(":")[1], faults.nearest(mutant, tests_of))
+    assert met == {"1": ["limit", "wide"], "2": ["narrow", "wide"], "5": ["narrow", "wide"], "6": ["narrow", "wide"]}
+
+
 def test_a_seed_draws_the_same_mutants_again(faults: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "SUBJECTS", ["jobboard/states.py"])
     one, same, other = (faults.draw(seed, 20) for seed in (1, 1, 2))
