@@ -182,6 +182,26 @@ def test_the_rights_that_the_error_names_suffice(
         assert missing in _needed(open_board, uri)
 
 
+def test_work_is_not_done_again_as_rights_were_missing_for_a_while(
+    server: Redis, admin: redis.Redis, open_board: OpenBoard, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.execute_command("ACL", "SETUSER", "worker", "on", ">w", "~*", "+@all", "allchannels")
+    board = open_board(f"redis://worker:w@127.0.0.1:{server.port}")
+    runs = []
+
+    def work(job: jobboard.Job) -> None:
+        admin.execute_command("ACL", "SETUSER", "worker", "-@write")
+        runs.append(job)
+
+    job = board.post("resize")
+    conductor = start(jobboard.Conductor("anna", board, work))
+    eventually(lambda: "may not finish" in caplog.text)
+    assert open_board(server.uri).get(job.uuid).seen_state == "CLAIMED"
+    admin.execute_command("ACL", "SETUSER", "worker", "+@write")
+    eventually(lambda: conductor.tally.consumed)
+    assert runs == [job]
+
+
 def test_a_user_without_channels_polls(
     server: Redis, admin: redis.Redis, open_board: OpenBoard, caplog: pytest.LogCaptureFixture
 ) -> None:
