@@ -193,30 +193,23 @@ def test_an_outcomes_row_is_readable(make_board: Callable[..., JobBoard], engine
 # Rows that no board writes
 
 
-def test_the_table_refuses_rows_that_no_board_writes(board: JobBoard, engine: sa.Engine, backend: str) -> None:
-    """One such row could stop a claim of many."""
+def test_the_table_refuses_rows_that_no_board_writes(board: JobBoard, engine: sa.Engine) -> None:
+    """No board would come back to such a job, or a second job could get its key."""
     job = board.post("a", key="k")
     for values, rule in (
         ({"state": "GARBAGE"}, "state"),
-        ({"priority": 201}, "priority"),
-        ({"priority": -1}, "priority"),
-        ({"attempts": 2**31 - 1}, "attempts"),
-        ({"token": 2**63 - 1}, "token"),
-        # A value of another type is refused by the column itself, but on SQLite.
-        ({"token": sa.literal("x", sa.String())}, "token" if backend == "sqlite" else None),
-        ({"job_group": ""}, "job_group"),
-        ({"state": "CLAIMED", "lock_until": 1, "wake_at": 1}, "owner"),
-        ({"state": "CLAIMED", "who": "anna"}, "lease"),
-        ({"state": "SCHEDULED"}, "lease"),
-        ({"lock_until": 1, "wake_at": 1}, "lease"),
-        ({"state": "SCHEDULED", "lock_until": 1}, "wake_at"),
-        ({"live_key": None}, "live_key"),
-        ({"live_key": "other"}, "same_key"),
-        ({"state": "TRASHED", "gone_on": 1}, "live_key"),
-        ({"state": "TRASHED", "live_key": None}, "gone_on"),
-        ({"gone_on": 1}, "gone_on"),
+        ({"state": "CLAIMED", "who": "anna"}, "state"),
+        ({"state": "SCHEDULED"}, "state"),
+        ({"lock_until": 1, "wake_at": 1}, "state"),
+        ({"wake_at": 1}, "state"),
+        ({"state": "SCHEDULED", "lock_until": 1}, "state"),
+        ({"state": "TRASHED"}, "state"),
+        ({"gone_on": 1, "live_key": None}, "state"),
+        ({"live_key": None}, "key"),
+        ({"live_key": "other"}, "key"),
+        ({"state": "TRASHED", "gone_on": 1}, "key"),
     ):
-        with pytest.raises(sa.exc.DBAPIError, match=f"{board.table.name}_{rule}_check" if rule else None):
+        with pytest.raises(sa.exc.DBAPIError, match=f"{board.table.name}_{rule}_check"):
             change(engine, board.table, board.table.c.uuid == job.uuid, **values)
     assert board.claim_next("anna") == job
 
