@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import traceback
 from typing import Any
 
@@ -30,8 +31,8 @@ def of_claim(uuid: str, token: int, job_name: str | None = None, who: str | None
     return {"job": uuid, "job_name": job_name, "who": who, "token": token}
 
 
-def tell_of_lapse(settled: Record) -> None:
-    """Log a lapse that has just been written down; ``settled`` is the job after the lapse."""
+def log_lapse(settled: Record) -> None:
+    """Log a lapse that a commit has written down. ``settled`` is the job after the lapse."""
     LOG.warning(
         "job %s: the claim of %r, attempt %d, has lapsed%s",
         settled.uuid,
@@ -53,7 +54,10 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         try:
             # One more, as the record is to name the caller of this.
             self.logger.log(level, msg, *args, stacklevel=stacklevel + 1, **kwargs)
-        except Exception:  # noqa: BLE001 - they raise anything
+        except BaseException as error:
+            # An interrupt of the main thread goes on. Another thread would end by SystemExit without a word.
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise
             if logging.raiseExceptions:
                 with contextlib.suppress(Exception):
                     traceback.print_exc()

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 from jobboard import arguments, outcomes, work
 from jobboard.aio.notifier import AsyncNotifier
 from jobboard.aio.threads import Threads, outlast, see_through
-from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, claim_for, give_back
+from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, claim_for, give_back, give_back_undelivered
 from jobboard.backends import NAMESPACE, BoardArguments
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import JobBoard, WantedJobs
@@ -122,9 +122,9 @@ class AsyncJobBoard:
 
     async def __aenter__(self) -> Self:
         try:
-            await self.connect()
+            # A cancelled connect connects the board all the same, and can be undone only then.
+            await see_through(self._threads.begin(self.sync.connect))
         except BaseException:
-            # A cancelled connect may have connected the board all the same.
             await self.close()
             raise
         return self
@@ -420,6 +420,9 @@ class AsyncJobBoard:
                 with contextlib.suppress(Exception):
                     jobs, _ = await outlast(claimed)
                     await give_back(self.sync, jobs, self._threads)
+            raise
+        except GeneratorExit:
+            give_back_undelivered(self.sync, begun, self._threads)
             raise
         return claimed.result()[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 import traceback
 from collections.abc import Sequence
@@ -57,7 +58,10 @@ class Tasks(WorkerThreads):
             if self._runs.take(run) and not self._closed:
                 # Not context=, which task factories from before Python 3.11 do not take.
                 make = self._runs.context.copy().run
-                self._tasks[run] = make(self._loop.create_task, self._work(run), name=run.job.uuid)
+                self._tasks[run] = task = make(self._loop.create_task, self._work(run), name=run.job.uuid)
+                # Not at the end of the coroutine: a task that is cancelled before its first step does not run it, and
+                # an eager task has run it by now.
+                task.add_done_callback(functools.partial(self._leave, run))
 
     def _cancel(self) -> None:
         self._closed = True
@@ -72,22 +76,21 @@ class Tasks(WorkerThreads):
         timer = None if limit is None else self._loop.call_later(limit, self._give_up, run)
         try:
             self._runs.begun(run)
-            with Call(handling, run.job) as call:
+            with Call(handling, run.job) as call, ForkGuard():
                 call.keep(await _result_of(handling, self._runs.handlers.wrappers, run.job))
-            if isinstance(call.error, asyncio.CancelledError) and (run.decided or self._main.cancelling()):
-                # The end of a loop cancels the conductor and its handlers at once. The conductor may hear of it later,
-                # and must not claim the job again.
-                if self._main.cancelling():
-                    self._runs.stopping.set()
-                self._runs.give_back([run])
-            else:
+            if not (isinstance(call.error, asyncio.CancelledError) and (run.decided or self._main.cancelling())):
                 self._runs.ended(run, call.end, call.error)
         finally:
             if timer is not None:
                 timer.cancel()
-            self._leave(run)
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: Run, task: asyncio.Task[None]) -> None:
+        """Free the place of a task. A run without an end was cancelled with its conductor, or before it began."""
+        if self._main.cancelling():
+            # The end of a loop cancels the conductor and its handlers at once. The conductor may hear of it later, and
+            # must not claim the job again.
+            self._runs.stopping.set()
+        self._runs.give_back([run])
         del self._tasks[run]
         self._runs.left(run)
         if self._closed and not self._tasks:
@@ -110,11 +113,12 @@ async def _result_of(handling: Handling, wrappers: Sequence[Wrapper], job: Claim
     """Call a coroutine function within the wrappers, which may be asynchronous."""
     async with contextlib.AsyncExitStack() as stack:
         for wrapper in wrappers:
-            context: Any = wrapper(job)
-            if isinstance(context, contextlib.AbstractAsyncContextManager):
-                await stack.enter_async_context(context)
-            else:
-                stack.enter_context(context)
+            with ForkGuard():
+                context: Any = wrapper(job)
+                if isinstance(context, contextlib.AbstractAsyncContextManager):
+                    await stack.enter_async_context(context)
+                else:
+                    stack.enter_context(context)
         work: Any = handling.work(job)
         with ForkGuard():
             return await work

@@ -15,13 +15,14 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
 from jobboard import logs
 from jobboard.aio.threads import Threads, outlast
 from jobboard.board import JobBoard, WantedJobs
 from jobboard.job import ClaimedJob, Job
-from jobboard.primitives import BATCH
+from jobboard.primitives import BATCH, Taken
 from jobboard.waiting import Turn
 
 LOG = logs.Log(__name__)
@@ -48,6 +49,8 @@ class WaitingCoroutine:
         self.context = contextvars.copy_context()
         self.served: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.jobs: list[ClaimedJob] = []
+        self.claiming: Future[tuple[list[ClaimedJob], Taken]] | None = None
+        """The last claim for this waiter."""
         self.looking: asyncio.Future[None] | None = None
         """The end of the look for this waiter, its jobs handed out or given back."""
         self.looked = False
@@ -83,7 +86,7 @@ class WaitingLine:
         """
         self.waiters[waiter] = None
         if self._server is None or self._server.done():
-            self._server = asyncio.create_task(self._serve(), name=f"{self._board.name}-waiter")
+            self._begin()
         elif self.asleep and waiter.queue not in self.asleep:
             self.asleep = set()
             self._board.wake()
@@ -98,8 +101,21 @@ class WaitingLine:
                 await outlast(waiter.looking)
             await give_back(self._board, waiter.jobs, self._threads)
             raise
+        except GeneratorExit:
+            if waiter.claiming is not None:
+                give_back_undelivered(self._board, waiter.claiming, self._threads)
+            raise
         finally:
             self.waiters.pop(waiter, None)
+
+    def _begin(self) -> None:
+        self._server = asyncio.create_task(self._serve(), name=f"{self._board.name}-waiter")
+        self._server.add_done_callback(self._served)
+
+    def _served(self, server: asyncio.Task[None]) -> None:
+        # A program that cancels all its tasks may cancel this one before its first step.
+        if self.waiters and server is self._server:
+            self._begin()
 
     async def _serve(self) -> None:
         """Look and sleep while there is a waiter. No cancellation stops this: the end of a loop cancels the waiters."""
@@ -160,7 +176,8 @@ class WaitingLine:
                 return int(peeked.any), peeked.next_event
             # In the waiter's context, for traces.
             look = functools.partial(waiter.context.run, self._board.look, waiter.wanted, waiter.most)
-            jobs, taken = await self._call(claim_for, loop, self._board, look)
+            waiter.claiming = self._thread.begin(claim_for, loop, self._board, look)
+            jobs, taken = await outlast(waiter.claiming)
             if waiter not in self.waiters:
                 await give_back(self._board, jobs, self._thread)
             elif jobs:
@@ -222,11 +239,18 @@ class Reader:
 
     async def read(self, job: Job) -> None:
         """Read a job anew, by a request that begins after this call."""
-        if self._task is None or len(self._jobs) == BATCH:
-            self._jobs = []
-            self._task = asyncio.create_task(self._read_together(self._jobs))
-        self._jobs.append(job)
-        await asyncio.shield(self._task)
+        while True:
+            if self._task is None or self._task.done() or len(self._jobs) == BATCH:
+                self._jobs = []
+                self._task = asyncio.create_task(self._read_together(self._jobs))
+                # Readers that are cancelled do not retrieve its error.
+                self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            task = self._task
+            self._jobs.append(job)
+            await asyncio.wait([task])
+            # A program that cancels all its tasks cancels this one, too.
+            if not task.cancelled():
+                return task.result()
 
     async def _read_together(self, jobs: list[Job]) -> None:
         # Behind the coroutines that are to run at this moment, as they may ask, too.
@@ -250,6 +274,7 @@ def claim_for(
     jobs, answer = claim()
     if loop.is_closed():
         board.give_back(jobs)
+        return [], answer
     return jobs, answer
 
 
@@ -264,6 +289,22 @@ async def give_back(board: JobBoard, jobs: Sequence[Job], threads: Threads) -> N
         for job in jobs:
             if job.claim is not None:
                 board.claims.let_lapse(job.claim)
+
+
+def give_back_undelivered(board: JobBoard, claiming: Future[tuple[list[ClaimedJob], T]], threads: Threads) -> None:
+    """End the claims of jobs whose coroutine is being destroyed, as after the end of its loop.
+
+    The garbage collector may call this from any code, which may hold any lock of the board.
+    """
+
+    def give_back() -> None:
+        # There are no jobs if the claim has failed.
+        with contextlib.suppress(Exception):
+            board.give_back(claiming.result()[0])
+
+    # At the end of the interpreter, no thread can be started.
+    with contextlib.suppress(RuntimeError):
+        threads.begin(give_back)
 
 
 def _names(waiters: Iterable[WaitingCoroutine]) -> Sequence[str] | None:

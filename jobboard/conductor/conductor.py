@@ -309,6 +309,9 @@ class Conductor:
                 broken.append(error)
             finally:
                 runs.claimed_all()
+                if runs.closed:
+                    # The claimer may have shown the conductor after the finisher has hidden it.
+                    self._leave(runs)
 
         try:
             runs.finisher.start()
@@ -325,9 +328,13 @@ class Conductor:
                 raise
         finally:
             runs.close()
-            scheduler.stop()
-            places.close(self._left())
+            left = self._left()
+            # The other half is for handing over.
+            places.close(None if left is None else left / 2)
             runs.finisher.close(self._left(), lambda: self._leave(runs))
+            if runs.claims:
+                LOG.error("%s leaves jobs to be done again: they could not be handed over in time", self.name)
+            scheduler.stop(self._left())
             self.notifier.close(self._left())
         for error in broken:
             raise error
@@ -385,7 +392,10 @@ class Conductor:
             except JobBoardError as error:
                 # A refusal can be lifted only by somebody: the first one ends the run.
                 is_refusal = not isinstance(error, ConnectionFailure) or error.refused
-                if self.board.closed or (is_refusal and not has_claimed):
+                if self.board.closed:
+                    closed = f"{self.board} was closed while the conductor {self.name!r} worked"
+                    raise ConnectionFailure(f"{closed}: leave it open, in handlers too", error) from error
+                if is_refusal and not has_claimed:
                     raise
                 failures += 1
                 pause = outage_pause(failures)
@@ -393,9 +403,14 @@ class Conductor:
                 self._stopping.wait(pause)
 
     def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> None:
-        claimed = [Run(job, self._handlers.of(job)) for job in jobs]
-        # Before a job shows as work that is under way.
-        ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
+        try:
+            claimed = [Run(job, self._handlers.of(job)) for job in jobs]
+            # Before a job shows as work that is under way.
+            ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
+        except BaseException:
+            # Nobody else knows of these jobs, and the board would renew their claims.
+            self.board.give_back(jobs)
+            raise
         allowed = [run for run, end in ends.items() if end is None]
         if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
             # They came too late, after an outage: no worker is left for them.

@@ -87,11 +87,8 @@ class Finisher:
         self._then = then
         self._hurry.set()
         self._queue.put(None)
-        if self._thread is None:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            LOG.error("%s leaves jobs to be done again: they could not be handed over in time", self._name)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         failures = 0
@@ -121,7 +118,7 @@ class Finisher:
                 if done is None:
                     return True
                 claim = done.job.claim
-                if claim is not None and self._board.claims.leave(claim):
+                if claim is not None and self._board.claims.leave_to_end(claim):
                     self._ended([self._own_end(done)])
                 else:
                     self._pending[done] = None
@@ -132,31 +129,36 @@ class Finisher:
 
         :param final: nothing is to be tried again.
         """
-        errors: Sequence[Exception | None]
         try:
             errors = self._board.end_claims([(done.job, done.end) for done in batch], self._name)
-        except ConnectionFailure:
-            raise
         except Exception as error:
+            # Of several requests, the first ones may have been answered.
+            answered = [done for done in batch if done.job.claim is not None and done.job.claim.ended]
+            self._close([(done, None) for done in answered])
+            if isinstance(error, ConnectionFailure):
+                raise
+            others = [done for done in batch if done in self._pending]
             if len(batch) > 1:
                 # One of them is to blame; the others must not suffer for it.
-                for done in batch:
+                for done in others:
                     self._finish([done], final)
                 return
             [done] = batch
-            if not final and self._may_pass(done, error):
+            if not others or (not final and self._may_pass(done, error)):
                 return
             LOG.exception("%s could not finish %s", self._name, done.job, extra=logs.fields(done.job))
-            errors = [error]
             with contextlib.suppress(Exception):
                 self._board.abandon(done.job, self._name, delay=PUZZLED)
-        for done in batch:
+            self._close([(done, error)])
+        else:
+            self._close(list(zip(batch, errors, strict=True)))
+
+    def _close(self, ended: Sequence[tuple[_Handover, Exception | None]]) -> None:
+        """Count ends that are not to be tried again, with the error of each."""
+        for done, _ in ended:
             del self._pending[done]
         self._ended(
-            [
-                self._end_of(done) if error is None else self._lost(done.job, UNCOUNTED, error)
-                for done, error in zip(batch, errors, strict=True)
-            ]
+            [self._end_of(done) if error is None else self._lost(done.job, UNCOUNTED, error) for done, error in ended]
         )
 
     def _may_pass(self, done: _Handover, error: Exception) -> bool:
@@ -181,7 +183,7 @@ class Finisher:
         # The reason of a job that is given back has been logged. The job's error is that of an earlier failure.
         if done.end != GIVEN_BACK:
             what = "is in the trash" if trashed else "is to be tried again"
-            why = outcomes.last_line(job.error) or "no reason given"
+            why = outcomes.reason_line(job.error) or "no reason given"
             LOG.warning("%s: %s %s: %s", self._name, job, what, why, extra=logs.fields(job))
         if done.end.error == outcomes.IN_VAIN:
             return JOB_LOST, job

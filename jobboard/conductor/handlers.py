@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +155,7 @@ class Call:
 
 def perform(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> Call:
     """Call the handler within the wrappers, the first one outermost, and return the ended call."""
-    with Call(handling, job) as call:
+    with Call(handling, job) as call, ForkGuard():
         call.keep(_call(handling, wrappers, job))
     return call
 
@@ -162,8 +163,12 @@ def perform(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) ->
 def _call(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> object:
     if not wrappers:
         return handling.work(job)
-    with wrappers[0](job):
-        return _call(handling, wrappers[1:], job)
+    with contextlib.ExitStack() as stack:
+        for wrapper in wrappers:
+            with ForkGuard():
+                stack.enter_context(wrapper(job))
+        return handling.work(job)
+    return None  # type: ignore[unreachable]  # a context may swallow the error
 
 
 def timed_out(handling: Handling, job: Job, where: str = "") -> tuple[End, BaseException | None]:
@@ -171,6 +176,6 @@ def timed_out(handling: Handling, job: Job, where: str = "") -> tuple[End, BaseE
 
     :param where: goes before the error's text, as a traceback does.
     """
-    late = TimeoutError(f"the handler of {job} was still at work after {handling.timeout:g} s, its timeout")
+    late = TimeoutError(f"the handler was still at work after {handling.timeout:g} s, its timeout")
     end, error = outcomes.judged(late, job, handling.retry)
     return end._replace(error=codec.clip_error(f"{where}{end.error}")), error

@@ -116,7 +116,15 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return self._process.is_alive()
+        """False for a killed process, even if the system has not ended it yet."""
+        if self._connection.closed or not self._process.is_alive():
+            return False
+        try:
+            # Where SIGCHLD is ignored, or handled by the program, nobody is told the status of a dead process.
+            os.kill(self._process.ident or 0, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def wait_until_ready(self, run: Run) -> None:
         """Wait until the process has loaded the handlers, or nobody waits for the run any longer.
@@ -160,9 +168,7 @@ class Process:
         except (EOFError, OSError):
             # It has died a moment ago, so that nobody else can have its id, or that of its group.
             self.kill()
-            code = self._process.exitcode or 0
-            how = f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
-            raise WorkerDied(f"the process of the handler died: {how}") from None
+            raise WorkerDied(f"the process of the handler died: {_told(self._process.exitcode)}") from None
 
     def end(self) -> None:
         """Have an idle process end by itself; kill it if it does not."""
@@ -186,6 +192,16 @@ class Process:
         # A fork of the process may hold open the pipe that a longer join() waits for.
         while self.alive and time.monotonic() < until:
             self._process.join(TICK)
+
+
+def _told(code: int | None) -> str:
+    """Return how a process has ended."""
+    if code is None:
+        return "its status is unknown, as the program ignores or handles SIGCHLD"
+    if code >= 0:
+        return f"it exited with status {code}"
+    # Most real-time signals have no name.
+    return f"it was ended by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
 
 
 def _error_of(report: child.Report) -> BaseException | None:

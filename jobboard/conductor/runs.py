@@ -61,6 +61,8 @@ class Runs:
     :param workers: the kind of workers, for the entity.
     :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
     :param tally: the counts that these runs add to.
+
+    ``closed`` is set once the conductor ends, whether or not its claimer has ended.
     """
 
     kind = "conductor"
@@ -82,7 +84,7 @@ class Runs:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._idle = threading.Condition(self._lock)
-        self._claiming, self._closed = True, False
+        self._claiming, self.closed = True, False
         # Claims that have not ended, runs that no worker has yet, and those whose end the finisher has not got.
         self._claims = self._waiting = self._undone = 0
         self._placed: set[Run] = set()
@@ -94,7 +96,7 @@ class Runs:
     @property
     def stopped(self) -> bool:
         """True once no more jobs are to be claimed."""
-        return self._closed or self.stopping.is_set()
+        return self.closed or self.stopping.is_set()
 
     def wait_for_room(self) -> int:
         """Wait until jobs may be claimed, and return how many; 0 once the conductor is stopped."""
@@ -142,7 +144,7 @@ class Runs:
         """
         jobs = [*(run.job for run in runs), *(job for job, _ in refused)]
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return False
             self._waiting += len(runs)
             self._undone += len(runs)
@@ -255,7 +257,7 @@ class Runs:
     def close(self) -> None:
         """Take no more runs, and give back those that are not decided."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._room.notify_all()
         self.give_back(list(self._placed))
 
@@ -273,6 +275,11 @@ class Runs:
     def at_work(self) -> int:
         """The number of jobs without an end."""
         return self._undone
+
+    @property
+    def claims(self) -> int:
+        """The number of claims that have not ended."""
+        return self._claims
 
     @property
     def hung(self) -> int:

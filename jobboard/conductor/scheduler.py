@@ -51,11 +51,12 @@ class Scheduler:
             # A signal that comes just before a thread goes to sleep on a lock does not wake it.
             self._thread.join(SIGNALLED)
 
-    def stop(self) -> None:
+    def stop(self, seconds: float | None = None) -> None:
+        """End the thread. Wait for a request under way, for so many seconds at most."""
         self._ended.set()
         self._board.wake()
         if self._thread is not None:
-            self._thread.join(LINGER)
+            self._thread.join(LINGER if seconds is None else min(seconds, LINGER))
 
     def run(self) -> None:
         failures = 0

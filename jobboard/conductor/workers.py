@@ -45,8 +45,7 @@ class WorkerThreads:
 
     def close(self, seconds: float | None) -> None:
         """End the workers that can be ended, waiting for at most so long. Threads end by themselves, or hang."""
-        for _ in self._threads:
-            self._queue.put(None)
+        self._queue.put(None)
 
     def _serve(self) -> None:
         with self._worker() as work:
@@ -60,6 +59,8 @@ class WorkerThreads:
                     self._runs.ended(run, *outcomes.judged(error, run.job, run.handling.retry))
                 self._placed.discard(run)
                 self._runs.left(run)
+        # For the next thread, which may be started later than this.
+        self._queue.put(None)
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Worker]:

@@ -267,6 +267,41 @@ def test_end_of_a_board_is_carried_out(make_board: MakeBoard, run: Run) -> None:
     assert job.state == "UNCLAIMED"
 
 
+def test_board_whose_block_is_cancelled_as_it_connects_is_closed(
+    make_board: MakeBoard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = make_board()
+    sync.close()
+    connecting = Gate()
+
+    class Lifecycle:
+        """The lock of the board, which holds up the first thread to come: that of connect()."""
+
+        def __enter__(self) -> None:
+            if not connecting.reached.is_set():
+                connecting(lambda: None)
+            lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            lock.release()
+
+    lock = sync._lifecycle
+    monkeypatch.setattr(sync, "_lifecycle", Lifecycle())
+
+    async def main() -> None:
+        entering = asyncio.create_task(AsyncJobBoard(sync).__aenter__())
+        await until(connecting.reached.is_set)
+        entering.cancel()
+        done, _ = await asyncio.wait([entering], timeout=0.2)
+        connecting.open.set()
+        assert not done, "it is to see the end of it"
+        await asyncio.wait([entering], timeout=WAIT)
+        assert entering.cancelled()
+
+    run(main())
+    assert sync.closed
+
+
 def test_end_of_a_run_that_fails_is_carried_out(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post("resize")
@@ -362,6 +397,48 @@ def test_work_that_is_cancelled_while_it_consumes_its_job_lets_the_request_go_on
             end.open.set()
             assert await board.wait_for(job, WAIT)
         assert len(calls) == 1
+
+    run(main())
+
+
+# All tasks of a loop, with those of the board
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_jobs_are_read_after_all_tasks_were_cancelled(make_board: MakeBoard, run: Run, steps: int) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        before = asyncio.all_tasks()
+        reading = asyncio.create_task(board.wait_for(job))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        # At once, and again when those tasks have ended.
+        assert not await board.wait_for(job, 0)
+        assert not await board.wait_for(job, 0)
+        assert reading.cancelled()
+
+    run(main())
+
+
+def test_jobs_are_waited_for_after_all_tasks_were_cancelled(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        before = asyncio.all_tasks()
+        waiting = asyncio.create_task(board.claim_next("anna", timeout=None))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        async with asyncio.timeout(WAIT):
+            assert await board.claim_next("bert", timeout=None) == job
+        assert waiting.cancelled()
 
     run(main())
 

@@ -223,6 +223,71 @@ def test_job_that_was_given_back_before_its_task_is_not_begun(make_board: MakeBo
     assert sync.stats().unclaimed == 2
 
 
+class Done(asyncio.Future[Any]):
+    """A task that is done."""
+
+    def set_name(self, name: str) -> None:
+        pass
+
+
+def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+    """Make a task that is done already, as ``asyncio.eager_task_factory`` of Python 3.12 does."""
+    if coroutine.__name__ != "_work":
+        return asyncio.Task(coroutine, loop=loop, **options)
+    done = Done(loop=loop)
+    with pytest.raises(StopIteration) as end:
+        coroutine.send(None)
+    done.set_result(end.value.value)
+    return done
+
+
+def test_task_that_ends_as_it_is_made_frees_its_place(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post_many([{"name": "a"}] * 3)
+
+    async def handler(job: jobboard.Job) -> None:
+        pass
+
+    conductor = AsyncConductor("one", AsyncJobBoard(sync), handler, max_simultaneous_jobs=1)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", eager))
+        async with asyncio.timeout(WAIT):
+            await conductor.run(3, signals=False)
+
+    run(main())
+    assert conductor.tally.consumed == 3
+
+
+def test_task_that_is_cancelled_before_it_begins_gives_its_job_back(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    sync.post("a")
+    attempts: list[int] = []
+    cancelled: list[Any] = []
+
+    def cancelling(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        if coroutine.__name__ == "_work" and not cancelled:
+            task.cancel()
+            cancelled.append(task)
+        return task
+
+    async def handler(job: jobboard.Job) -> None:
+        attempts.append(job.attempts)
+
+    conductor = AsyncConductor("one", AsyncJobBoard(sync), handler, max_simultaneous_jobs=1)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(cancelling)
+        async with asyncio.timeout(WAIT):
+            await conductor.run(2, signals=False)
+
+    run(main())
+    assert cancelled
+    assert attempts == [1]
+    assert conductor.tally.consumed == 1
+
+
 async def cancel_itself() -> None:
     task = asyncio.current_task()
     assert task is not None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobboard.aio import AsyncJobBoard
+from jobboard.aio.waiting import WaitingLine
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Background, replaced
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
@@ -227,3 +231,83 @@ def test_look_of_a_loop_that_was_closed_gives_its_jobs_back(make_board: MakeBoar
         eventually(lambda: job.state == "UNCLAIMED")
     assert job.attempts == 0
     assert sync.claims.held() == []
+
+
+@FAST
+@pytest.mark.parametrize(("call", "stopped"), [("claim_next", "asked"), ("waiting", "asked"), ("waiting", "served")])
+def test_claim_that_a_stopped_loop_does_not_deliver_is_given_back(
+    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, call: str, stopped: str
+) -> None:
+    """The loop is closed after the claim, without the cancellation of its tasks."""
+    sync = make_board()
+    job = sync.post("resize")
+    board = AsyncJobBoard(sync)
+    loop = asyncio.new_event_loop()
+    going_on = threading.Event()
+    end = WaitingLine._end
+
+    def take(original: Callable[..., Any], *args: Any) -> Any:
+        if stopped == "asked":
+            loop.call_soon_threadsafe(loop.stop)
+            assert going_on.wait(WAIT)
+        return original(*args)
+
+    def serve(*args: Any) -> None:
+        end(*args)
+        if stopped == "served":
+            loop.stop()
+
+    def is_idle() -> bool:
+        return board._threads._idle + sum(line._thread._idle for line, _ in board._loops.values()) > 0
+
+    monkeypatch.setattr(WaitingLine, "_end", serve)
+    with replaced(sync, "take", take):
+        claiming = loop.create_task(CLAIMS[call](board))
+        loop.run_forever()
+        assert not claiming.done()
+        going_on.set()
+        eventually(is_idle)
+    assert len(sync.claims.held()) == 1
+    loop.close()
+    del claiming
+    # Another loop has the board forget the first one.
+    assert not asyncio.run(board.wait_for(job, 0))
+    gc.collect()
+    eventually(lambda: job.state == "UNCLAIMED")
+    assert job.attempts == 0
+    assert sync.claims.held() == []
+
+
+ABANDONED = """
+import asyncio, threading
+import jobboard.aio
+from jobboard.testing import eventually
+
+async def work():
+    async with board.working("anna", timeout=0):
+        at_work.set_result(None)
+        await asyncio.Event().wait()
+
+async def main():
+    global task
+    await board.connect()
+    await board.post("resize")
+    task = asyncio.ensure_future(work())
+    await at_work
+
+board = jobboard.aio.fetch("pictures", "memory://")
+loop = asyncio.new_event_loop()
+at_work = loop.create_future()
+loop.run_until_complete(main())
+# As after a long while without a call.
+board._threads.close()
+eventually(lambda: not any(thread.name == "pictures" for thread in threading.enumerate()))
+"""
+
+
+@FAST
+def test_process_ends_though_a_stopped_loop_is_at_work() -> None:
+    """The end of the interpreter destroys the coroutine, and starts no threads."""
+    done = subprocess.run([sys.executable, "-c", ABANDONED], timeout=WAIT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Task was destroyed but it is pending" in done.stderr

@@ -10,6 +10,7 @@ import pytest
 
 import jobboard
 from jobboard.conductor import Conductor, Tally, finisher
+from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, until_free
 from tests.conftest import Runner
@@ -135,6 +136,32 @@ def test_work_whose_consume_got_no_answer_is_not_repeated(
     eventually(lambda: conductor.tally.lost + conductor.tally.consumed == 1)
     assert job.state == "COMPLETE"
     assert runs == {job.uuid: 1}
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_end_that_was_answered_before_the_outage_counts(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    """Of ends that take several requests, the first ones may have been answered."""
+    monkeypatch.setattr("jobboard.board.POST_BYTES", 1)
+    board = make_board(retry_for=0, keep_done=3600)
+    board.post_many([{"name": "a"}] * 5)
+    finish, asked, released = board.engine.raw.finish, [], threading.Event()
+
+    def break_off(nonce: Any, acts: Any) -> Any:
+        asked.extend(acts)
+        assert released.wait(WAIT)
+        if len(asked) == 3:
+            raise ConnectionFailure("the server has gone away", outcome="none")
+        return finish(nonce, acts)
+
+    monkeypatch.setattr(board.engine.raw, "finish", break_off)
+    conductor = start(Conductor("one", board, lambda job: "result"), 5 if stops else None)
+    eventually(lambda: asked and conductor.tally.dispatched == 5 and not conductor.at_work)
+    released.set()
+    eventually(lambda: conductor.tally.consumed + conductor.tally.lost == 5)
+    assert conductor.tally.consumed == 5 - board.job_count
+    assert stops or conductor.tally.lost == 0
 
 
 def test_claims_do_not_pile_up_behind_results_that_cannot_be_handed_over(

@@ -20,7 +20,7 @@ from jobboard.outcomes import RetryPolicy
 from jobboard.testing import eventually
 from tests.conftest import Runner
 from tests.support import handlers
-from tests.support.conductors import LATE, MakeBoard, fail, listen, run_async
+from tests.support.conductors import LATE, MakeBoard, errors_of, fail, listen, run_async
 from tests.support.handlers import TENANT
 
 pytestmark = pytest.mark.backends("memory")
@@ -159,6 +159,21 @@ def test_policy_that_raises_delays_the_job_as_usual(
     assert (conductor.tally.abandoned, conductor.tally.consumed) == (3, 1)
     for job in jobs:
         assert "no such delay" in board.get(job.uuid).error
+
+
+def test_policy_that_cannot_count_attempts_leaves_no_claim(make_board: MakeBoard) -> None:
+    """The board goes on without the conductor, and would renew the claim."""
+
+    class Own(RetryPolicy):
+        def attempts_of(self, job: jobboard.Job) -> int | None:
+            raise KeyError("no such count")
+
+    board = make_board()
+    job = board.post("a")
+    [error] = errors_of(Conductor("one", board, lambda job: None, retry=Own()).run)
+    assert "no such count" in str(error)
+    job = board.get(job.uuid)
+    assert (job.seen_state, job.attempts) == ("UNCLAIMED", 0)
 
 
 # Events

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import functools
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import jobboard
 from jobboard.aio import AsyncJobBoard
 from jobboard.conductor import Conductor
+from jobboard.conductor.workers import WorkerThreads
 from jobboard.testing import eventually
 from tests.conftest import Runner
 from tests.support import handlers
@@ -172,6 +174,27 @@ def test_backend_that_does_not_answer_does_not_hold_up_the_end(
     assert [job.attempts for job in board.iterjobs()] == ([0] if stuck == "take" else [])
 
 
+def test_due_posts_that_get_no_answer_do_not_hold_up_the_end(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobboard.conductor.scheduler.LINGER", 2.0 * WAIT)
+    board = make_board()
+    asked, silent = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> None:
+        asked.set()
+        assert silent.wait(2 * WAIT)
+
+    monkeypatch.setattr(board.engine.raw, "post_due", slow)
+    conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
+    try:
+        assert asked.wait(WAIT)
+        conductor.stop()
+        assert conductor.wait(WAIT)
+    finally:
+        silent.set()
+
+
 def test_backend_that_does_not_let_go_of_the_board_does_not_hold_up_the_end(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +217,59 @@ def test_backend_that_does_not_let_go_of_the_board_does_not_hold_up_the_end(
     finally:
         silent.set()
     eventually(lambda: board.closed)
+
+
+def test_end_without_jobs_leaves_none_to_be_done_again(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The backend does not answer that the conductor is shown no longer."""
+    board = make_board()
+    silent, asked, hide = threading.Event(), threading.Event(), board.deregister_entity
+
+    def slow(entity: Any) -> None:
+        asked.set()
+        assert silent.wait(2 * WAIT)
+        hide(entity)
+
+    monkeypatch.setattr(board, "deregister_entity", slow)
+    board.post("a")
+    conductor = Conductor("one", board, lambda job: None, drain_timeout=0.1)
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed)
+    conductor.stop()
+    try:
+        assert conductor.wait(WAIT)
+        assert asked.wait(WAIT)
+    finally:
+        silent.set()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize(("of", "step"), [(jobboard.JobBoard, "register_entity"), (WorkerThreads, "put")])
+def test_claimer_that_is_late_leaves_nothing_behind(
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, of: type, step: str
+) -> None:
+    """The run ends between two steps of the thread that claims."""
+    board = make_board()
+    board.post("a")
+    call = getattr(of, step)
+    reached, going_on = threading.Event(), threading.Event()
+
+    def late(*args: Any) -> None:
+        reached.set()
+        assert going_on.wait(WAIT)
+        call(*args)
+
+    monkeypatch.setattr(of, step, late)
+    name = uuid.uuid4().hex
+    conductor = start(Conductor(name, board, lambda job: None))
+    assert reached.wait(WAIT)
+    conductor.stop(drain=False)
+    assert conductor.wait(WAIT)
+    going_on.set()
+    eventually(lambda: not any(each.name.startswith(name) for each in threading.enumerate()))
+    assert board.entities() == []
+    assert [(job.seen_state, job.attempts) for job in board.iterjobs()] == [("UNCLAIMED", 0)]
 
 
 # Slots of a name: ``handles(max_simultaneous=)``

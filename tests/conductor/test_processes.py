@@ -32,6 +32,7 @@ HANDLERS = {
     for name in (
         *("show", "pid", "fail", "fail_oddly", "later", "refuse", "act", "post", "crash", "hang"),
         *("until_lost", "until_there", "die", "die_before_a_fork", "fork"),
+        *("die_by_a_signal_without_a_name", "leave_a_thread"),
     )
 }
 
@@ -116,6 +117,12 @@ def test_job_that_kills_its_process_each_time_uses_up_its_attempts(
     assert trashed == job
     assert [(failure.who, failure.attempt) for failure in trashed.errors] == [("one", 1), ("one", 2), ("one", 3)]
     assert all("SIGKILL" in failure.text for failure in trashed.errors)
+
+
+def test_error_names_a_signal_that_has_no_name(board: Any, post: Post) -> None:
+    job = post("die_by_a_signal_without_a_name")
+    conductor_of(board).run(1)
+    assert f"it was ended by signal {signal.SIGRTMIN + 3}" in board.get(job.uuid).error
 
 
 # What other processes have to find
@@ -229,6 +236,21 @@ def test_drain_that_is_over_kills_the_process_and_what_it_has_started(
     eventually(lambda: has_ended(pids[1]))
     hanging = board.get(hanging.uuid)
     assert (hanging.seen_state, hanging.attempts, hanging.error) == ("UNCLAIMED", 0, None)
+
+
+def test_process_that_does_not_end_takes_no_time_from_the_ends_of_claims(
+    board: Any, post: Post, notes: Notes, start: Runner, long_reserve: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does the log say that jobs are left to be done again."""
+    post("leave_a_thread")
+    hanging = post("hang")
+    conductor = start(conductor_of(board, max_simultaneous_jobs=2, drain_timeout=2))
+    eventually(lambda: notes() and conductor.tally.consumed == 1)
+    conductor.stop()
+    assert conductor.wait(WAIT)
+    assert (hanging.state, conductor.tally.abandoned) == ("UNCLAIMED", 1)
+    assert "gives Job 'hang'" in caplog.text
+    assert "could not be handed over" not in caplog.text
 
 
 # The claim

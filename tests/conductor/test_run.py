@@ -154,7 +154,7 @@ def test_board_that_was_closed_ends_the_run(make_board: MakeBoard, caplog: pytes
     board = make_board()
     board.post("a")
     conductor = Conductor("one", board, lambda job: board.close())
-    with pytest.raises(ConnectionFailure):
+    with pytest.raises(ConnectionFailure, match="was closed while the conductor 'one' worked"):
         conductor.run()
     assert not conductor.dispatching
     assert conductor.tally.lost == 1

@@ -163,6 +163,31 @@ def test_signals_to_the_whole_group_harm_no_process_that_starts(
     assert [job.state for job in jobs] == ["TRASHED", "COMPLETE"]
 
 
+UNTOLD = """
+import signal, sys
+import jobboard
+from tests.support import handlers
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    found = {"crash": handlers.crash, "idle": handlers.idle}
+    board = jobboard.fetch("board", {"board": sys.argv[1]})
+    jobboard.Conductor("one", board, found, workers="processes", max_simultaneous_jobs=1).run(3)
+"""
+
+
+@pytest.mark.backends("sqlite")
+def test_process_is_replaced_though_nobody_is_told_of_its_death(
+    make_board: MakeBoard, board_conf: dict[str, Any], program: Any
+) -> None:
+    """The system reaps the children of a program that ignores SIGCHLD, as its parent may have had it do."""
+    board = make_board()
+    jobs = [board.post(name, max_attempts=1) for name in ("crash", "idle", "idle")]
+    assert program(UNTOLD, board_conf["board"]).wait(2 * WAIT) == 0
+    assert [job.state for job in jobs] == ["TRASHED", "COMPLETE", "COMPLETE"]
+    assert "ignores or handles SIGCHLD" in (board.get(jobs[0].uuid).error or "")
+
+
 # SIGKILL
 
 
@@ -363,3 +388,39 @@ def test_child_that_would_leave_its_handler_ends_there(
     assert said == "before\n0 left, 0 trashed\n"
     assert sorted(notes()) == sorted(f"{mode}: {end}" for mode in MODES for end in ENDS)
     assert "ValueError: only the child's" in errors
+
+
+WRAPPED = """
+import asyncio, sys
+import jobboard
+from jobboard.aio import AsyncConductor, AsyncJobBoard
+from tests.support.forking import forking, handled
+
+async def handled_on_the_loop(job):
+    handled(job)
+
+if __name__ == "__main__":
+    uri, notes = sys.argv[1:]
+    with jobboard.backend("board", {"board": uri}) as board:
+        for mode in ("threads", "processes", "coroutines"):
+            board.post_many([{"name": name, "details": {"notes": notes, "mode": mode}} for name in ("entered", "left")])
+            if mode == "coroutines":
+                conductor = AsyncConductor("one", AsyncJobBoard(board), handled_on_the_loop)
+                conductor.wraps(forking)
+                asyncio.run(conductor.run(2))
+            else:
+                conductor = jobboard.Conductor("one", board, handled, workers=mode)
+                conductor.wraps(forking)
+                conductor.run(2)
+            assert conductor.tally.consumed == 2, conductor.tally
+"""
+
+
+@pytest.mark.backends("sqlite")
+def test_child_that_a_wrapper_forks_ends_before_the_handler_and_behind_the_wrappers(
+    board_conf: dict[str, Any], program: Any, notes: Notes, tmp_path: Path
+) -> None:
+    """It handles no job, and reports the end of none."""
+    assert program(WRAPPED, board_conf["board"], tmp_path / "notes").wait(60) == 0
+    modes, names, lines = ("threads", "processes", "coroutines"), ("entered", "left"), ("run", "status 0", "handled")
+    assert sorted(notes()) == sorted(f"{mode}: {name} {line}" for mode in modes for name in names for line in lines)
