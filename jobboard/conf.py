@@ -12,10 +12,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from oslo_utils import strutils
+
+from jobboard.exceptions import ConnectionFailure
 
 ESCAPE = (
     "percent-encode '/', '?', '#', '@', '&' and '%' in its user, password and path, as "
@@ -283,6 +286,16 @@ def _shown(text: str, *values: Any) -> str:
     """Return ``text`` with the words of a user; nothing if these may hold a URI with a password."""
     shown = [shortened(value) for value in values]
     return "" if any(set(":@/") & set(each) for each in shown) else text.format(*shown)
+
+
+def check_files(settings: Mapping[str, Any], *options: str) -> None:
+    """Check that the files which options name exist. Drivers name no missing file, or say that no server answers.
+
+    :raises ConnectionFailure: a file is missing.
+    """
+    for option in options:
+        if settings[option] is not None and not Path(settings[option]).exists():
+            raise ConnectionFailure(f"option {option}: there is no file {settings[option]!r}", refused=True)
 
 
 def bracketed(host: str) -> str:

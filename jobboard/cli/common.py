@@ -38,6 +38,7 @@ SEARCHED = 50_000
 """The largest number of jobs that are searched for a uuid by its first characters."""
 
 _LISTED = 10
+_ELSEWHERE = "it may be gone, or on another board (--name)"
 _BOARD = "The board's backend.  [env: JOBBOARD_URL]"
 _NAME = f"The board's name.  [env: JOBBOARD_NAME; default: {DEFAULT_NAME}]"
 
@@ -86,7 +87,8 @@ class BoardOptions:
         """
         board = self.fetch(**options if create else {"auto_setup": False, **options})
         try:
-            board.connect()
+            with naming(board):
+                board.connect()
             yield board
         finally:
             board.close()
@@ -102,6 +104,17 @@ class BoardOptions:
         """Print how many things were acted on, and return the exit status."""
         self.tell(f"{plural(count, what)} {act}.", **{act: count, "failed": failed})
         return FAILED if failed else DONE
+
+
+@contextlib.contextmanager
+def naming(board: JobBoard) -> Iterator[None]:
+    """Name the board in the error of an outage. A driver may not name its server, and a move has two boards."""
+    from jobboard.exceptions import ConnectionFailure
+
+    try:
+        yield
+    except ConnectionFailure as error:
+        raise ConnectionFailure(f"{board}: {error}", error.cause, error.outcome, error.refused) from error
 
 
 def plural(count: int, what: str) -> str:
@@ -187,10 +200,11 @@ def find_job(board: JobBoard, word: str, *, to_act: bool = False) -> Job:
     try:
         return board.get(word)
     except NotFound as error:
-        if not re.fullmatch(r"[0-9a-f][0-9a-f-]*", word) or len(word) >= UUID_LENGTH:
-            raise
-        if len(word) < SHORTEST:
-            raise NotFound(f"{error}; give its uuid, or the first {SHORTEST} characters at least") from None
+        if len(word) >= UUID_LENGTH:
+            raise NotFound(f"{error}: {_ELSEWHERE}") from None
+        if len(word) < SHORTEST or not re.fullmatch(r"[0-9a-f][0-9a-f-]*", word):
+            advice = f"give its uuid, or the first {SHORTEST} characters at least, as 'jobboard list' shows them"
+            raise NotFound(f"{error}; {advice}") from None
     except JobFailure as error:
         if isinstance(error, ConnectionFailure) or not to_act:
             raise
@@ -216,7 +230,7 @@ def _whole(board: JobBoard, start: str) -> str:
         if each.uuid.startswith(start):
             found[each.uuid] = each.name
     if not found:
-        raise NotFound(f"no job has a uuid that begins with {start!r}: it may be gone, or on another board (--name)")
+        raise NotFound(f"no job has a uuid that begins with {start!r}: {_ELSEWHERE}")
     if len(found) > 1:
         listed = ", ".join(f"{uuid} ({name!r})" for uuid, name in list(found.items())[:_LISTED])
         more = " and others" if len(found) > _LISTED else ""
@@ -247,8 +261,19 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+def _names(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    if "" in names:
+        raise click.UsageError("--job is empty", ctx)
+    return names
+
+
 names_option = click.option(
-    "--job", "names", multiple=True, metavar="NAME", help="Only jobs of this name; may be repeated."
+    "--job",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    callback=_names,
+    help="Only jobs of this name; may be repeated.",
 )
 
 

@@ -25,7 +25,7 @@ import click
 
 from jobboard import conf, logs
 from jobboard.board import JobBoard
-from jobboard.cli.common import DONE, FAILED, BoardOptions, command
+from jobboard.cli.common import DONE, FAILED, BoardOptions, command, naming
 from jobboard.cli.output import bars, say, say_json, warn
 from jobboard.cli.tables import Column, say_lines, table
 from jobboard.conductor import Conductor
@@ -82,7 +82,8 @@ def demo(settings: BoardOptions, path: Path) -> int:
         if conf.target(uri).scheme == "memory":
             raise click.UsageError("the demo's workers are processes, and a board in memory can't be shared by them")
         with contextlib.closing(board):
-            board.connect()
+            with naming(board):
+                board.connect()
             if not settings.json:
                 say(f"On {board}")
             began = time.monotonic()

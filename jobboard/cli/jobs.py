@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobboard.cli.output import safe, say, span, time_of
 from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, uuid_column
-from jobboard.outcomes import last_line
+from jobboard.outcomes import reason_line
 from jobboard.priorities import JobPriority
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
         Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
         Column("owner", lambda job: job.owner, "owner"),
-        Column("error", lambda job: job.error, "last error", lambda job: last_line(job.error)),
+        Column("error", lambda job: job.error, "last error", lambda job: reason_line(job.error)),
         Column("token", lambda job: job.token if job.owner is not None else None),
         Column("retries", lambda job: job.retries),
         Column("max_attempts", lambda job: job.max_attempts),
@@ -93,4 +93,4 @@ def say_job(shown: dict[str, Any]) -> None:
         say(f"{name}: " + json.dumps(value, ensure_ascii=False, indent=2))
     for error in errors:
         by = f" by {safe(error['who'])}" if error["who"] is not None else ""
-        say(f"error {time_of(error['when'])}, attempt {error['attempt']}{by}:\n{error['text']}")
+        say(f"error {time_of(error['when'])} UTC, attempt {error['attempt']}{by}:\n{error['text']}")

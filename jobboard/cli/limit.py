@@ -49,7 +49,7 @@ def list_limits(settings: BoardOptions) -> None:
 
 def _rate(value: str) -> tuple[int, float]:
     number, slash, seconds = value.partition("/")
-    if not (slash and number.isdecimal()):
+    if not (number.isdecimal() and slash and seconds):
         raise click.BadParameter(f"{value!r} is not a rate: write 100/60s for 100 claims within 60 seconds")
     return int(number), duration(seconds)
 

@@ -10,7 +10,7 @@ import click
 
 from jobboard.cli.common import BoardOptions, command, duration, find_job, names_option
 from jobboard.cli.jobs import job_columns
-from jobboard.cli.summary import first_jobs, named, others, rules_lines, unhandled, unhandled_line
+from jobboard.cli.summary import first_jobs, named, others, others_if_empty, rules_lines, unhandled, unhandled_line
 from jobboard.cli.tables import limit_option, show
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def list_jobs(
             job_columns(now),
             title="" if settings.json else _title(board),
             nothing=lambda: (
-                f"No such job on {named(board)}." if narrowed else f"No job on {named(board)}{others(board)}."
+                f"No such job on {named(board)}{others_if_empty(board)}."
+                if narrowed
+                else f"No job on {named(board)}{others(board)}."
             ),
             limit=limit,
             go_on=lambda last: f"see --limit, or go on with --after {last.uuid}",

@@ -13,7 +13,7 @@ from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, BoardOptions, command, duration, plural
 from jobboard.cli.output import bars, one_line, warn
 from jobboard.cli.redaction import without_secrets
-from jobboard.cli.summary import named, others, refuse_memory
+from jobboard.cli.summary import named, others, refuse_memory, refuse_read_only
 from jobboard.cli.tables import SHOWN
 from jobboard.exceptions import JobFailure, NotFound
 
@@ -76,6 +76,10 @@ def move(
             return _report(
                 settings, from_board, survey(from_board, there.fetch().engine.wire, trash, outcomes), "would be moved"
             )
+        # Before anything is made at the target.
+        for board in (from_board, there.fetch()):
+            if isinstance(board, JobBoard):
+                refuse_read_only(board)
         with there.opened(create=True) as to_board, _progress(from_board, trash) as progress:
             try:
                 mover = Mover(from_board, to_board, *progress)

@@ -72,7 +72,7 @@ def hinting(text: str, program: str | None = None) -> str:
     """Return ``text`` with its hints at commands as the user types them: ``manage.py jobboard list``."""
     context = click.get_current_context(silent=True)
     program = program or (context and context.find_root().info_name) or "jobboard"
-    return text.replace("'jobboard ", f"'{program} ")
+    return re.sub("(?<=['`])jobboard ", lambda _: f"{program} ", text)
 
 
 def say_json(value: Any) -> None:

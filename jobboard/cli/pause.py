@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from jobboard.cli.common import BoardOptions, command, named_options
-from jobboard.cli.summary import named, pauses
+from jobboard.cli.summary import named, pauses, warn_of_empty
 
 _names = click.argument("names", nargs=-1, metavar="[NAME]...")
 
@@ -35,4 +35,6 @@ def _change(settings: BoardOptions, verb: str, names: tuple[str, ...]) -> None:
         with named_options():
             getattr(board, verb)(names or None)
         paused = board.paused()
+        if not settings.json:
+            warn_of_empty(board)
     settings.tell(f"{named(board)}: {pauses(paused) or 'nothing is paused'}", **asdict(paused))

@@ -140,9 +140,12 @@ def read_arguments(given: dict[str, Any]) -> dict[str, Any]:
 
 def _time(given: str) -> datetime.datetime:
     try:
-        return datetime.datetime.fromisoformat(given)
+        time = datetime.datetime.fromisoformat(given)
     except ValueError:
         raise ValueError(f"{given!r} is not a time, as in 2030-01-31T12:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError(f"{given!r} has no time zone: write {time.isoformat()}Z if it is UTC")
+    return time
 
 
 def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
@@ -225,6 +228,8 @@ def _posting(text: str) -> Posting:
 
 def _read(source: str) -> bytes:
     """Return the contents of standard input (``-``) or of ``@FILE``."""
+    if source == "-" and sys.stdin is None:
+        raise click.UsageError("can't read standard input: it is closed")
     try:
         return sys.stdin.buffer.read() if source == "-" else Path(source[1:]).read_bytes()
     except OSError as error:

@@ -1,24 +1,17 @@
-"""``jobboard release`` and ``jobboard cancel``, and the report of an act on many jobs."""
+"""``jobboard release`` and ``jobboard cancel``."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 import click
 
-from jobboard.board import JobBoard
-from jobboard.cli.common import BoardOptions, command, find_job, plural
-from jobboard.cli.jobs import outcome_hint
-from jobboard.cli.output import say, warn
-from jobboard.exceptions import ConnectionFailure, JobBoardError, NotFound, UnclaimableJob
+from jobboard.cli.acts import act_on_jobs
+from jobboard.cli.common import BoardOptions, command
+from jobboard.cli.output import say
 from jobboard.job import Job
-from jobboard.states import COMPLETE
-
-T = TypeVar("T")
 
 _uuids = click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
 _reason = click.option("--reason", metavar="TEXT", help="The reason, which is kept with the job.")
@@ -65,7 +58,7 @@ def cancel(settings: BoardOptions, uuids: tuple[str, ...], reason: str | None) -
     """Put jobs that nobody has claimed into the trash.
 
     The job's error names the operator and the reason. 'jobboard trash restore' brings the job back. A claimed job is
-    not cancelled: 'jobboard release' frees it first.
+    not cancelled: 'jobboard release' frees it first. Pause its name before, or a worker may claim it in between.
     """
     why = _signed("cancelled", reason)
     with settings.opened() as board:
@@ -84,40 +77,3 @@ def operator() -> str:
         # In a container, a user need not have a name.
         user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"
-
-
-def act_on_jobs(
-    settings: BoardOptions, act: str, board: JobBoard, on: Callable[[Job], None], chosen: Iterable[Job | str]
-) -> int:
-    """Act on each job, or on the job of each uuid."""
-
-    def find_and_act(one: Job | str) -> None:
-        job = find_job(board, one, to_act=True) if isinstance(one, str) else one
-        if job.seen_state == COMPLETE:
-            raise NotFound(outcome_hint(job))
-        on(job)
-
-    return act_on_each(settings, act, find_and_act, chosen)
-
-
-def act_on_each(
-    settings: BoardOptions, act: str, on: Callable[[T], None], chosen: Iterable[T], what: str = "job"
-) -> int:
-    """Act on each thing, whatever fails with another, and report both."""
-    count = failed = 0
-    for one in chosen:
-        try:
-            on(one)
-            count += 1
-        except ConnectionFailure:
-            warn(f"{plural(count, what)} {act} before the backend could no longer be reached")
-            raise
-        except UnclaimableJob as error:
-            job = error.job
-            assert job is not None
-            warn(f"jobboard: {job} is claimed: first 'jobboard release {job.uuid}', then 'jobboard cancel {job.uuid}'")
-            failed += 1
-        except JobBoardError as error:
-            warn(f"jobboard: {error}")
-            failed += 1
-    return settings.report(act, count, failed, what)

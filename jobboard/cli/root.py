@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +19,9 @@ from jobboard.cli.output import hinting, one_line
 from jobboard.cli.redaction import without_secrets
 
 LOG = logging.getLogger(__name__)
+
+_UNWRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""The errors of a write. One that names no file is of standard output: boards raise errors of their own."""
 
 # Before click 8.2, it printed the help by itself.
 _NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -59,13 +65,28 @@ class Root(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _done_by_closed_pipe():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        with _done_by_closed_pipe():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            # Here, as click would make a failure of it. Python flushes at exit, and would complain again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return DONE
+
+
+@contextlib.contextmanager
+def _done_by_closed_pipe() -> Iterator[None]:
+    """End the command with success if the reader of its output has gone. click would make a failure of it."""
+    try:
+        yield
+    except BrokenPipeError:
+        _discard_output()
+        raise click.exceptions.Exit(DONE) from None
+
+
+def _discard_output() -> None:
+    # Python flushes at exit, and would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 @click.version_option(package_name="jobboard")
@@ -107,6 +128,8 @@ def main(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
     logging.getLogger("jobboard.drivers").setLevel(logging.CRITICAL)
     try:
         status = root.main(args=words, prog_name=program, standalone_mode=False)
+        # Here, where errors are reported: what is written may lie in a buffer until now.
+        sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         click.echo("jobboard: interrupted", err=True)
         return INTERRUPTED
@@ -120,14 +143,21 @@ def main(args: Sequence[str] | None = None, program: str = "jobboard") -> int:
         return USAGE
     except click.ClickException as error:
         return _complain(error.format_message(), words, program)
+    except BrokenPipeError:
+        _discard_output()
     except Exception as error:
         from jobboard.exceptions import ConnectionFailure, JobBoardError
 
         LOG.debug("failed", exc_info=True)
+        if isinstance(error, OSError) and error.errno in _UNWRITTEN and error.filename is None:
+            _discard_output()
+            return _complain(f"can't write to standard output: {error.strerror}", words, program)
         expected = isinstance(error, JobBoardError | OSError | ValueError) and str(error)
         _complain(str(error) if expected else f"{type(error).__name__}: {error}", words, program)
         return UNREACHABLE if isinstance(error, ConnectionFailure) and not error.refused else FAILED
-    return status if isinstance(status, int) else DONE
+    else:
+        return status if isinstance(status, int) else DONE
+    return DONE
 
 
 def _complain(message: str, words: Sequence[str], program: str) -> int:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobboard.cli.acts import act_on_each
 from jobboard.cli.common import BoardOptions, command, group, named_options, positive_duration, worker_name
 from jobboard.cli.output import log_to_stderr, span, time_of
 from jobboard.cli.post import job_options, read_arguments
-from jobboard.cli.release import act_on_each
 from jobboard.cli.summary import named, refuse_memory, refuse_read_only
 from jobboard.cli.tables import Column, as_dict, show
 from jobboard.cli.work import connect_patiently
+from jobboard.exceptions import NotFound
 
 if TYPE_CHECKING:
     from jobboard.schedules import Schedule
@@ -111,7 +112,14 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
 def remove(settings: BoardOptions, ids: tuple[str, ...]) -> int:
     """Remove schedules; the jobs that they have posted stay."""
     with settings.opened() as board:
-        return act_on_each(settings, "removed", board.unschedule, ids, "schedule")
+
+        def unschedule(id_: str) -> None:
+            try:
+                board.unschedule(id_)
+            except NotFound as error:
+                raise NotFound(f"{error}; 'jobboard schedule list' shows them") from None
+
+        return act_on_each(settings, "removed", unschedule, ids, "schedule")
 
 
 @command("jobboard schedule run", "jobboard schedule run --log-format json", group=schedule)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from jobboard.cli.common import BoardOptions, command
+from jobboard.cli.common import BoardOptions, command, naming
 
 
 @command("jobboard --board postgresql://app@db/prod setup")
@@ -15,9 +15,11 @@ def setup(settings: BoardOptions) -> None:
     The command may be repeated, also by many processes at once. The jobs on the board stay.
     """
     board = settings.fetch()
-    board.setup()
+    with naming(board):
+        board.setup()
     with contextlib.closing(board):
-        board.connect()
+        with naming(board):
+            board.connect()
         traits = dataclasses.asdict(board.characteristics)
     lines = [f"  {name.replace('_', ' ')}: {_word(value)}" for name, value in traits.items()]
     settings.tell("\n".join([f"The {board} is ready.", *lines]), board=board.name, **traits)

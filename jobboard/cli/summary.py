@@ -130,17 +130,21 @@ def others(board: JobBoard) -> str:
     return f"{there} (see --name)" if there else ""
 
 
+def others_if_empty(board: JobBoard) -> str:
+    """Return the end of a sentence that finds nothing on a board: the other boards of its store, if it has no job."""
+    return "" if board.engine.page(None, 1, None, None) else others(board)
+
+
 def warn_of_empty(board: JobBoard) -> None:
-    """Warn a worker, or a doctor, that a board is empty and that its jobs are perhaps on another board."""
-    there = "" if board.job_count else others(board)
-    if there:
+    """Warn that a board is empty, and that the jobs are perhaps on another board."""
+    if there := others_if_empty(board):
         warn(f"{named(board)} is empty{there}")
 
 
 def refuse_read_only(board: JobBoard) -> None:
-    """Refuse a board that would refuse each act of a worker."""
+    """Refuse a board that would refuse each act of a worker, or of a move."""
     if board.options["read_only"]:
-        raise click.UsageError(f"{named(board)} is opened for looking only: leave out read_only to work on it")
+        raise click.UsageError(f"{board} is opened for looking only: leave out read_only to change anything")
 
 
 def refuse_memory(uri: str) -> None:

@@ -20,12 +20,12 @@ from jobboard.board import JobBoard
 from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
 from jobboard.cli.output import one_line, say, say_json, span, time_of
-from jobboard.cli.summary import first_jobs, remarks, remarks_dict, unhandled
+from jobboard.cli.summary import first_jobs, remarks, remarks_dict, unhandled, warn_of_empty
 from jobboard.cli.tables import WIDE, Column, as_dict, made, uuid_column
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
-from jobboard.outcomes import last_line
+from jobboard.outcomes import reason_line
 from jobboard.primitives import BoardStats, KeptStats
 from jobboard.retry import outage_pause
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
@@ -78,6 +78,8 @@ def top(settings: BoardOptions, interval: float, once: bool) -> None:
     # On a screen, an outage shows soon.
     options: dict[str, Any] = {} if once else {"retry_for": 1}
     with settings.opened(**options) as board, contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        if not settings.json:
+            warn_of_empty(board)
         if once:
             seen = look(board)
             out.print(seen) if screen else _say(settings, seen)
@@ -173,7 +175,7 @@ class Overview:
             uuid_column(lambda job: job.uuid),
             Column("name", lambda job: job.name, "name"),
             Column("state", lambda job: str(job.seen_state), "state", whole=True, least=WIDE),
-            Column("error", lambda job: job.error, "error", lambda job: last_line(job.error)),
+            Column("error", lambda job: job.error, "error", lambda job: reason_line(job.error)),
         ]
         errors = self.errors()
         return [
@@ -215,7 +217,7 @@ class Overview:
         grid.add_column(no_wrap=True)
         below = [(f"({len(rows) - most} more)", *rest)] if rest else []
         grid.add_row(made(states, _COUNTED, width), made(names, [*rows[:most], *below], width))
-        above: list[RenderableType] = [line(f"{time_of(self.at)}  {one_line(self.board)}", "bold"), grid]
+        above: list[RenderableType] = [line(f"{time_of(self.at)}Z  {one_line(self.board)}", "bold"), grid]
         if self.trouble is not None:
             above.insert(1, line(f"AWAY, trying again: {one_line(self.trouble)}", "bold red"))
         above += [line(note, "bold yellow") for note in self.notes()]
@@ -292,7 +294,7 @@ def as_json(seen: Overview) -> dict[str, Any]:
     by_name = [dict(zip(("name", "waiting", "scheduled", "running"), each, strict=True)) for each in seen.by_name()]
     waits = None if oldest is None else round(seen.since(oldest.created_on), 3)
     return {
-        "time": time_of(seen.at),
+        "time": seen.at.isoformat(),
         "board": seen.board.name,
         "trouble": seen.trouble,
         "counts": seen.counts(),
@@ -312,8 +314,8 @@ def as_json(seen: Overview) -> dict[str, Any]:
 def as_line(seen: Overview) -> str:
     """Return a snapshot for a file or a pipe."""
     if seen.trouble is not None:
-        return f"{time_of(seen.at)} away: {one_line(seen.trouble)}"
+        return f"{time_of(seen.at)}Z away: {one_line(seen.trouble)}"
     parts = [f"{state} {count}" for state, count in asdict(seen.stats).items()] + seen.notes()
     if seen.claims:
         parts.append(f"oldest running: for {span(seen.since(seen.claims[0].last_modified))}, {seen.claims[0].name}")
-    return f"{time_of(seen.at)} {one_line(', '.join(parts))}"
+    return f"{time_of(seen.at)}Z {one_line(', '.join(parts))}"

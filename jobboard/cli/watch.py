@@ -16,12 +16,13 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.common import BoardOptions, command, names_option
 from jobboard.cli.output import log_to_stderr, say_json, span, warn
+from jobboard.cli.summary import warn_of_empty
 from jobboard.cli.tables import Column, as_dict, table, uuid_column
 from jobboard.cli.top import rest
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
-from jobboard.outcomes import last_line
+from jobboard.outcomes import reason_line
 from jobboard.primitives import PAGE
 from jobboard.retry import outage_pause
 from jobboard.states import State
@@ -69,6 +70,8 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
             )
         if not remote:
             warn("jobboard: this backend reports no events; the changes of the first 500 jobs follow, once a second")
+        if not settings.json:
+            warn_of_empty(board)
         titles = sys.stdout.isatty()
         for event in Watcher(board, names).reported() if remote else Watcher(board, names).compared():
             if event.event not in shown or (names and event.name not in names):
@@ -104,7 +107,7 @@ def _took(event: Event) -> str | None:
 
 def _reason(event: Event) -> str:
     again = "" if event.due is None else f"due in {span((event.due - event.time).total_seconds())}"
-    return ", ".join(filter(None, [again, last_line(event.reason)]))
+    return ", ".join(filter(None, [again, reason_line(event.reason)]))
 
 
 _EVENT: list[Column[Event]] = [

@@ -1,6 +1,7 @@
 """Commands on each backend: all of them, boards that are empty or absent, and backends that refuse a user."""
 
 import contextlib
+import datetime
 import os
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ import jobboard
 from jobboard.cli import main
 from jobboard.cli.common import DONE, FAILED, UNREACHABLE, USAGE
 from jobboard.cli.root import COMMANDS
+from jobboard.cli.watch import Watcher
 from jobboard.conductor import Conductor
 from jobboard.sql.dialects import database
 from tests.conftest import DRIVERS
@@ -57,6 +59,7 @@ def test_every_command_runs(
     assert seen["by_name"] == [
         {"name": n, "waiting": n != "one", "scheduled": 0, "running": n == "one"} for n in ("one", "three", "two")
     ]
+    assert datetime.datetime.fromisoformat(seen["time"]).utcoffset() == datetime.timedelta(0)
     assert seen["oldest_waiting"]["uuid"] == uuids[1]
     assert [(each["uuid"], each["owner"]) for each in seen["running"]] == [(uuids[0], "somebody")]
     assert [each["name"] for each in seen["entities"]] == ["me"]
@@ -94,20 +97,39 @@ def pictures(board: Any, make_board: Any) -> Any:
 def test_an_empty_board_names_its_siblings(
     board: Any, pictures: Any, run: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for command in ("stats", "list"):
-        out = run(command).out
-        assert f"board {board.name!r}" in out
-        assert f"{pictures.name!r} (see --name)" in out
-        out = run(command, "--name", pictures.name).out
-        assert f"board {pictures.name!r}" in out
-        assert f"{board.name!r}" not in out
+    looking = (
+        "stats",
+        "list",
+        "list --state CLAIMED",
+        "entities",
+        "top --once",
+        "trash list",
+        "done list",
+        "pause",
+        "resume",
+    )
+    for command in looking:
+        ran = run(*command.split())
+        assert f"board {board.name!r}" in ran.out + ran.err
+        assert f"{pictures.name!r} (see --name)" in ran.out + ran.err, command
+        ran = run(*command.split(), "--name", pictures.name)
+        assert f"{board.name!r}" not in ran.out + ran.err
+    monkeypatch.setattr(Watcher, "reported", lambda _: iter(()))
+    monkeypatch.setattr(Watcher, "compared", lambda _: iter(()))
+    assert pictures.name in run("watch").err
+    assert pictures.name not in run("watch", "--name", pictures.name).err
     monkeypatch.setattr(Conductor, "run", lambda *_: None)
     assert pictures.name in run("work", "os:getpid").err
     assert pictures.name not in run("work", "os:getpid", "--name", pictures.name).err
+    for command in (*looking, "watch"):
+        ran = run(*command.split(), "--json")
+        assert pictures.name not in ran.out + ran.err, command
     assert run("list", "--json").out == ""
     assert run("stats", "--json").json["board"] == board.name
     board.post("a")
-    assert pictures.name not in run("stats").out + run("list").out
+    for command in looking:
+        ran = run(*command.split())
+        assert pictures.name not in ran.out + ran.err
 
 
 @STORED
@@ -203,7 +225,16 @@ def test_a_file_that_cannot_be_opened_is_a_refusal(tmp_path: Path, run: Commands
     refused(run, f"sqlite:///{tmp_path}", "it is a folder")
     refused(run, f"sqlite:///{tmp_path}/text", "not a database")
     refused(run, f"sqlite:///{tmp_path}/text", "not a database", command="stats")
-    refused(run, "zookeeper://127.0.0.1:1?use_ssl=true&ca=/no/such", "/no/such")
+    for uri, option in (
+        ("zookeeper://127.0.0.1:1?use_ssl=true", "ca"),
+        ("rediss://127.0.0.1:1", "ssl_ca_certs"),
+        (f"rediss://127.0.0.1:1?ssl_keyfile={tmp_path}/text", "ssl_certfile"),
+        ("mariadb://app@127.0.0.1:1/db", "ssl_ca"),
+        (f"mysql://app@127.0.0.1:1/db?ssl_cert={tmp_path}/text", "ssl_key"),
+    ):
+        for command in ("setup", "stats"):
+            given = f"{uri}{'&' if '?' in uri else '?'}{option}=/no/such"
+            refused(run, given, f"option {option}: there is no file '/no/such'", command=command)
 
 
 @pytest.mark.backends("sqlite", "postgresql", "mariadb")

@@ -124,7 +124,7 @@ def test_priorities_groups_and_errors_are_shown(board: Any, run: Commands, tmp_p
     out = run("show", job.uuid).out
     assert "\npriority: -20\n" in out
     assert "\ngroup: customer-7\n" in out
-    assert re.findall(r"error \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, (.*)\n(.*)", out) == [
+    assert re.findall(r"error \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, (.*)\n(.*)", out) == [
         *(("attempt 1 by anna:", "first"), ("attempt 2 by [bert]:", "disk \\x1b[31m full"), ("attempt 2:", "no use"))
     ]
 
@@ -163,7 +163,10 @@ def test_the_first_characters_of_a_uuid_find_its_job(board: Any, run: Commands) 
     assert job.state == "TRASHED"
     run("list", "--after", job.uuid[:8])
     for none in ("01234567", job.uuid[:3], "ABCDEF01", job.uuid + "0"):
-        assert none in run("show", none, status=FAILED).err
+        assert run("show", none, status=FAILED).is_one_line_about(none)
+    assert run("show", job.uuid + "0", status=FAILED).is_one_line_about("on another board (--name)")
+    for none in ("resize", job.uuid[:3], job.uuid[:8].upper()):
+        assert run("show", none, status=FAILED).is_one_line_about(none, "'jobboard list' shows them")
 
 
 def test_characters_that_begin_several_uuids_are_refused(

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,9 +75,10 @@ def test_a_board_may_get_another_name(places: Places, run: Commands) -> None:
     assert places.board(0, "one").get(job.uuid).name == "job"
 
 
-def test_a_wrong_move_changes_nothing(places: Places, run: Commands) -> None:
+def test_a_wrong_move_changes_nothing(places: Places, run: Commands, tmp_path: Path) -> None:
     job = places.source.post("job")
     here, there = places.uris
+    new = tmp_path / "new.db"
     elsewhere = f"sqlite:///{os.path.relpath(here.removeprefix('sqlite:///'))}"
     for args, status, words in [
         ((here, elsewhere), USAGE, "same board"),
@@ -89,12 +91,19 @@ def test_a_wrong_move_changes_nothing(places: Places, run: Commands) -> None:
         ((f"{here}.not", there), FAILED, "board"),
         ((here, "mongodb://x"), USAGE, "mongodb"),
         ((here, "mongodb://x", "--dry-run"), USAGE, "mongodb"),
-        ((here, "redis://:s3cret@127.0.0.1:1?retry_for=0"), UNREACHABLE, "127.0.0.1"),
+        (
+            (here, "redis://:s3cret@127.0.0.1:1?retry_for=0"),
+            UNREACHABLE,
+            f"{places.source.name!r} at redis://127.0.0.1:1",
+        ),
+        ((here, f"sqlite:///{new}?read_only=true"), USAGE, f"{new} is opened for looking only: leave out read_only"),
+        ((f"{here}?read_only=true", f"sqlite:///{new}"), USAGE, "leave out read_only"),
     ]:
         ran = run("move", *args, status=status)
         assert ran.out == ""
         assert words in ran.err
         assert "s3cret" not in ran.err
+    assert not new.exists()
     assert [each.uuid for each in places.source.iterjobs()] == [job.uuid]
     assert list(places.source.trashed()) == []
     out = run("move", "--help").out

@@ -69,6 +69,7 @@ def test_cancel_puts_unclaimed_jobs_into_the_trash(board: Any, run: Commands, ca
         assert (job.state, job.error) == ("TRASHED", f"cancelled by {ME}: posted twice [/]")
         assert any(job.uuid in each.getMessage() and ME in each.getMessage() for each in caplog.records)
     hint = f"first 'jobboard release {claimed.uuid}', then 'jobboard cancel {claimed.uuid}'"
+    hint += "; pause its name before, if a worker may claim the job in between"
     assert run("cancel", claimed.uuid, status=FAILED).err == f"jobboard: {claimed} is claimed: {hint}\n"
     assert first.state == "CLAIMED"
     board.abandon(claimed, "holder", error="an older one")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jobboard.cli.output import SafeFormatter, one_line, safe
+from jobboard.cli.output import SafeFormatter, hinting, one_line, safe
 from jobboard.cli.redaction import without_secrets
 
 
@@ -39,6 +39,12 @@ def test_logged_tracebacks_are_safe() -> None:
     assert shown.startswith("of \\x1b\nTraceback")
     assert "\\x1b]0;owned\\x07" in shown
     assert "\x1b" not in shown
+
+
+def test_hints_at_commands_are_as_a_user_types_them() -> None:
+    text = "'jobboard list' or `jobboard setup` of jobboard"
+    assert hinting(text, "manage.py jobboard") == "'manage.py jobboard list' or `manage.py jobboard setup` of jobboard"
+    assert hinting(text) == text
 
 
 def test_texts_without_a_password_stay() -> None:

@@ -69,6 +69,8 @@ def test_a_group_alone_prints_its_help(run: Commands) -> None:
         ([*FILE, "list", "--state", "trashed"], "'trashed'"),
         ([*FILE, "list", "--older", "yesterday"], "'--older'"),
         ([*FILE, "list", "--newer", "1d2h"], "'--newer'"),
+        ([*FILE, "list", "--job", ""], "--job is empty"),
+        ([*FILE, "watch", "--job", "a", "--job", ""], "--job is empty"),
         ([*FILE, "post"], "NAME"),
         (["--board", "memory://", "post", "a"], "its jobs end with this command"),
         (["--board", "memory://", "doctor"], "its jobs end with this command"),
@@ -82,7 +84,7 @@ def test_a_group_alone_prints_its_help(run: Commands) -> None:
         ([*FILE, "post", "a", "--delay", "-1"], "delay"),
         ([*FILE, "post", "a", "--delay", "soon"], "--delay"),
         ([*FILE, "post", "a", "--due", "tomorrow"], "2030-01-31T12:00:00Z"),
-        ([*FILE, "post", "a", "--due", "2100-01-31T12:00:00"], "time zone"),
+        ([*FILE, "post", "a", "--due", "2100-01-31T12:00:00"], "no time zone: write 2100-01-31T12:00:00Z"),
         ([*FILE, "post", "a", "--due", "2100-01-31T12:00:00Z", "--delay", "5m"], "not both"),
         ([*FILE, "post", "a", "--context", "a"], "KEY=VALUE"),
         ([*FILE, "post", "a", "--context", "a=1", "--context", "a=2"], "given twice"),
@@ -101,6 +103,7 @@ def test_a_group_alone_prints_its_help(run: Commands) -> None:
         ([*FILE, "limit", "set", "a"], "give --concurrency or --rate"),
         ([*FILE, "limit", "set", "a", "--concurrency", "0"], "--concurrency 0: must be 1 or more"),
         ([*FILE, "limit", "set", "a", "--rate", "100"], "write 100/60s"),
+        ([*FILE, "limit", "set", "a", "--rate", "100/"], "'100/' is not a rate"),
         ([*FILE, "limit", "set", "a", "--rate", "100/soon"], "soon"),
         ([*FILE, "limit", "set", "a", "--concurrency", "1", "--per", "customer"], "customer"),
         ([*FILE, "schedule", "set", "a", "b"], "either --cron or --every"),
@@ -198,14 +201,31 @@ def test_options_count_before_and_after_the_command(run: Commands) -> None:
 # In processes of their own
 
 
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    words = ["bash", "-c", f"{sys.executable} -m jobboard.cli {command}"]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.backends("sqlite")
 def test_closed_streams_are_no_files_of_a_board(board: Any) -> None:
     for command in ("list >&-", "post a 2>&- <&- >&-"):
-        done = subprocess.run(
-            ["bash", "-c", f"{sys.executable} -m jobboard.cli {command}"], capture_output=True, text=True, check=False
-        )
+        done = shell(command)
         assert (done.returncode, done.stdout, done.stderr) == (DONE, "", "")
     assert board.job_count == 1
+    for command in ("post a --details - <&-", "post --from - <&-"):
+        done = shell(command)
+        assert done.returncode == USAGE
+        assert "jobboard: can't read standard input: it is closed" in done.stderr
+    assert board.job_count == 1
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("command", ["list", "list --json", "stats", "--help", "post --help"])
+def test_a_result_that_cannot_be_written_is_said_so(board: Any, command: str) -> None:
+    board.post("a")
+    done = shell(f"{command} > /dev/full")
+    assert done.returncode == FAILED
+    assert done.stderr == "jobboard: can't write to standard output: No space left on device\n"
 
 
 @pytest.mark.backends("sqlite")
@@ -222,6 +242,19 @@ def test_a_character_that_the_encoding_lacks_is_escaped(board: Any) -> None:
 
 
 @pytest.mark.backends("sqlite")
+def test_a_locale_without_utf_8_is_no_failure(board: Any) -> None:
+    board.post("größer")
+    done = subprocess.run(
+        [sys.executable, "-m", "jobboard.cli", "list"],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (DONE, b"")
+    assert b"UNCLAIMED" in done.stdout
+
+
+@pytest.mark.backends("sqlite")
 def test_a_closed_pipe_is_no_failure(board: Any) -> None:
     board.post_many([{"name": "a"}] * 2000)
     with subprocess.Popen(
@@ -233,6 +266,13 @@ def test_a_closed_pipe_is_no_failure(board: Any) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == DONE
+    for command in ("--help", "--version", "list --help", "trash list --help"):
+        read, write = os.pipe()
+        os.close(read)
+        words = [sys.executable, "-m", "jobboard.cli", *command.split()]
+        done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (DONE, b""), command
 
 
 def test_help_loads_neither_rich_nor_a_database() -> None:

@@ -37,7 +37,7 @@ def test_schedules_are_set_listed_and_removed(board: Any, run: Commands) -> None
     assert "secret" not in listed + as_json.out
     ran = run("schedule", "remove", "nightly", "nope", "ping", status=FAILED)
     assert ran.out == "2 schedules removed.\n"
-    assert "there is no schedule 'nope'" in ran.err
+    assert "there is no schedule 'nope'; 'jobboard schedule list' shows them" in ran.err
     assert board.schedules() == []
     ran = run("schedule", "remove", "nightly", "--json", status=FAILED)
     assert ran.json == {"removed": 0, "failed": 1}

@@ -193,7 +193,7 @@ def test_a_screen_fits_and_its_numbers_are_whole(crowded: Any, width: int, heigh
     assert re.search(r"^conductor +wo\S*… .*1234567 .*16 of 16 +123456789", text, re.MULTILINE)
     assert re.search(r"ago +[0-9a-f]{8} +th\S*… +(TRASHED +)?no space", text)
     assert re.search(r"^oldest waiting: posted [\d.]+s ago, [0-9a-f]{8} thumbn", text, re.MULTILINE)
-    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  board 'board-thumbn", text)
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  board 'board-thumbn", text)
     assert re.search(r"^unclaimed +5 ", text, re.MULTILINE)
     assert re.search(r"by name.* running$", text, re.MULTILINE)
 
@@ -225,7 +225,7 @@ def test_once_into_a_pipe_is_a_line(board: Any, run: Commands) -> None:
     board.post("resize")
     [line] = run("top", "--once").out.splitlines()
     assert re.fullmatch(
-        r"\S+ \S+ unclaimed 1, scheduled 0, claimed 0, trashed 0, "
+        r"\S+ [\d:]+Z unclaimed 1, scheduled 0, claimed 0, trashed 0, "
         r"oldest waiting: posted [\d.]+s ago, [0-9a-f]{8} resize, no conductor handles 'resize': .*",
         line,
     )
