@@ -54,7 +54,7 @@ nitpick_ignore_regex = [
     ("py:class", r"jobboard\.backends\.BoardArguments|jobboard\.conductor\.poster\.Registering"),
     (
         "py:class",
-        r"jobboard\.engine\.(engine\.Engine|Engine|outcomes\.Done)|jobboard\.contrib\.figures\.\w+|jobboard\.orm\.rows\.Fenced",
+        r"jobboard\.engine\.(engine\.Engine|Engine|outcomes\.StoredOutcome)|jobboard\.contrib\.figures\.\w+|jobboard\.orm\.rows\.Fenced",
     ),
     ("py:(mod|func)", r"jobboard\.states\.part"),
 ]

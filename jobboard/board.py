@@ -29,7 +29,17 @@ from typing import Any, NamedTuple, Self, TypeAlias, cast
 from jobboard import arguments, codec, logs, notifier, outcomes, work
 from jobboard import conf as configuration
 from jobboard.claims import Claims
-from jobboard.engine import Done, DuePosts, Engine, Life, RetryingEngine, Seat, Store, StoredSchedule, weaknesses
+from jobboard.engine import (
+    DuePosts,
+    Engine,
+    Life,
+    RetryingEngine,
+    Seat,
+    Store,
+    StoredOutcome,
+    StoredSchedule,
+    weaknesses,
+)
 from jobboard.exceptions import (
     ClaimLost,
     ConnectionFailure,
@@ -148,6 +158,7 @@ class JobBoard:
     :param conf: a URI, the plain name of a backend, or a dict with ``board`` and options.
     :param client: a connected client of the caller's own, which the board uses and never closes.
     :param persistence: a TaskFlow persistence backend, from which ``job.book`` is loaded.
+    :param store: the class of the backend's store.
     :raises ValueError: an option is unknown or does not fit.
 
     Building one talks to nobody; :meth:`connect` does. All verbs may be called from any thread.
@@ -160,14 +171,14 @@ class JobBoard:
         client: Any = None,
         persistence: Any = None,
         *,
-        engine: type[Store],
+        store: type[Store],
     ) -> None:
         self._name = codec.check_text("a board's name", name)
-        self._conf = configuration.parse(conf, {**configuration.COMMON, **engine.options}, engine.uri_parts)
+        self._conf = configuration.parse(conf, {**configuration.COMMON, **store.options}, store.uri_parts)
         self._persistence = persistence
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         self.tracing = NO_TRACING
-        raw = Engine(Seat(name, self._conf, client, self._conf.location), engine)
+        raw = Engine(Seat(name, self._conf, client, self._conf.location), store)
         self.engine = RetryingEngine(raw, self._conf["retry_for"])
         self.claims = Claims(name, self.engine, self._ttl, lost=self._claim_lost, chores=self._do_chores)
         self.waiters = Waiters(self.engine)
@@ -713,7 +724,7 @@ class JobBoard:
             advice = f"it is in nobody's way, and goes by itself at {moment(done.until):%Y-%m-%d %H:%M:%SZ}"
             yield from self._unread("outcome", done.record, advice, done)
 
-    def _unread(self, kind: str, record: Record, advice: str, done: Done | None = None) -> Iterator[Oddity]:
+    def _unread(self, kind: str, record: Record, advice: str, done: StoredOutcome | None = None) -> Iterator[Oddity]:
         place = f"{kind} {record.uuid}"
         if record.version > codec.VERSION:
             why = f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}"
@@ -1126,15 +1137,15 @@ class JobBoard:
             keep = self.results.keep if end.verb == CONSUME else None
             each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
         for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
-            begun = self.claims.ending(_claims(chunk))
+            begun = self.claims.begin_ends(_claims(chunk))
             try:
                 statuses = self.engine.finish([each.act for each in chunk], **extra)
             except BaseException:
-                self.claims.over(begun)
+                self.claims.complete_ends(begun)
                 raise
-            told = list(zip(chunk, statuses, strict=True))
-            done = [each for each, status in told if status == OK]
-            refused = [(each, status) for each, status in told if status != OK]
+            answers = list(zip(chunk, statuses, strict=True))
+            done = [each for each, status in answers if status == OK]
+            refused = [(each, status) for each, status in answers if status != OK]
             errors = self._refusals([(status, each.job, each.claim) for each, status in refused])
             for (each, _), error in zip(refused, errors, strict=True):
                 each.error = error
@@ -1142,20 +1153,20 @@ class JobBoard:
             self.engine.backend.after_commit(
                 extra,
                 functools.partial(self._ended, begun, done, who),
-                functools.partial(self.claims.over, begun),
+                functools.partial(self.claims.complete_ends, begun),
             )
         return [each.error for each in ends]
 
     def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str) -> None:
         """Bring the handles up to date, and notify, once ends of claims stand."""
-        self.claims.over(begun, _claims(ends))
+        self.claims.complete_ends(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
         for each in ends:
             job, (verb, delay, error, refund, retry, _) = each.job, each.end
             if each.claim is None:
-                self.claims.finished(job.uuid)
+                self.claims.mark_finished(job.uuid)
             if each.claim is None and verb == Verb.ABANDON:
                 # Only the claim's own handle knows how many attempts are left.
                 self.refresh([job])
@@ -1187,13 +1198,13 @@ class JobBoard:
         :raises NotFound: the job is not claimed, or not on the board.
         :raises ClaimLost: the job is claimed with another token; nothing was changed.
         """
-        told = logs.fields(arguments.job(job))
+        fields = logs.fields(arguments.job(job))
         if token is not None:
             arguments.integer("token", token)
         mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid]
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
         self.claims.refuse(mine)
-        LOG.info("%s was taken away from %r: %s", job, told["who"], reason or "no reason given", extra=told)
+        LOG.info("%s was taken away from %r: %s", job, fields["who"], reason or "no reason given", extra=fields)
         self._notify(notifier.RELEASED, job)
         [seen] = self.refresh([job])
         if seen.state == TRASHED:
@@ -1339,8 +1350,8 @@ class JobBoard:
         if per is not None:
             arguments.per(per)
         if self.engine.remove_limit(codec.check_text("a job's name", name), per) != OK:
-            told = "" if per is None else f" per {per}"
-            raise NotFound(f"there is no limit of {name!r}{told}; limits() lists them")
+            which = "" if per is None else f" per {per}"
+            raise NotFound(f"there is no limit of {name!r}{which}; limits() lists them")
         LOG.info("board %r: limit of %r removed", self._name, name)
         self.waiters.wake()
 
@@ -1412,8 +1423,8 @@ class JobBoard:
     def _is_alike(self, before: StoredSchedule, timetable: Timetable, draft: Draft) -> bool:
         """Return whether a setting equals the stored schedule."""
         # Each setting has a uuid of its own, and equal details may have another order.
-        told = before.draft._replace(uuid=draft.uuid, posting=draft.posting)
-        if before.timetable != timetable or told != draft:
+        same = before.draft._replace(uuid=draft.uuid, posting=draft.posting)
+        if before.timetable != timetable or same != draft:
             return False
         try:
             return self._decoded(before.draft.posting) == self._decoded(draft.posting)

@@ -224,9 +224,9 @@ class Claims:
 
     # Ends
 
-    def ending(self, claims: Iterable[Claim]) -> list[Claim]:
+    def begin_ends(self, claims: Iterable[Claim]) -> list[Claim]:
         """Take claims out of the heartbeat, as their ends are about to be sent. Return those that were not ending
-        before: the caller passes them to :meth:`over`."""
+        before: the caller passes them to :meth:`complete_ends`."""
         with self._lock:
             begun = [claim for claim in claims if claim not in self._ending]
             for claim in begun:
@@ -234,10 +234,10 @@ class Claims:
                 self._held.pop(claim, None)
         return begun
 
-    def over(self, begun: Iterable[Claim], ended: Iterable[Claim] = ()) -> None:
-        """Finish what :meth:`ending` began: mark the claims in ``ended`` as ended, and renew the others again.
+    def complete_ends(self, begun: Iterable[Claim], ended: Iterable[Claim] = ()) -> None:
+        """Finish what :meth:`begin_ends` began: mark the claims in ``ended`` as ended, and renew the others again.
 
-        :param begun: the result of :meth:`ending`. Claims that were not held before are not held now.
+        :param begun: the result of :meth:`begin_ends`. Claims that were not held before are not held now.
         """
         with self._lock:
             for claim in ended:
@@ -245,7 +245,7 @@ class Claims:
                 claim.mark_ended()
             self.hold(*[claim for claim in begun if self._ending.pop(claim, False)])
 
-    def leave(self, claim: Claim) -> bool:
+    def leave_to_end(self, claim: Claim) -> bool:
         """Return whether a claim has ended or is ending. Do not hold an ending claim again if its end fails.
 
         The end may be in a transaction of the caller's: another end would wait for its locks. If that transaction is
@@ -256,7 +256,7 @@ class Claims:
                 self._ending[claim] = False
             return claim.ended or claim in self._ending
 
-    def finished(self, uuid: str) -> None:
+    def mark_finished(self, uuid: str) -> None:
         """Mark all held claims of a finished job ended."""
         with self._lock:
             for claim in [claim for claim in self._held if claim.uuid == uuid]:

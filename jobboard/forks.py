@@ -1,4 +1,14 @@
-"""Forked children: their inherited connections and work, and the way to let go of them."""
+"""Forked children: their inherited connections and work, and the way to let go of them.
+
+In a forked child, Python calls these functions before ``os.fork`` returns, in the order of the imports:
+
+- ``_count`` here, which makes all claims of the parent *inherited*;
+- ``JobBoard._forked_child`` for each board. It renews the locks, has the store drop its connections by
+  ``Store.forked``, and begins a life with another handle, without claims, entities and a heartbeat;
+- ``Bind.forked`` in :mod:`jobboard.sql.binds`, for the engines of task loops and models.
+
+A child that is forked during work ends at the end of the work, by :class:`ForkGuard`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +21,8 @@ from typing import NoReturn
 from jobboard.exceptions import JobFailure
 
 generation = 0
-"""How many forks lie between this process and the one that has imported this: what was made in another generation is
-inherited. To ask the kernel for the process's id takes several times as long."""
+"""The number of forks between this process and the process that has imported this module. An object of another
+generation is inherited. A request to the kernel for the process's id takes several times as long."""
 
 
 def _count() -> None:
@@ -30,7 +40,7 @@ def keep(*inherited: object) -> None:
     the parent's too, and that would end its conversation.
     """
     for each in inherited:
-        # Not in a list: at the end of the process Python lets go of that too.
+        # A list of these objects would be collected at the end of the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 

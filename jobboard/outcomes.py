@@ -1,8 +1,9 @@
-"""Ends of claims, by the outcome of the work.
+"""The rules by which an outcome of work ends a claim: :class:`Retry`, :class:`Reject` and :class:`RetryPolicy`.
 
 A job whose work returns is consumed. A job whose work raises is abandoned, with a delay that grows with each failure.
 :class:`Retry` and :class:`Reject` steer. Conductors and :meth:`JobBoard.working <jobboard.board.JobBoard.working>`
-share these rules.
+share these rules. The stored outcomes of consumed jobs lie in :mod:`jobboard.results` and
+:mod:`jobboard.engine.outcomes`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import contextvars
 import datetime
 import functools
 import inspect
+import itertools
 import os
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -191,10 +194,34 @@ def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:
     return End(Verb.TRASH, error=f"not run again: {what} used up, and claims of dead workers count as attempts")
 
 
-def last_line(error: str | None) -> str:
-    """Return the last line of an error that says something; empty without an error. Skip the frame around a group."""
-    lines = (line.strip().removeprefix("| ") for line in reversed((error or "").split("\n")))
-    return next((line for line in lines if line and not line.startswith("+---")), "")
+_TRACEBACK = re.compile(r"([ |]*)(\+ Exception Group )?Traceback \(most recent call last\):")
+
+
+def reason_line(error: str | None) -> str:
+    """Return the line of an error that says why; empty without an error.
+
+    Behind the last traceback it is the first line of the exception: its message may have more of them, and end with a
+    link or a note. Otherwise it is the last line.
+    """
+    lines = (error or "").split("\n")
+    for at in range(len(lines) - 1, -1, -1):
+        found = _TRACEBACK.fullmatch(lines[at])
+        # A group says less than the errors in it.
+        if found and found[2]:
+            break
+        if found:
+            # Frames are indented.
+            behind = (line.removeprefix(found[1]) for line in lines[at + 1 :])
+            said = filter(None, map(str.strip, itertools.dropwhile(lambda line: line[:1] in ("", " "), behind)))
+            first = next(said, "")
+            # A message may begin with a line end.
+            first += f" {next(said, '')}" if re.fullmatch(r"\S+:", first) else ""
+            if first:
+                return first.rstrip()
+            break
+    # Skip the frame around a group.
+    texts = (line.strip().removeprefix("| ") for line in reversed(lines))
+    return next((line for line in texts if line and not line.startswith("+---")), "")
 
 
 def judged(

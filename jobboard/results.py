@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from jobboard import codec, logs
-from jobboard.engine import Done, RetryingEngine
+from jobboard.engine import RetryingEngine, StoredOutcome
 from jobboard.job import Job
 from jobboard.primitives import PAGE, End, Returned
 from jobboard.states import Failure, moment, workers
@@ -48,10 +48,10 @@ class Outcome:
     begun_on: datetime.datetime
     ended_on: datetime.datetime
     until: datetime.datetime
-    stored: Done
+    stored: StoredOutcome
 
     @classmethod
-    def of(cls, done: Done, job: Job, result: Any) -> Self:
+    def of(cls, done: StoredOutcome, job: Job, result: Any) -> Self:
         """Return a stored outcome, with its decoded result."""
         own = ("uuid", "name", "key", "group", "priority", "details", "context", "attempts", "errors")
         return cls(
@@ -121,20 +121,20 @@ class Results:
             "and give a reference to it"
         )
 
-    def walk(self, after: Done | None = None) -> Iterator[Done]:
+    def walk(self, after: StoredOutcome | None = None) -> Iterator[StoredOutcome]:
         """Yield the stored outcomes behind ``after``, the last consumed first."""
-        while page := self._engine.done_page(after, PAGE):
+        while page := self._engine.outcome_page(after, PAGE):
             yield from page
             if len(page) < PAGE:
                 return
             after = page[-1]
 
-    def of(self, uuid: str) -> Done | None:
+    def of(self, uuid: str) -> StoredOutcome | None:
         """Return the stored outcome of a job."""
         [done] = self._engine.outcomes([uuid])
         return done
 
-    def outcome(self, done: Done, job: Job) -> Outcome:
+    def outcome(self, done: StoredOutcome, job: Job) -> Outcome:
         """Return a stored outcome as users see it. Damage to its result hides nothing else."""
         try:
             return Outcome.of(done, job, self.decoded(done))
@@ -142,6 +142,6 @@ class Results:
             LOG.warning("%s: %s", job, error, extra=logs.fields(job))
             return Outcome.of(done._replace(refused=str(error)), job, None)
 
-    def decoded(self, done: Done) -> Any:
+    def decoded(self, done: StoredOutcome) -> Any:
         """Return the result of a stored outcome, or raise Undecodable."""
         return None if done.result is None else codec.decode_result(done.result, self._engine.wire)

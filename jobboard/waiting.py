@@ -48,7 +48,7 @@ class Waiters:
     def __init__(self, engine: RetryingEngine) -> None:
         self._engine = engine
         self._looked = threading.local()
-        self._generation = self.alarms = 0
+        self._wakes = self.alarms = 0
         self._closed = True
         self._renew_locks()
 
@@ -81,7 +81,7 @@ class Waiters:
         for number in itertools.count(1):
             self._engine.check_open()
             # A wake from now on shortens the next nap of this thread.
-            self._looked.generation = self._generation
+            self._looked.wakes = self._wakes
             yield Turn(number, end)
 
     def doze(self, turn: Turn, takes: bool, names: Sequence[str] | None, next_event: int | None) -> None:
@@ -98,14 +98,14 @@ class Waiters:
 
     def nap(self, seconds: float) -> bool:
         """Sleep for ``seconds``, or until :meth:`wake`. Return whether this thread was woken since its look."""
-        looked = getattr(self._looked, "generation", self._generation)
+        looked = getattr(self._looked, "wakes", self._wakes)
         with self._news:
-            return self._news.wait_for(lambda: self._closed or self._generation != looked, seconds)
+            return self._news.wait_for(lambda: self._closed or self._wakes != looked, seconds)
 
     def wake(self) -> None:
         """Have every waiting thread look again: something may have become claimable."""
         with self._news:
-            self._generation += 1
+            self._wakes += 1
             self._news.notify_all()
 
     # Waiting for due times

@@ -125,7 +125,7 @@ def conclude(board: JobBoard, job: Job, error: BaseException | None) -> bool:
     """
     claim = claim_of(job)
     end, counts = outcomes.judged(error, job)
-    if not board.claims.leave(claim):
+    if not board.claims.leave_to_end(claim):
         try:
             board.end_claim(claim, end)
         except BaseException as failure:

@@ -53,8 +53,8 @@ def fetch(
                 f"fetch() has no argument {argument!r}: options of a board stand in its URI, as in "
                 f"'sqlite:///jobs.db?{argument}=…', or in a dict, as in {{'board': 'sqlite', {argument!r}: …}}"
             )
-    engine: Any = manager.driver
-    return JobBoard(name, conf, engine=engine, **kwargs)
+    store: Any = manager.driver
+    return JobBoard(name, conf, store=store, **kwargs)
 
 
 def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> None:

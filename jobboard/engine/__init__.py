@@ -12,7 +12,7 @@ from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
 from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
-from jobboard.engine.outcomes import Done
+from jobboard.engine.outcomes import StoredOutcome
 from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
@@ -55,7 +55,6 @@ __all__ = [
     "Committed",
     "Committer",
     "Deed",
-    "Done",
     "DuePosts",
     "Engine",
     "Found",
@@ -82,6 +81,7 @@ __all__ = [
     "Stale",
     "Store",
     "Stored",
+    "StoredOutcome",
     "StoredSchedule",
     "Unreadable",
     "damaged_gate",

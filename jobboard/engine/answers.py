@@ -36,11 +36,11 @@ class Answer(NamedTuple):
 
     call: int
     attempt: int
-    done: tuple[Deed, ...]
+    deeds: tuple[Deed, ...]
 
     def packed(self) -> bytes:
         """Return the value of the side record: msgpack of [call, attempt, [[status, uuid, token], ...]]."""
-        packed: bytes = msgpack.packb((self.call, self.attempt, self.done))
+        packed: bytes = msgpack.packb((self.call, self.attempt, self.deeds))
         return packed
 
     @classmethod
@@ -48,8 +48,8 @@ class Answer(NamedTuple):
         """Return the answer that a slot holds, or None."""
         if side.value is None:
             return None
-        call, attempt, done = msgpack.unpackb(side.value)
-        return cls(call, attempt, tuple(Deed(Status(status), uuid, token) for status, uuid, token in done))
+        call, attempt, deeds = msgpack.unpackb(side.value)
+        return cls(call, attempt, tuple(Deed(Status(status), uuid, token) for status, uuid, token in deeds))
 
 
 def slot_of(nonce: Nonce) -> tuple[str, str]:

@@ -13,17 +13,17 @@ from jobboard.engine.answers import KEPT, Answer, Deed, slot_of
 from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored, weight
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
-from jobboard.logs import tell_of_lapse
+from jobboard.logs import log_lapse
 from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
 
 TRIES = 100
 """The number of tries of a call at which others may be quicker, before the call is given up."""
 
-HASTY = 1
+UNPAUSED_TRIES = 1
 """The number of tries without a pause. Processes that repeat in step would be beaten again."""
 
-AT_ONCE = 100
+MOST_CHANGES = 100
 """The number of jobs that one commit changes at most, new ones apart."""
 
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
     """
 
     changes: list[Change]
-    done: list[Deed]
+    deeds: list[Deed]
     sides: Sequence[Side] = ()
     marks: Sequence[Mark] = ()
     checks: Sequence[Side] = ()
@@ -78,7 +78,7 @@ class Result(NamedTuple):
     stored: the jobs as the call left them; empty on a replay. late: the µs between the begin of the call and its
     commit."""
 
-    done: Sequence[Deed]
+    deeds: Sequence[Deed]
     stored: list[Stored]
     replayed: bool
     late: int = 0
@@ -130,8 +130,8 @@ class Committer:
         """
         for number in range(1, TRIES + 1):
             yield number
-            if number > HASTY:
-                self._sleep(retry.backoff(number - HASTY, 0.005, 0.1))
+            if number > UNPAUSED_TRIES:
+                self._sleep(retry.backoff(number - UNPAUSED_TRIES, 0.005, 0.1))
         raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
 
     def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
@@ -170,25 +170,25 @@ class Committer:
             return self._joined(plan, extra)
         self.before_call(nonce)
         began = boottime()
-        slot, stored = self._remembered(nonce), None
+        slot, stored = self._known_slot(nonce), None
         for number in self.tries():
             try:
                 with self.store.transaction(**extra):
                     if slot is None:
-                        slot = self.slot(nonce)
+                        slot = self.read_slot(nonce)
                         stored = Answer.of(slot)
                     if stored is not None and stored.call > nonce.call:
                         raise JobFailure("this call comes after a later one: its caller has long gone on")
                     if stored is not None and stored.call == nonce.call and not repeats:
                         self.commit([])
-                        return Result(stored.done, [], True)
+                        return Result(stored.deeds, [], True)
                     made = plan()
                     if not (made.changes or made.marks) and nonce.attempt == 1:
                         # A repetition stores its answer in any case: a delayed first try would act after it.
                         self._slots[slot_of(nonce)] = nonce.call, slot
                         self.commit([])
-                        return Result(made.done, [], False)
-                    answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.done)).packed(), KEPT)
+                        return Result(made.deeds, [], False)
+                    answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.deeds)).packed(), KEPT)
                     sent = boottime()
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
@@ -201,7 +201,7 @@ class Committer:
                     slot = stored = None
                 continue
             self._slots[slot_of(nonce)] = nonce.call, committed.sides[0]
-            return Result(made.done, committed.jobs, False, int((sent - began) * 1e6))
+            return Result(made.deeds, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
 
     def _joined(self, plan: Callable[[], Plan], extra: Mapping[str, Any]) -> Result:
@@ -210,10 +210,10 @@ class Committer:
             with contextlib.suppress(Stale), self.store.transaction(**extra):
                 made = plan()
                 committed = self.commit(made.changes, made.marks, made.sides, made.checks)
-                return Result(made.done, committed.jobs, False)
+                return Result(made.deeds, committed.jobs, False)
         raise AssertionError("unreachable")
 
-    def _remembered(self, nonce: Nonce) -> Side | None:
+    def _known_slot(self, nonce: Nonce) -> Side | None:
         """Return the side record of the slot as the call before has left it, or None if the record must be read from
         the store."""
         if nonce.attempt > 1:
@@ -224,14 +224,14 @@ class Committer:
         call, slot = self._slots.pop(slot_of(nonce), (nonce.call, None))
         return slot if call < nonce.call else None
 
-    def answered(self, nonce: Nonce) -> None:
-        """Take note that a fast path of the store has done a call."""
+    def note_fast_path(self, nonce: Nonce) -> None:
+        """Note that a fast path of the store has done a call, and has stored its answer."""
         if (slot := self.store.answered(nonce)) is not None:
             self._slots[slot_of(nonce)] = nonce.call, slot
         else:
             self._slots.pop(slot_of(nonce), None)
 
-    def slot(self, nonce: Nonce) -> Side:
+    def read_slot(self, nonce: Nonce) -> Side:
         """Read the side record of this call's slot."""
         [side] = self.store.read([], [slot_of(nonce)]).sides
         return side
@@ -239,7 +239,7 @@ class Committer:
     def fence(self, nonce: Nonce) -> Answer | None:
         """Return the stored answer of a call. If there is none, bar the call from acting later, and return None."""
         for _ in self.tries():
-            slot = self.slot(nonce)
+            slot = self.read_slot(nonce)
             stored = Answer.of(slot)
             if stored is not None and stored.call >= nonce.call:
                 return stored if stored.call == nonce.call else None
@@ -313,7 +313,7 @@ class Committer:
         """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
         transaction holds."""
         stored: list[Change] = []
-        for chunk in batches(changes, _weight, AT_ONCE, self.store.most_bytes or sys.maxsize):
+        for chunk in batches(changes, _weight, MOST_CHANGES, self.store.most_bytes or sys.maxsize):
             left = list(chunk)
             while left:
                 try:
@@ -355,7 +355,7 @@ class Committer:
                 swept.append(after)
                 # The record of a job that is claimed again has only a new end of its lease.
                 if before is not None and before.record.state == CLAIMED != after.state:
-                    tell_of_lapse(after)
+                    log_lapse(after)
         return swept
 
 

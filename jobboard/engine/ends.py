@@ -12,10 +12,10 @@ from jobboard.engine.store import GATE, Change, Found, Mark, Stored
 from jobboard.primitives import Finish
 from jobboard.states import CLAIMED, CONSUME, FINISHES, OK, Verb
 
-DAY = 24 * 3600 * 1_000_000
+PURGE_REMEMBERED = 24 * 3600 * 1_000_000
 """The µs for which a purged job is remembered."""
 
-MOST = 500
+MOST_RECENT = 500
 """The number of claims that an engine remembers: those of a few batches."""
 
 
@@ -24,7 +24,7 @@ class Recent:
 
     Others may have changed the claims. The commit of an end compares the tag, and a refused end reads the job."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST_RECENT) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._claims: dict[str, Stored] = {}
@@ -69,5 +69,5 @@ def plan_ends(acts: Sequence[Finish], found: Found) -> Plan:
     changes: list[Change] = [
         change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None
     ]
-    marks += [Mark(side, b"", DAY) for side in found.sides if touched.get(side.key) == Verb.PURGE]
+    marks += [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides if touched.get(side.key) == Verb.PURGE]
     return Plan(changes, done, marks=marks, checks=[side for side in found.sides if side.kind == GATE[0]])

@@ -14,7 +14,7 @@ from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
 from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at
-from jobboard.engine.ends import DAY, Recent, plan_ends
+from jobboard.engine.ends import PURGE_REMEMBERED, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
 from jobboard.engine.finder import Choice, Finder
@@ -22,12 +22,12 @@ from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
 from jobboard.engine.limits import Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
-from jobboard.engine.outcomes import Done, outcomes_of
+from jobboard.engine.outcomes import StoredOutcome, outcomes_of
 from jobboard.engine.rules import Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
 from jobboard.engine.store import GATE, Change, ClaimTerms, Found, Hears, Look, Mark, Seat, Side, Store, Stored
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
-from jobboard.logs import Log, tell_of_lapse
+from jobboard.logs import Log, log_lapse
 from jobboard.primitives import (
     Characteristics,
     Claimed,
@@ -62,7 +62,17 @@ LOG = Log(__name__)
 
 WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
-    *("set_limit", "remove_limit", "delist", "tidy", "set_schedule", "remove_schedule", "post_due", "keep", "remember"),
+    *(
+        "set_limit",
+        "remove_limit",
+        "delist",
+        "tidy",
+        "set_schedule",
+        "remove_schedule",
+        "post_due",
+        "store_outcomes",
+        "store_keys",
+    ),
 )
 """The methods that a read-only board refuses."""
 
@@ -191,7 +201,7 @@ class Engine(Hears):
         return self._idle.tidy(max(0.0, end - time.monotonic())) or more
 
     def examine(self) -> Iterator[Oddity]:
-        """Yield the defects of the store that :meth:`page`, :meth:`trash_page` and :meth:`done_page` do not show.
+        """Yield the defects of the store that :meth:`page`, :meth:`trash_page` and :meth:`outcome_page` do not show.
 
         Reads in pages, and writes nothing."""
         return doctor.oddities(self._committer)
@@ -216,7 +226,7 @@ class Engine(Hears):
         if self._is_plain(nonce) and all(draft.key is None and draft.arrival is None for draft in drafts):
             stored = store.post(drafts, nonce)
             if stored is not None:
-                self._committer.answered(nonce)
+                self._committer.note_fast_path(nonce)
                 return [Posted(OK, each.record.uuid, each.record) for each in stored]
         holders: dict[str, Record] = {}
         made = Plan([], [])
@@ -230,11 +240,11 @@ class Engine(Hears):
         for before, after, _ in made.changes:
             if before is not None and before.record.state == CLAIMED and isinstance(after, Record):
                 # The new posting clears the failures of the job, so the lapse shows in the log alone.
-                tell_of_lapse(after if after.state == TRASHED else before.record)
+                log_lapse(after if after.state == TRASHED else before.record)
         # A short answer leaves out the uuids of the jobs that it has posted.
-        deeds = [done._replace(uuid=done.uuid or draft.uuid) for done, draft in zip(result.done, drafts, strict=True)]
+        deeds = [deed._replace(uuid=deed.uuid or draft.uuid) for deed, draft in zip(result.deeds, drafts, strict=True)]
         records = {stored.record.uuid: stored.record for stored in result.stored}
-        unknown = [done.uuid for done in deeds if done.uuid not in records and done.uuid not in holders]
+        unknown = [deed.uuid for deed in deeds if deed.uuid not in records and deed.uuid not in holders]
         if unknown:
             with store.transaction(**extra):
                 found = store.read(unknown)
@@ -260,13 +270,13 @@ class Engine(Hears):
                 # The key has arrived before its job, or an earlier try has written a part of this call.
                 holder = None
             if draft.uuid in there:
-                plan.done.append(Deed(Status.LIVE, draft.uuid))
+                plan.deeds.append(Deed(Status.LIVE, draft.uuid))
             elif holder is not None:
                 replaced = draft.replace and held.replace(plan.changes, holder, draft)
-                plan.done.append(Deed(Status.REPLACED if replaced else Status.KEY, holder))
+                plan.deeds.append(Deed(Status.REPLACED if replaced else Status.KEY, holder))
             else:
                 plan.changes.append(Change(None, draft, events.TRASHED if trashed else events.POSTED))
-                plan.done.append(Deed(OK, draft.uuid))
+                plan.deeds.append(Deed(OK, draft.uuid))
                 if draft.key is not None and not trashed:
                     held.by_key[draft.key] = draft.uuid
         return plan if plan.changes else plan._replace(marks=[])
@@ -283,10 +293,10 @@ class Engine(Hears):
 
     def claim(self, nonce: Nonce, /, uuid: str, who: str, expiry: int | None) -> Claimed:
         """Claim a job if it is UNCLAIMED now. Without ``expiry``, this handle keeps the claim."""
-        if self._is_plain(nonce) and self._finder.ruled.gate.value is None:
+        if self._is_plain(nonce) and self._finder.rules.gate.value is None:
             stored = self.store.claim(uuid, ClaimTerms(who, *self._lease(expiry, nonce, 0)), nonce)
             if stored is not None:
-                self._committer.answered(nonce)
+                self._committer.note_fast_path(nonce)
                 self._recent.learn([stored])
                 return Claimed(OK, stored.record, self._margin(expiry))
         lapsed: list[Record] = []
@@ -313,11 +323,11 @@ class Engine(Hears):
             return made._replace(marks=rooms.marks(), timely=rooms.timely)
 
         result = self._committer.do(nonce, plan)
-        status = result.done[0].status
+        status = result.deeds[0].status
         if status != OK:
             return Claimed(status, None, None)
         for each in lapsed:
-            tell_of_lapse(each)
+            log_lapse(each)
         records, margin = self._claims(result, expiry)
         return Claimed(OK, records[0], margin) if records else Claimed(Status.LOST, None, None)
 
@@ -333,17 +343,17 @@ class Engine(Hears):
         """
         store = self.store
         if self._is_plain(nonce) and not extra:
-            lease, ruled = ClaimTerms(who, *self._lease(expiry, nonce, 0)), self._finder.ruled
+            lease, rules = ClaimTerms(who, *self._lease(expiry, nonce, 0)), self._finder.rules
             taken = None
-            if ruled.gate.value is None:
+            if rules.gate.value is None:
                 taken = store.take(lease, limit, names, codec.VERSION, nonce)
-            elif limit == 1 and not ruled.paused:
-                job = store.take_limited(lease, names, codec.VERSION, nonce, ruled.gate, ruled.limits.places)
+            elif limit == 1 and not rules.paused:
+                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.limits.places)
                 taken = job and ([job], None)
             if taken is not None:
                 jobs, event = taken
                 if jobs:
-                    self._committer.answered(nonce)
+                    self._committer.note_fast_path(nonce)
                     self._recent.learn(jobs)
                 return Taken([stored.record for stored in jobs], self._margin(expiry), [], event)
         trashed: list[Record] = []
@@ -359,7 +369,7 @@ class Engine(Hears):
                 status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
                     made.changes.append(change_by(Verb.CLAIM, stored, record))
-                    made.done.append(Deed(OK, record.uuid, record.token))
+                    made.deeds.append(Deed(OK, record.uuid, record.token))
                     if rooms is not None:
                         rooms.enter(record)
             return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
@@ -397,11 +407,11 @@ class Engine(Hears):
                 # The session was alive at the commit, so the time of the looks before does not count.
                 margin += result.late
             return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
-        found = self.store.read([done.uuid for done in result.done])
+        found = self.store.read([deed.uuid for deed in result.deeds])
         records = []
-        for done, stored in zip(result.done, found.jobs, strict=True):
+        for deed, stored in zip(result.deeds, found.jobs, strict=True):
             record = record_at(stored, found.now)
-            if record is not None and record.token == done.token and record.state == CLAIMED:
+            if record is not None and record.token == deed.token and record.state == CLAIMED:
                 records.append(record)
         left = [record.lock_until - found.now for record in records if record.lock_until is not None]
         return records, min(left, default=margin)
@@ -437,7 +447,7 @@ class Engine(Hears):
                 return made._replace(changes=[change])
             revival = plan_revival(self._committer, stored, after)
             if revival is None:
-                return made._replace(done=[Deed(Status.LOST, uuid, 0)])
+                return made._replace(deeds=[Deed(Status.LOST, uuid, 0)])
             return made._replace(changes=[change], marks=revival.marks, checks=revival.checks)
 
         forsaken = self._keeper.recall(uuid, holder.token)
@@ -449,7 +459,7 @@ class Engine(Hears):
                 self.forsake(uuid, holder.token)
             raise
         self._recent.learn(result.stored)
-        return result.done[0].status, self._margin(expiry)
+        return result.deeds[0].status, self._margin(expiry)
 
     def forsake(self, uuid: str, token: int) -> None:
         """Free the job of a kept claim whose holder was told that the claim is lost.
@@ -487,9 +497,9 @@ class Engine(Hears):
 
         Each act is atomic by itself. The answers have the order of the acts. A purged job reads TRASHED for a day."""
         store = self.store
-        gate = self._finder.ruled.gate
+        gate = self._finder.rules.gate
         if self._is_plain(nonce) and all(map(_is_plain_end, acts)) and store.consume(acts, nonce, gate):
-            self._committer.answered(nonce)
+            self._committer.note_fast_path(nonce)
             self._freed([act for act in acts if act.name], [gate])
             return [OK] * len(acts)
         recent = None if nonce is None else self._recent.pop(acts)
@@ -503,8 +513,8 @@ class Engine(Hears):
                 # the time of the claim serves, and saves a request.
                 leave = all(_is_plain_end(act) and act.end.verb == Verb.CONSUME and not act.keep for act in acts)
                 now = max((stored.record.modified_on for stored in known), default=0) if leave else store.now()
-                made = plan_ends(acts, Found(now, list(known), [self._finder.ruled.gate]))
-                if all(deed.status == OK for deed in made.done):
+                made = plan_ends(acts, Found(now, list(known), [self._finder.rules.gate]))
+                if all(deed.status == OK for deed in made.deeds):
                     return made
             purged = [("purged", act.uuid) for act in acts if act.end.verb == Verb.PURGE]
             # The gate shows whose slots come free. A transaction of the caller's would lock it for long.
@@ -514,12 +524,12 @@ class Engine(Hears):
             return made
 
         result = self._committer.do(nonce, plan, extra=extra)
-        ended = [act for act, deed in zip(acts, result.done, strict=True) if deed.status == OK and act.name]
+        ended = [act for act, deed in zip(acts, result.deeds, strict=True) if deed.status == OK and act.name]
         if nonce is not None:
             self._freed(ended, made.checks)
         elif ended:
             store.after_commit(extra, lambda: self._freed(ended, ()), lambda: None)
-        return [deed.status for deed in result.done]
+        return [deed.status for deed in result.deeds]
 
     def operate(
         self, nonce: Nonce, /, verb: Verb, uuid: str, error: str | None = None, token: int | None = None
@@ -545,12 +555,12 @@ class Engine(Hears):
             released = [before] if before.state == CLAIMED else []
             # The job may itself be the holder whose lapse has freed the key.
             changes = [change for change in held.freed if change.before != stored]
-            marks = [Mark(side, b"", DAY) for side in found.sides[: len(purged)]]
+            marks = [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides[: len(purged)]]
             gate = found.sides[len(purged) :]
             return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
 
         result = self._committer.do(nonce, plan)
-        status = result.done[0].status
+        status = result.deeds[0].status
         if result.replayed and verb == Verb.RELEASE:
             # The try that released the job may not have woken anybody.
             released = [stored.record for stored in self.store.read([uuid]).jobs if stored is not None]
@@ -566,8 +576,8 @@ class Engine(Hears):
         if not jobs:
             return
         try:
-            ruled = self._finder.ruled_by(gate[0]) if gate else self._finder.newest()
-            if left := ruled.limits.slots_of(jobs):
+            rules = self._finder.rules_of(gate[0]) if gate else self._finder.newest()
+            if left := rules.limits.slots_of(jobs):
                 free_slots(self._committer, left)
         except JobBoardError as error:
             LOG.info("waiters could not be told of free slots: %s", error)
@@ -675,7 +685,7 @@ class Engine(Hears):
                 return Plan([], [Deed(Status.ABSENT, "")])
             return Plan([], [Deed(OK, "")], marks=[Mark(gate, left.packed(), wakes=True)])
 
-        return self._committer.do(nonce, plan).done[0].status
+        return self._committer.do(nonce, plan).deeds[0].status
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Return the uuids of those of these unclaimed jobs that are neither paused nor wait for a slot, each judged by
@@ -684,23 +694,25 @@ class Engine(Hears):
 
     # Outcomes and keys that outlive their jobs
 
-    def outcomes(self, uuids: Sequence[str]) -> list[Done | None]:
+    def outcomes(self, uuids: Sequence[str]) -> list[StoredOutcome | None]:
         """Return the outcomes of these jobs, in the order asked for; None for a job without an outcome."""
         found = self.store.read([], [(OUTCOME, uuid) for uuid in uuids])
-        return [Done.of(side) if side.stands(found.now) else None for side in found.sides]
+        return [StoredOutcome.of(side) if side.stands(found.now) else None for side in found.sides]
 
-    def done_page(self, after: Done | None, limit: int) -> list[Done]:
+    def outcome_page(self, after: StoredOutcome | None, limit: int) -> list[StoredOutcome]:
         """Return the next outcomes behind ``after``, the newest first. Fewer than ``limit`` mean the end."""
-        dones: list[Done] = []
+        dones: list[StoredOutcome] = []
         place: Any = None if after is None else after.place
         while len(dones) < limit:
             found, place = self.store.sides(OUTCOME, place, limit - len(dones))
-            dones += [done for side in found.sides if side.stands(found.now) and (done := Done.of(side)) is not None]
+            dones += [
+                done for side in found.sides if side.stands(found.now) and (done := StoredOutcome.of(side)) is not None
+            ]
             if place is None:
                 break
         return dones
 
-    def keep(self, dones: Sequence[Done]) -> int:
+    def store_outcomes(self, dones: Sequence[StoredOutcome]) -> int:
         """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
         of stored ones."""
         most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.most_kept
@@ -716,7 +728,7 @@ class Engine(Hears):
             ]
         )
 
-    def remembered(self, place: Any) -> tuple[list[Remembered], Any]:
+    def remembered_keys(self, place: Any) -> tuple[list[Remembered], Any]:
         """Return some of the keys whose windows run though no live job has them, and the next place; None at the end.
 
         :param place: the place that the call before has returned; None at the beginning.
@@ -729,7 +741,7 @@ class Engine(Hears):
         ]
         return remembered, further
 
-    def remember(self, keys: Sequence[Remembered]) -> int:
+    def store_keys(self, keys: Sequence[Remembered]) -> int:
         """Take at most 100 keys that another board has remembered. Taken keys stay as they are. Return the number of
         stored ones."""
 

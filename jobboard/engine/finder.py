@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from jobboard import codec
-from jobboard.engine.committer import AT_ONCE, Committer, record_at
+from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, RETRY_HELD, Lane, Look, Side, Stale, Stored, weight
@@ -50,12 +50,12 @@ class Allowed(NamedTuple):
     full: Sequence[Lane] = ()
 
 
-class Ruled:
+class GateRules:
     """The rules of one gate. They never change, so that a thread decides by one gate throughout."""
 
     def __init__(self, gate: Side) -> None:
-        self.rules = rules = Rules.of(gate)
         self.gate = gate
+        self.rules = rules = Rules.of(gate)
         self.paused = rules.paused
         self.limits = Limits(rules.limits)
 
@@ -76,26 +76,26 @@ class Ruled:
 class Finder:
     """The looks for jobs. A look uses the latest known rules, and is repeated where it shows rules with other results.
 
-    :param patience: the longest µs between two looks of a waiter for a full scope.
+    :param recheck: the µs after which a waiter for a full scope looks again at the latest.
     """
 
-    def __init__(self, committer: Committer, patience: int) -> None:
+    def __init__(self, committer: Committer, recheck: int) -> None:
         self.committer = committer
-        self.patience = patience
-        self.ruled = Ruled(Side(*GATE, None, None, None))
+        self.recheck = recheck
+        self.rules = GateRules(Side(*GATE, None, None, None))
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
         self._refused: dict[Version, float] = {}
 
-    def ruled_by(self, gate: Side) -> Ruled:
+    def rules_of(self, gate: Side) -> GateRules:
         """Return the rules of this gate."""
-        ruled = self.ruled
-        return ruled if ruled.gate.tag == gate.tag else Ruled(gate)
+        rules = self.rules
+        return rules if rules.gate.tag == gate.tag else GateRules(gate)
 
-    def newest(self) -> Ruled:
+    def newest(self) -> GateRules:
         """Read the gate, and return its rules."""
-        self.ruled = ruled = Ruled(self.committer.store.read([], [GATE]).sides[0])
-        return ruled
+        self.rules = rules = GateRules(self.committer.store.read([], [GATE]).sides[0])
+        return rules
 
     def look(
         self,
@@ -107,13 +107,13 @@ class Finder:
         """Find the first jobs that may be claimed, without those of full scopes."""
         store = self.committer.store
         for _ in self.committer.tries():
-            asked = self.ruled.allowed(names, full)
+            asked = self.rules.allowed(names, full)
             gate, allowed, without, shut, lanes = asked
             wanted = (0, [], codec.VERSION) if shut else (limit, allowed, codec.VERSION, without, lanes, where)
             look = store.look(*wanted)
             if look.gate.tag != gate.tag:
-                self.ruled = ruled = Ruled(look.gate)
-                if ruled.allowed(names, full) != asked._replace(gate=look.gate):
+                self.rules = rules = GateRules(look.gate)
+                if rules.allowed(names, full) != asked._replace(gate=look.gate):
                     continue
             # Where no job may be claimed, a lapse or due time wakes nobody.
             return look._replace(overdue=[], next_event=None) if shut and not full else look
@@ -158,7 +158,7 @@ class Finder:
     def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, full)
-        paused = self.ruled_by(look.gate).paused
+        paused = self.rules_of(look.gate).paused
         ended = (stored._replace(record=record_at(stored, look.now)) for stored in look.overdue)
         back = [
             stored
@@ -172,10 +172,10 @@ class Finder:
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
-        ruled = self.newest()
-        rooms = Rooms(self.committer, ruled.limits, 0, None)
+        rules = self.newest()
+        rooms = Rooms(self.committer, rules.limits, 0, None)
         rooms.learn(jobs)
-        return {job.uuid for job in jobs if job.name not in ruled.paused and not rooms.full(job)}
+        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full(job)}
 
 
 class Choice:
@@ -307,21 +307,21 @@ class Choice:
         """Look for jobs again. Return None if the rules have changed between two looks, or if a sweep has brought back
         a job that may come before the chosen ones."""
         finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
-        wanted = min(self._limit + spare * (self._looks + finder.ruled.limited(names)), 2 * AT_ONCE)
+        wanted = min(self._limit + spare * (self._looks + finder.rules.limited(names)), 2 * MOST_CHANGES)
         look = self._looked(wanted)
         self._looks += 1
-        ruled = finder.ruled_by(look.gate)
+        rules = finder.rules_of(look.gate)
         self._look, self._full, self.rooms = look, {}, None
         self._met = {stored.record.uuid: stored for stored in look.ready} | self._locked
-        if not ruled.limited(names):
+        if not rules.limited(names):
             return look._replace(ready=self._fitting(self._limit)[0])
-        self.rooms = rooms = self._held or Rooms(finder.committer, ruled.limits, look.now, self._trashed)
+        self.rooms = rooms = self._held or Rooms(finder.committer, rules.limits, look.now, self._trashed)
         known = 0
         chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
             # Behind jobs without room there may be jobs with room. Many may have none.
             if known:
-                wanted = min(4 * wanted, 2 * AT_ONCE)
+                wanted = min(4 * wanted, 2 * MOST_CHANGES)
             known = len(self._full)
             look = self._looked(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
@@ -335,7 +335,7 @@ class Choice:
             if event is None and not chosen:
                 # The look was full, and none of its jobs has room.
                 event = finder.look(0, None).next_event
-            waits = (event, rooms.opens_in, finder.patience)
+            waits = (event, rooms.opens_in, finder.recheck)
             event = min(wait for wait in waits if wait is not None)
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
@@ -382,7 +382,7 @@ class Choice:
         self, rooms: Rooms, met: Sequence[Stored], limit: int
     ) -> tuple[list[Stored], dict[str, LimitScope], bool]:
         """Return the same by the known room of the scopes, and the scopes without room that were met."""
-        rooms.leave()
+        rooms.leave_all()
         chosen: list[Stored] = []
         full: dict[str, LimitScope] = {}
         enough = False
@@ -394,7 +394,7 @@ class Choice:
             chosen.append(stored)
             if enough := len(chosen) == limit or rooms.heavy:
                 break
-        rooms.leave()
+        rooms.leave_all()
         return chosen, full, enough
 
 

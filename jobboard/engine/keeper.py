@@ -125,7 +125,7 @@ class ClaimKeeper:
     def _answer(self, nonce: Nonce) -> None:
         """Give back the claims of a doubted call, as its stored answer shows them."""
         answer = self._committer.fence(nonce)
-        for status, uuid, token in answer.done if answer is not None else ():
+        for status, uuid, token in answer.deeds if answer is not None else ():
             if status == OK and token:
                 LOG.warning("job %s was claimed for nobody; it is given back", uuid)
                 self._give_back(uuid, token)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from jobboard.engine.answers import HOUR
-from jobboard.engine.committer import AT_ONCE, Committer, Timely, record_at
+from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
@@ -55,7 +55,7 @@ from a clock that has been set back since. It does not count, so that nobody wai
 REMEMBERED = HOUR
 """The µs for which a start without a rate is remembered. A rate that is set within that time counts the start."""
 
-LAPSED = 100
+MOST_LAPSED = 100
 """The number of lapsed claims of a scope that a counting store lists."""
 
 
@@ -269,9 +269,9 @@ class Rooms:
         if not wanted:
             return
         if self._committer.store.locks_scopes:
-            self._count(wanted)
+            self._read_counts(wanted)
         else:
-            self._list(wanted)
+            self._read_lists(wanted)
 
     def locks(self, jobs: Iterable[Record]) -> bool:
         """Return whether claims of these jobs need locked scopes."""
@@ -300,7 +300,7 @@ class Rooms:
             if full := self.full(claim, begins):
                 raise Stale(sides=[(SCOPE, scope.key) for scope in full])
 
-    def _count(self, scopes: Mapping[str, LimitScope]) -> None:
+    def _read_counts(self, scopes: Mapping[str, LimitScope]) -> None:
         """Let the store count the claims in these scopes, and sweep the lapsed ones."""
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
@@ -318,7 +318,7 @@ class Rooms:
         """Count the claims in these scopes, under locks if asked. Return lapsed claims that a sweep can free."""
         store, asked = self._committer.store, boottime()
         now, counts = store.occupied([_place(scope) for scope in scopes.values()], locks)
-        self._tell(now, asked)
+        self._note_time(now, asked)
         rated = [(SCOPE, key) for key, scope in scopes.items() if scope.limit.rate is not None]
         sides = {side.key: side for side in (store.read([], rated).sides if rated else ())}
         own = self._own and self._own.record
@@ -330,7 +330,7 @@ class Rooms:
                 counted -= 1
             if self._trashed is None:
                 counted -= occupied.ended
-            elif not locks and occupied.ended < LAPSED:
+            elif not locks and occupied.ended < MOST_LAPSED:
                 # Others have swept some meanwhile. The count under locks shows those that were prolonged.
                 counted -= occupied.ended - len(occupied.lapsed)
             side = sides.get(key) or Side(SCOPE, key, None, None, None)
@@ -338,20 +338,20 @@ class Rooms:
             lapsed |= {each.record.uuid: each for each in others}
         return list(lapsed.values())
 
-    def _list(self, scopes: Mapping[str, LimitScope]) -> None:
+    def _read_lists(self, scopes: Mapping[str, LimitScope]) -> None:
         """Read the claims that the side records of these scopes list."""
         asked = boottime()
         found = self._committer.store.read([], [(SCOPE, key) for key in scopes])
         rooms = [_Room(scope, side) for side, scope in zip(found.sides, scopes.values(), strict=True)]
         self._rooms.update({room.scope.key: room for room in rooms})
-        self._tell(found.now, asked)
+        self._note_time(found.now, asked)
         self._clear([room for room in rooms if room.crowded])
         if (timely := self._timely(self._rooms)) is not None and boottime() > timely.end(1):
             # After a wait for others, the time is too old.
             asked = boottime()
-            self._tell(self._committer.store.now(), asked)
+            self._note_time(self._committer.store.now(), asked)
 
-    def _tell(self, now: int, asked: float) -> None:
+    def _note_time(self, now: int, asked: float) -> None:
         if now >= self.now:
             self.now, self._asked = now, asked
 
@@ -396,7 +396,7 @@ class Rooms:
                     lapsed.append(stored)
             for room in rooms:
                 room.keep(live)
-            self._tell(found.now, asked)
+            self._note_time(found.now, asked)
             if not lapsed or self._trashed is None:
                 return
             tried |= {stored.record.uuid: stored.record for stored in lapsed}
@@ -435,7 +435,7 @@ class Rooms:
         """True if the changed lists are as large as one commit should store."""
         return sum(self._weights.values()) > HEAVY
 
-    def leave(self) -> None:
+    def leave_all(self) -> None:
         """Take all entered claims out again."""
         self._weights.clear()
         for room in self._rooms.values():
@@ -473,32 +473,32 @@ class Revival(NamedTuple):
 
 
 def plan_revival(
-    committer: Committer, stored: Stored, claim: Record, ruled: Found | None = None, waits: bool = True
+    committer: Committer, stored: Stored, claim: Record, gate: Found | None = None, waits: bool = True
 ) -> Revival | None:
     """Return the plan that revives a lapsed claim; None if another claim has its slot.
 
     :param stored: the job as it was read.
-    :param ruled: the gate, if it was read already.
+    :param gate: the reading of the gate, if there was one already.
     :param waits: as for :meth:`Store.commit`.
     :raises Stale: others were quicker.
     """
-    ruled = ruled or committer.store.read([], [GATE])
-    rooms = Rooms(committer, Limits(Rules.of(ruled.sides[0]).limits), ruled.now, [], stored)
+    gate = gate or committer.store.read([], [GATE])
+    rooms = Rooms(committer, Limits(Rules.of(gate.sides[0]).limits), gate.now, [], stored)
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
         return None
     rooms.hold(stored, claim, begins=False, waits=waits)
     rooms.enter(claim, begins=False)
-    return Revival(rooms.marks(), ruled.sides)
+    return Revival(rooms.marks(), gate.sides)
 
 
 def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[list[ClaimKey], list[ClaimKey]]:
     """Revive lapsed claims. Return the claims without a slot, and those at which others were quicker."""
     if not claims:
         return [], []
-    ruled = committer.store.read([], [GATE])
+    gate = committer.store.read([], [GATE])
     try:
-        limits = Limits(Rules.of(ruled.sides[0]).limits)
+        limits = Limits(Rules.of(gate.sides[0]).limits)
     except JobFailure as error:
         LOG.warning("%d claims have lapsed, and are not revived: %s", len(claims), error)
         return list(claims), []
@@ -507,14 +507,14 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
         (bound if limits.scopes(change.after.name, change.after.group) else others)[claim] = change
-    stored = {id(change) for change in committer.apart(list(others.values()), ruled.sides)}
+    stored = {id(change) for change in committer.apart(list(others.values()), gate.sides)}
     lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
         assert isinstance(change.after, Record)
         assert change.before is not None
         try:
             with committer.store.transaction():
-                revival = plan_revival(committer, change.before, change.after, ruled, waits=False)
+                revival = plan_revival(committer, change.before, change.after, gate, waits=False)
                 if revival is None:
                     lost.append(claim)
                 else:
@@ -602,22 +602,22 @@ class IdleScopes:
             self._begun = True
             return False
         for _ in turns(seconds):
-            found, self._place = self._committer.store.sides(SCOPE, self._place, AT_ONCE)
+            found, self._place = self._committer.store.sides(SCOPE, self._place, MOST_CHANGES)
             self._drop(found.sides)
             if self._place is None:
                 return False
         return True
 
     def _drop(self, sides: Sequence[Side]) -> None:
-        ruled = self._committer.store.read([], [GATE])
+        gate = self._committer.store.read([], [GATE])
         try:
-            rules = Rules.of(ruled.sides[0])
+            rules = Rules.of(gate.sides[0])
         except JobFailure:
             return
         read = ((side, Listed.of(side)) for side in sides)
-        idle = [(side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), ruled.now)]
+        idle = [(side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), gate.now)]
         held = _claimed(self._committer, list(dict.fromkeys(uuid for _, listed in idle for uuid, _ in listed.claims)))
         gone = [Mark(side, None) for side, listed in idle if held.isdisjoint(listed.claims)]
         # A claim may enter a scope meanwhile, or the rules may change.
         if gone:
-            self._committer.marks_apart(gone, ruled.sides)
+            self._committer.marks_apart(gone, gate.sides)

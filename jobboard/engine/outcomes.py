@@ -1,4 +1,4 @@
-"""Outcomes of consumed jobs, each in a side record under the uuid of the job."""
+"""Stored outcomes of consumed jobs, each in a side record under the uuid of the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUES = tuple(field for field in Record._fields if field not in ("uuid", "post
 """The fields of a record behind the uuid and the posting, in this order."""
 
 
-class Done(NamedTuple):
+class StoredOutcome(NamedTuple):
     """The outcome of a consumed job.
 
     record: the job at its end: COMPLETE, with ``who`` the consumer, and ``modified_on`` the end. begun: the begin of
@@ -43,7 +43,7 @@ class Done(NamedTuple):
         return packed
 
     @classmethod
-    def of(cls, side: Side) -> Done | None:
+    def of(cls, side: Side) -> StoredOutcome | None:
         """Return the outcome of a side record; None for an absent or damaged record."""
         if side.value is None:
             return None
@@ -68,7 +68,7 @@ def outcome_mark(act: Finish, claimed: Record, now: int, side: Side | None) -> M
     :param side: the side record of the outcome as read; None: the commit requires that there is none."""
     record = claimed._replace(state=COMPLETE, keeper=None, lock_until=None, modified_on=now)
     result, refused = act.end.result or (None, None)
-    done = Done(record, claimed.modified_on, 0, result, refused)
+    done = StoredOutcome(record, claimed.modified_on, 0, result, refused)
     assert act.keep is not None
     return Mark(side or Side(KIND, act.uuid, None, None, None), done.packed(), until=now + act.keep)
 

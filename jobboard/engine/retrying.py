@@ -178,10 +178,10 @@ class RetryingEngine:
     remove_limit = _mutation(Engine.remove_limit)
 
     outcomes = _query(Engine.outcomes)
-    done_page = _query(Engine.done_page)
-    keep = _query(Engine.keep)
-    remembered = _query(Engine.remembered)
-    remember = _query(Engine.remember)
+    outcome_page = _query(Engine.outcome_page)
+    store_outcomes = _query(Engine.store_outcomes)
+    remembered_keys = _query(Engine.remembered_keys)
+    store_keys = _query(Engine.store_keys)
 
     schedules = _query(Engine.schedules)
     all_schedules = _query(Engine.all_schedules)

@@ -29,11 +29,13 @@ KIND = "schedule"
 VERSION = 1
 """The version of written schedules, and the highest readable version."""
 
-AT_ONCE = 100
-BYTES = 512 * 1024
-"""The number of missed jobs, and the bytes of postings, that one commit posts at most."""
+MOST_POSTED = 100
+"""The number of missed jobs that one commit posts at most."""
 
-AGAIN = 10_000_000
+MOST_POSTED_BYTES = 512 * 1024
+"""The bytes of postings that one commit posts at most, unless a single posting is larger."""
+
+REPEAT_REFUSED = 10_000_000
 """The µs after which a schedule whose post was refused is tried again."""
 
 
@@ -152,7 +154,7 @@ class Schedules:
             there = side.value is not None
             return Plan([], [Deed(OK if there else Status.ABSENT, "")], marks=[Mark(side, None)] if there else [])
 
-        return self._committer.do(nonce, plan).done[0].status
+        return self._committer.do(nonce, plan).deeds[0].status
 
     def stats(self) -> KeptStats:
         """Count schedules and outcomes. An unreadable schedule counts, and is never due."""
@@ -182,7 +184,7 @@ class Schedules:
             except (JobFailure, ValueError) as error:
                 self._warn(side, str(error))
                 if entry is not None:
-                    coming.append(found.now + AGAIN)
+                    coming.append(found.now + REPEAT_REFUSED)
                 continue
             if entry is not None:
                 coming.append(entry.due)
@@ -228,7 +230,7 @@ class Schedules:
     def _next(self, entry: StoredSchedule, now: int) -> tuple[StoredSchedule, list[Draft]]:
         """Return the schedule after the next commit, and the jobs that the commit posts."""
         times = entry.timetable.met(entry.due, now)
-        most = max(1, min(AT_ONCE, BYTES // max(1, len(entry.draft.posting))))
+        most = max(1, min(MOST_POSTED, MOST_POSTED_BYTES // max(1, len(entry.draft.posting))))
         drafts = [entry.job(due, self._wire) for due in islice(times, most)]
         if len(times) > most:
             return entry.advanced(times[most - 1], times[most]), drafts

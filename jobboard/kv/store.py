@@ -19,7 +19,6 @@ from jobboard.engine import (
     OVERDUE,
     Change,
     Committed,
-    Done,
     Found,
     Hears,
     Lane,
@@ -30,6 +29,7 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    StoredOutcome,
     damaged_value,
     reschedules,
     turns,
@@ -328,7 +328,7 @@ class KVStore(Store):
     def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
         after = place or ""
         if isinstance(place, Side):
-            done = Done.of(place)
+            done = StoredOutcome.of(place)
             after = "" if done is None else newest_of(done.record)
         outcomes = kind == "outcome"
         names = self._driver.read([], [Range(DONE if outcomes else f"side/{kind}", limit, after)]).names[0]
@@ -511,8 +511,8 @@ class KVStore(Store):
         return counts
 
     def _count(self, place: str) -> int:
-        told = self._driver.count(place)
-        return sum(1 for _ in self._names(place, fresh=True)) if told is None else told
+        count = self._driver.count(place)
+        return sum(1 for _ in self._names(place, fresh=True)) if count is None else count
 
     # Damage
 
@@ -602,7 +602,7 @@ class KVStore(Store):
         if not self._tidies.acquire(blocking=False):
             return False
         try:
-            self._tidying = self._tidying or chain(self._lapsed(), self._driver.tidying())
+            self._tidying = self._tidying or chain(self._drop_expired(), self._driver.tidying())
             for _ in turns(seconds):
                 if next(self._tidying, self) is self:
                     self._tidying = None
@@ -611,8 +611,8 @@ class KVStore(Store):
         finally:
             self._tidies.release()
 
-    def _lapsed(self) -> Iterator[None]:
-        """Drop side records whose time has passed, some at each step."""
+    def _drop_expired(self) -> Iterator[None]:
+        """Drop side records whose time has passed, and yield after each short step."""
         while True:
             now = self.now()
             names = [name for name in self._driver.read([], [Range(OVER, DROPPED)]).names[0] if time_of(name) <= now]
@@ -797,7 +797,7 @@ def _side(kind: str, key: str, node: Node | None) -> Side:
 
 
 def _outcome_names(side: Side) -> set[str]:
-    done = Done.of(side) if side.kind == "outcome" else None
+    done = StoredOutcome.of(side) if side.kind == "outcome" else None
     return set() if done is None else outcome_names(done.record, side.until)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from jobboard.board import JobBoard
 from jobboard.codec import Undecodable, Wire, transcode_result
-from jobboard.engine import Done, Remembered
+from jobboard.engine import Remembered, StoredOutcome
 from jobboard.exceptions import JobFailure
 from jobboard.moving.origin import Left, posting_of
 from jobboard.primitives import batches
@@ -27,7 +27,7 @@ def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
     """Yield the keys that outlive their jobs, some at a time."""
     place = None
     while True:
-        keys, place = board.engine.remembered(place)
+        keys, place = board.engine.remembered_keys(place)
         yield keys
         if place is None:
             return
@@ -36,16 +36,16 @@ def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
 def copy_keys(source: JobBoard, target: JobBoard) -> int:
     """Return the number of keys that the target did not have."""
     return sum(
-        target.engine.remember(keys[start : start + _KEYS])
+        target.engine.store_keys(keys[start : start + _KEYS])
         for keys in keys_of(source)
         for start in range(0, len(keys), _KEYS)
     )
 
 
-def outcomes_of(board: JobBoard) -> Iterator[list[Done]]:
+def outcomes_of(board: JobBoard) -> Iterator[list[StoredOutcome]]:
     """Yield the outcomes page by page, newest first."""
     after = None
-    while page := board.engine.done_page(after, _PAGE):
+    while page := board.engine.outcome_page(after, _PAGE):
         yield page
         after = page[-1]
 
@@ -59,20 +59,20 @@ def copy_outcomes(
 
     :param told: called with the number of outcomes that are at the target, and of how many.
     """
-    newest: list[Done] = []
-    ends: list[Done] = []
+    newest: list[StoredOutcome] = []
+    ends: list[StoredOutcome] = []
     total = done = new = 0
     for page in outcomes_of(source):
         newest = newest or page
         ends.append(page[-1])
         total += len(page)
     # The newest page is not read again: other outcomes may stand before it by now.
-    older = (source.engine.done_page(end, _PAGE) for end in reversed(ends[:-1]))
+    older = (source.engine.outcome_page(end, _PAGE) for end in reversed(ends[:-1]))
     for page in itertools.chain(older, [newest] if newest else ()):
         copies = [copy for each in reversed(page) if (copy := copy_of(each, source, target.engine.wire, leave))]
         for batch in batches(copies, _size, _BATCH, BYTES):
             try:
-                new += target.engine.keep(batch)
+                new += target.engine.store_outcomes(batch)
             except ValueError as error:
                 # Too large for the target.
                 for each in batch:
@@ -82,7 +82,7 @@ def copy_outcomes(
     return new
 
 
-def copy_of(done: Done, source: JobBoard, wire: Wire, leave: Callable[[Left], object]) -> Done | None:
+def copy_of(done: StoredOutcome, source: JobBoard, wire: Wire, leave: Callable[[Left], object]) -> StoredOutcome | None:
     """Return an outcome of the source for a board of that wire.
 
     :param leave: told of an outcome that such a board can't hold, for which None is returned.
@@ -96,9 +96,9 @@ def copy_of(done: Done, source: JobBoard, wire: Wire, leave: Callable[[Left], ob
     return done._replace(record=record, result=result)
 
 
-def _left(done: Done, why: str) -> Left:
+def _left(done: StoredOutcome, why: str) -> Left:
     return Left(done.record.uuid, done.record.name, why, "outcome")
 
 
-def _size(done: Done) -> int:
+def _size(done: StoredOutcome) -> int:
     return len(done.record.posting) + len(done.result or "") + sum(len(each.text) for each in done.record.errors)

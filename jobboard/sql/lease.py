@@ -1,7 +1,7 @@
-"""Leases on rows: their columns, conditions and values, and the statements that take, extend and end leases.
+"""Leases on rows of users' tables: their columns and values, and the statements that take, extend and end leases.
 
-Task loops, claimable models of SQLAlchemy and Django, and tracked jobs hold rows by these leases. Each database takes
-rows in its own way:
+Task loops, claimable models of SQLAlchemy and Django, and tracked jobs hold rows by these leases. Claims of jobs on
+boards do not: :mod:`jobboard.states` decides about their leases. Each database takes rows in its own way:
 
 - PostgreSQL picks, locks, changes and returns rows in one statement.
 - MySQL 8.0.1 and MariaDB 10.6 lock the rows that they pick, skip the rows that others have locked, and change the rows

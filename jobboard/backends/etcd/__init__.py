@@ -1,7 +1,7 @@
 """The board on etcd: a driver of ``jobboard.kv`` over the JSON gateway of the members.
 
 ``driver.py`` turns records, names and commits into keys and Txns, with ``fences.py`` (long indexes in short ranges),
-``lease.py`` (sessions) and ``watch.py`` (bells). ``link.py`` has the connections, ``requests.py`` the messages,
+``session.py`` and ``watch.py`` (bells). ``link.py`` has the connections, ``requests.py`` the messages,
 ``options.py`` the options. Jobs, their states and indexes are decided elsewhere: in ``jobboard.kv`` and
 ``jobboard.engine``.
 """

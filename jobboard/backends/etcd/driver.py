@@ -16,7 +16,6 @@ from typing import ClassVar
 from urllib.parse import quote, unquote
 
 from jobboard.backends.etcd.fences import WINDOWS, Fences, Walk
-from jobboard.backends.etcd.lease import SessionLease
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.options import OPTIONS, check
 from jobboard.backends.etcd.requests import (
@@ -32,6 +31,7 @@ from jobboard.backends.etcd.requests import (
     put_again,
     within,
 )
+from jobboard.backends.etcd.session import SessionLease
 from jobboard.backends.etcd.watch import BellWatch
 from jobboard.conf import Option
 from jobboard.engine import Seat

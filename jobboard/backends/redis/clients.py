@@ -1,8 +1,8 @@
-"""Options of the board, and the redis-py client that they describe."""
+"""Clients of redis-py: the check of a caller's client, the board's own client, and connections to the server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -11,132 +11,8 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from jobboard.conf import Option, Settings, choice, flag, integer, mapping, port, seconds, text
-
-
-def _namespace(value: Any) -> bytes:
-    raw = value.encode() if isinstance(value, str) else value
-    if not isinstance(raw, bytes):
-        raise TypeError(f"must be str or bytes, not {type(value).__name__}")
-    if not raw:
-        raise ValueError("must not be empty")
-    return raw
-
-
-def _hosts(value: Any) -> list[str]:
-    """Convert ``h1:p1,h2:p2``, or a list of hosts and (host, port) pairs."""
-    given = value.split(",") if isinstance(value, str) else value
-    if not isinstance(given, Sequence):
-        raise TypeError(f"must be a str or a list, not {type(value).__name__}")
-    try:
-        return [item.strip() if isinstance(item, str) else f"{item[0]}:{item[1]}" for item in given]
-    except (TypeError, IndexError):
-        raise TypeError("must name hosts, as in 'h1:26379' or ('h1', 26379)") from None
-
-
-def _cert_reqs(value: Any) -> str:
-    """Convert a requirement for certificates. ``CERT_NONE``, as in Python's ssl, is ``none``."""
-    named = value.lower().removeprefix("cert_") if isinstance(value, str) else value
-    return choice("none", "optional", "required")(named)
-
-
-def _socket_path(value: Any) -> str:
-    """Convert a path. It is absolute, although a URI has no first slash left."""
-    return "/" + text(value).lstrip("/")
-
-
-URI_PARTS: Mapping[str, str] = {
-    "user": "username",
-    "password": "password",
-    "host": "host",
-    "port": "port",
-    "path": "db",
-}
-
-_TLS: Mapping[str, Option] = {
-    "ssl_keyfile": Option(text, None, "TLS: the client's key"),
-    "ssl_certfile": Option(text, None, "TLS: the client's certificate"),
-    "ssl_password": Option(text, None, "TLS: the password of the client's key", secret=True),
-    "ssl_cert_reqs": Option(_cert_reqs, None, "TLS: how the server must prove itself"),
-    "ssl_ca_certs": Option(text, None, "TLS: a file with the authority's certificate"),
-    "ssl_check_hostname": Option(flag, None, "TLS: the certificate must name this host"),
-}
-
-OPTIONS: Mapping[str, Option] = {
-    "namespace": Option(_namespace, b"jobboard", "first part of all keys"),
-    "host": Option(text, None, "host of the server; h1:p1,h2:p2 for several sentinels or nodes of a cluster"),
-    "port": Option(port, None, "port of the server"),
-    "db": Option(integer(0, 2**31), 0, "number of the database"),
-    "username": Option(text, None, "user of the server"),
-    "password": Option(text, None, "the user's password", secret=True),
-    "unix_socket_path": Option(text, None, "path of the server's socket, in place of host and port"),
-    "socket_timeout": Option(seconds(0.1, 3600), 5.0, "seconds that a reply may take"),
-    "socket_connect_timeout": Option(seconds(0.1, 3600), 5.0, "seconds that a connection may take"),
-    "protocol": Option(integer(2, 3), None, "RESP2 (the default) or RESP3"),
-    "cluster": Option(flag, False, "the host is a node of a Redis Cluster"),
-    "sentinel": Option(text, None, "name of the service; the host is then a sentinel"),
-    "sentinel_fallbacks": Option(_hosts, (), "further sentinels"),
-    "sentinel_kwargs": Option(mapping, None, "arguments of redis-py for connections to sentinels", secret=True),
-    "min_replicas": Option(integer(0, 100), 0, "replicas that must have the changes of a call before it returns"),
-    "allow_eviction": Option(flag, False, "accept a server that evicts keys when its memory is full"),
-    "ssl": Option(flag, None, "TLS, as with rediss://"),
-    **_TLS,
-}
-
-SOCKET_PARTS: Mapping[str, str] = {"user": "username", "password": "password", "path": "unix_socket_path"}
-"""The parts of a ``unix://`` URI, which redis-py has too."""
-SOCKET_OPTIONS: Mapping[str, Option] = {
-    **OPTIONS,
-    "unix_socket_path": Option(_socket_path, None, "path of the server's socket"),
-}
-
-
-def check(conf: Settings) -> None:
-    """Check options against each other.
-
-    :raises ValueError: options contradict each other.
-    """
-    conf.check_no_driver()
-    if conf["sentinel"] == "":
-        raise ValueError("option sentinel='': must be the name of the service; leave it out without Sentinel")
-    if conf["cluster"] and conf["sentinel"]:
-        raise ValueError("options cluster and sentinel exclude each other")
-    if conf["cluster"] and conf["db"]:
-        raise ValueError(f"option db={conf['db']}: a cluster has database 0 only")
-    for option in ("sentinel_fallbacks", "sentinel_kwargs"):
-        if conf[option] and not conf["sentinel"]:
-            raise ValueError(f"option {option}: set sentinel, the name of the service, too")
-    if conf["sentinel_kwargs"]:
-        try:
-            redis.Redis(**conf["sentinel_kwargs"])
-        except TypeError as error:
-            raise ValueError(f"option sentinel_kwargs: {error}") from None
-    _check_hosts(conf)
-    _check_tls(conf)
-
-
-def _check_hosts(conf: Settings) -> None:
-    if conf["unix_socket_path"] and (conf["host"] or conf["port"] or conf["cluster"] or conf["sentinel"]):
-        raise ValueError("option unix_socket_path: leave out host, port, cluster and sentinel")
-    for option, hosts in (("host", _hosts_of(conf)), ("sentinel_fallbacks", conf["sentinel_fallbacks"])):
-        for host in hosts:
-            try:
-                _address(host, 0)
-            except ValueError as error:
-                raise ValueError(f"option {option}: {error}") from None
-    if len(_hosts_of(conf)) > 1 and not (conf["cluster"] or conf["sentinel"]):
-        raise ValueError(f"option host={conf['host']!r}: set cluster=true, or sentinel to the name of the service")
-
-
-def _check_tls(conf: Settings) -> None:
-    if not _tls(conf):
-        for option in _TLS:
-            if conf[option] is not None:
-                raise ValueError(f"option {option}: set ssl=true, or use rediss://")
-    elif conf["ssl"] is False:
-        raise ValueError("option ssl=False: rediss:// has TLS; use redis:// without")
-    elif conf["unix_socket_path"]:
-        raise ValueError("option unix_socket_path: there is no TLS on a unix socket")
+from jobboard.backends.redis.options import TLS, address_of, has_tls, hosts_of
+from jobboard.conf import Settings, check_files
 
 
 def check_client(client: Any, conf: Settings) -> None:
@@ -160,7 +36,11 @@ def check_client(client: Any, conf: Settings) -> None:
 
 
 def make(conf: Settings) -> Any:
-    """Return a client of the board's own. A RedisCluster connects to its nodes at once."""
+    """Return a client of the board's own. A RedisCluster connects to its nodes at once.
+
+    :raises ConnectionFailure: a file is missing.
+    """
+    check_files(conf, "ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
     kwargs: dict[str, Any] = {
         "username": conf["username"],
         "password": conf["password"],
@@ -170,18 +50,18 @@ def make(conf: Settings) -> Any:
         # The engine repeats requests, with the same nonce and for retry_for seconds.
         "retry": Retry(NoBackoff(), 0),
     }
-    if _tls(conf):
+    if has_tls(conf):
         kwargs["ssl"] = True
         # Before redis-py 6, the default was not to check the host.
         kwargs["ssl_check_hostname"] = conf["ssl_cert_reqs"] != "none"
-        kwargs.update({option: conf[option] for option in _TLS if conf[option] is not None})
-    hosts = _hosts_of(conf)
+        kwargs.update({option: conf[option] for option in TLS if conf[option] is not None})
+    hosts = hosts_of(conf)
     if conf["cluster"]:
-        nodes = [ClusterNode(*_address(host, conf["port"] or 6379)) for host in hosts]
+        nodes = [ClusterNode(*address_of(host, conf["port"] or 6379)) for host in hosts]
         return RedisCluster(startup_nodes=nodes, **kwargs)
     if conf["sentinel"]:
-        addresses = [_address(host, conf["port"] or 26379) for host in hosts]
-        addresses += [_address(host, 26379) for host in conf["sentinel_fallbacks"]]
+        addresses = [address_of(host, conf["port"] or 26379) for host in hosts]
+        addresses += [address_of(host, 26379) for host in conf["sentinel_fallbacks"]]
         about_sentinels = {
             "socket_timeout": conf["socket_timeout"],
             "socket_connect_timeout": conf["socket_connect_timeout"],
@@ -192,7 +72,7 @@ def make(conf: Settings) -> Any:
         return sentinel.master_for(conf["sentinel"], db=conf["db"])
     if conf["unix_socket_path"]:
         return redis.Redis(unix_socket_path=conf["unix_socket_path"], db=conf["db"], **kwargs)
-    host, number = _address(hosts[0], conf["port"] or 6379)
+    host, number = address_of(hosts[0], conf["port"] or 6379)
     return redis.Redis(host=host, port=number, db=conf["db"], **kwargs)
 
 
@@ -240,22 +120,3 @@ def close(client: Any, conf: Settings) -> None:
     client.close()
     for sentinel in client.connection_pool.sentinel_manager.sentinels if conf["sentinel"] else ():
         sentinel.close()
-
-
-def _tls(conf: Settings) -> bool:
-    return bool(conf["ssl"]) or conf.scheme == "rediss"
-
-
-def _hosts_of(conf: Settings) -> list[str]:
-    return _hosts(conf["host"] or "localhost")
-
-
-def _address(host: str, number: int) -> tuple[str, int]:
-    """Return host and port of ``host:port``, ``[v6]:port`` or a bare host, whose port is ``number``."""
-    name, colon, digits = host.rpartition(":")
-    if not colon or (":" in name and not name.endswith("]")):
-        return host.strip("[]"), number
-    if not digits.isdigit():
-        # The host is not shown: it may contain a password.
-        raise ValueError("one of the hosts is not a host and port, as in redis1:6379")
-    return name.strip("[]"), int(digits)

@@ -65,19 +65,19 @@ def _source(name: str) -> str:
 class Script:
     """A script of one board.
 
-    :param flags: the server knows flags of scripts and sharded channels: Redis from 7, and Valkey.
+    :param since_7: the server knows flags of scripts and sharded channels: Redis from 7, and Valkey.
     """
 
-    def __init__(self, name: str, keys: Keys, flags: bool) -> None:
+    def __init__(self, name: str, keys: Keys, since_7: bool) -> None:
         self.is_relied_on = name not in READ_ONLY | IN_PASSING
         words = {
             **_WORDS,
-            "PUBLISH": "'SPUBLISH'" if flags else "'PUBLISH'",
-            "NUMSUB": "'SHARDNUMSUB'" if flags else "'NUMSUB'",
+            "PUBLISH": "'SPUBLISH'" if since_7 else "'PUBLISH'",
+            "NUMSUB": "'SHARDNUMSUB'" if since_7 else "'NUMSUB'",
         }
         text = _source("prelude") + _source("commit" if name == POST else name)
         text = re.sub("(?<!['A-Z_])[A-Z][A-Z_]+(?!['A-Z_])", lambda met: words.get(met[0], met[0]), text)
-        self.source = (_first_line(name, flags) + text).encode()
+        self.source = (_first_line(name, since_7) + text).encode()
         digest = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
         where = [b"%d" % len(keys.all), *keys.all]
         self._whole = b"".join(map(_bulk, (b"EVAL", self.source, *where)))
@@ -94,13 +94,13 @@ class Script:
         return b"*%d\r\n%b%b" % (self._words, self._whole if whole else self._known, words)
 
 
-def _first_line(name: str, flags: bool) -> str:
+def _first_line(name: str, since_7: bool) -> str:
     if name in READ_ONLY:
-        return "#!lua flags=no-writes\n" if flags else ""
+        return "#!lua flags=no-writes\n" if since_7 else ""
     if name == POST:
-        return "#!lua\n" if flags else ""
+        return "#!lua\n" if since_7 else ""
     # Before Redis 7, a server whose memory is full refuses a script only until the script has written something.
-    return "#!lua flags=allow-oom\n" if flags else "redis.call('HDEL', KEYS[1], '')\n"
+    return "#!lua flags=allow-oom\n" if since_7 else "redis.call('HDEL', KEYS[1], '')\n"
 
 
 def command(*words: bytes) -> bytes:

@@ -16,9 +16,10 @@ import msgpack
 from redis import exceptions as errors
 
 from jobboard import conf, logs, notifier, retry
-from jobboard.backends.redis import clients
+from jobboard.backends.redis.clients import check_client
 from jobboard.backends.redis.connections import Connections
 from jobboard.backends.redis.keys import CONTAINERS, keys_of, name_of, search_of
+from jobboard.backends.redis.options import OPTIONS, SOCKET_OPTIONS, SOCKET_PARTS, URI_PARTS, check_options
 from jobboard.backends.redis.pubsub import ChannelListener
 from jobboard.backends.redis.records import (
     LAST,
@@ -85,16 +86,16 @@ class RedisStore(Store):
         client's pool, and closes neither the client nor the pool.
     """
 
-    options: ClassVar[Mapping[str, conf.Option]] = clients.OPTIONS
-    uri_parts: ClassVar[Mapping[str, str]] = clients.URI_PARTS
+    options: ClassVar[Mapping[str, conf.Option]] = OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
     keeps = "lease"
     reported_events = notifier.REMOTE
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
-        clients.check(seat.conf)
+        check_options(seat.conf)
         if seat.client is not None:
-            clients.check_client(seat.client, seat.conf)
+            check_client(seat.client, seat.conf)
         self.keys = keys_of(seat.conf["namespace"], seat.name)
         self.poll_cap = min(CAP, seat.conf["claim_ttl"])
         sides = text_of(self.keys.of("sides"))
@@ -126,7 +127,7 @@ class RedisStore(Store):
         return Connections(self.seat.conf, self.keys.tag, self.seat.client)
 
     def _new_waiters(self) -> RedisWaiters:
-        return RedisWaiters(self.connections, self.keys, self.server.flags, self.run)
+        return RedisWaiters(self.connections, self.keys, self.server.since_7, self.run)
 
     def _prepare(self, create: bool) -> None:
         name = self.seat.name
@@ -206,7 +207,7 @@ class RedisStore(Store):
         """Run a script, and return its result."""
         script = self._scripts.get(name)
         if script is None:
-            script = self._scripts[name] = Script(name, self.keys, self.server.flags)
+            script = self._scripts[name] = Script(name, self.keys, self.server.since_7)
         more = self._wait if script.is_relied_on else ()
         try:
             try:
@@ -466,15 +467,15 @@ class RedisStore(Store):
         ends = [(_field(mark.before), mark.value, mark.until, mark.ttl) for mark in marks]
         wakes = any(mark.wakes for mark in marks)
         moved = (_by_container(leaves), _by_container(enters))
-        fine, *told = self.run(
+        fine, *answer_parts = self.run(
             POST if drafts else "commit",
             *(self.hears.handle, jobs, sides, answer, drafts, blobs, postings, gone, *moved, ends, events, ready, soon),
             *(wakes, reschedules(changes, marks)),
         )
         if not fine:
-            uuids, fields = told
+            uuids, fields = answer_parts
             raise Stale([uuid.decode() for uuid in uuids], [tuple(field.decode().split("\0", 1)) for field in fields])
-        now, number, sequence = told
+        now, number, sequence = answer_parts
         tag = b"%018d" % number
         stored = []
         for _, after, _ in changes:
@@ -576,9 +577,9 @@ class RedisStore(Store):
 
     def _listen(self, topic: str, subscribe: bool = True) -> None:
         channel = self.keys.of("meta") + b":" + topic.encode()
-        told = self.hears.rescheduled
-        callbacks = (self._heard, self._missed) if topic == "events" else (lambda _: told(), told)
-        listener = ChannelListener(self.connections, channel, self.server.flags, *callbacks)
+        rescheduled = self.hears.rescheduled
+        callbacks = (self._heard, self._missed) if topic == "events" else (lambda _: rescheduled(), rescheduled)
+        listener = ChannelListener(self.connections, channel, self.server.since_7, *callbacks)
         listener.start(subscribe)
         self._listeners[topic] = listener
 
@@ -634,8 +635,8 @@ class _Oddities:
 class RedisSocketStore(RedisStore):
     """A board that connects to a socket on this host, ``unix:///run/redis.sock?db=0``."""
 
-    options: ClassVar[Mapping[str, conf.Option]] = clients.SOCKET_OPTIONS
-    uri_parts: ClassVar[Mapping[str, str]] = clients.SOCKET_PARTS
+    options: ClassVar[Mapping[str, conf.Option]] = SOCKET_OPTIONS
+    uri_parts: ClassVar[Mapping[str, str]] = SOCKET_PARTS
 
 
 def _rows(flat: Sequence[Any], width: int) -> list[Any]:

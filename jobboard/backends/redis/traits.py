@@ -18,13 +18,13 @@ OLDEST = (6, 2)
 class ServerTraits:
     """The traits of a server.
 
-    :param flags: the server knows flags of scripts and sharded channels: Redis from 7, and Valkey.
+    :param since_7: the server is Redis from 7 on, or Valkey, and knows flags of scripts and sharded channels.
     :param durable: the server writes each change to disk before it replies.
     :param replicas: the number of connected replicas.
     :param notes: the traits in words.
     """
 
-    flags: bool
+    since_7: bool
     durable: bool
     replicas: int
     notes: str
@@ -49,7 +49,7 @@ def traits_of(connections: Connections, allow_eviction: bool) -> ServerTraits:
         )
     durable, persistence = _persistence(connections, info)
     return ServerTraits(
-        flags=compatible >= (7, 0),
+        since_7=compatible >= (7, 0),
         durable=durable and not policy.startswith("allkeys"),
         replicas=int(info.get("connected_slaves", "0")),
         notes=f"{name} {text}; {persistence}; maxmemory-policy {policy}",

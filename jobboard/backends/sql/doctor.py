@@ -10,7 +10,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import Oddity
 
 LONG = 60.0
-"""For how many seconds a transaction may be open before the doctor names it."""
+"""The seconds after which the doctor names an open transaction."""
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
 """Runs a statement by its name, and returns the rows."""

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from jobboard import states
 from jobboard.backends.sql import scopes
 from jobboard.backends.sql.rows import Row, record_of, stored_of
-from jobboard.backends.sql.starts import Point, Starts, Told
+from jobboard.backends.sql.starts import Point, Starts, SurveyResult
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
-from jobboard.backends.sql.tables import RECORD
+from jobboard.backends.sql.tables import RECORD_COLUMNS
 from jobboard.engine import RETRY_HELD, ClaimTerms, ScopePlace, Side, Stored
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
@@ -25,20 +25,21 @@ from jobboard.states import CONSUME, serving_order
 
 T = TypeVar("T")
 
-SPARE = 8
-"""How many more jobs of several names than wanted a take on MariaDB looks at. PostgreSQL's text has that number."""
+SPARE_JOBS = 8
+"""The number of additional jobs that a take of several names, or from a starting point, reads, as others may hold the
+first ones. The text ``take_of_names`` of ``postgresql.sql`` repeats this number."""
 
 AHEAD = 9
-"""How many of the first jobs a take under limits chooses one of, as others may claim the first ones meanwhile."""
+"""The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
 
 LIMITED_TRIES = 4
-"""How often a take under limits tries by itself, before the engine locks scopes as a whole."""
+"""The number of tries of a take under limits, before the engine locks scopes as a whole."""
 
 Params = dict[str, Any]
 
 
 class Looks(NamedTuple):
-    """The statement of a take, the statement that tells why the take has found nothing, and their arguments."""
+    """The statement of a take, the statement that shows why the take has found nothing, and their arguments."""
 
     take: Statement
     nothing: Statement
@@ -57,7 +58,7 @@ class FastPaths(abc.ABC):
         self._statements = statements
         self._base = base
         self._starts = Starts()
-        self._told = {"notify": statements.text("post_notify")} if notify else {}
+        self._notify = {"notify": statements.text("post_notify")} if notify else {}
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
         rows = self._inserted(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
@@ -113,8 +114,8 @@ class FastPaths(abc.ABC):
                 locks = scopes.part_locks(self._statements, wanted, waits)
                 asked = [*locks, *scopes.counts(self._statements, wanted)]
                 keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
-                told = [(made, {**self._base, **some}) for made, some in asked]
-                rows = link.several(told, begins=True, hurries=keeps_out)
+                filled = [(made, {**self._base, **some}) for made, some in asked]
+                rows = link.several(filled, begins=True, hurries=keeps_out)
                 locked = scopes.held(self._statements, wanted, rows[: len(locks)])
                 claims = scopes.claims_in(rows[len(locks) :])
                 if free := list(_free(jobs, locked, claims)):
@@ -171,8 +172,8 @@ class FastPaths(abc.ABC):
     def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         """Insert jobs; return their uuids, ids, tags and times, or None if the call was refused."""
         if len(jobs) == 1 and jobs[0]["due"] is None and jobs[0]["delay"] is None:
-            return self._do(self._statements.made("post", **self._told), {**params, **jobs[0]})
-        return self._do(self._statements.made("post_many", **self._told), {**params, **self._drafts(jobs)})
+            return self._do(self._statements.made("post", **self._notify), {**params, **jobs[0]})
+        return self._do(self._statements.made("post_many", **self._notify), {**params, **self._drafts(jobs)})
 
     def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
         """Run a statement that claims jobs; return None if it was refused."""
@@ -259,11 +260,11 @@ class FastPaths(abc.ABC):
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
         """Return where a take begins; None: at the beginning."""
 
-        def survey(since: Point) -> Told:
+        def survey(since: Point) -> SurveyResult:
             statement, params = self._surveying(since, names)
             rows = self._read(statement, {**self._base, **params, "readable": readable})
             _, _, highest, event, now, ran = rows[-1]
-            return Told(now, [(row[0], row[1]) for row in rows if row[0] is not None], highest, event, ran)
+            return SurveyResult(now, [(row[0], row[1]) for row in rows if row[0] is not None], highest, event, ran)
 
         return self._starts.of(names).point(survey)
 
@@ -306,7 +307,7 @@ class PostgreSQLPaths(FastPaths):
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
-        ready = self._statements.text("take_since", some=str(2 * limit + SPARE), **parts)
+        ready = self._statements.text("take_since", some=str(2 * limit + SPARE_JOBS), **parts)
         since = self._statements.text("since")
         return self._statements.made("take", ready=ready, since=since, limit=str(limit)), params
 
@@ -369,12 +370,12 @@ class MariaDBPaths(FastPaths):
             return []
         now = rows[0][-1]
         claims = [_claim_of(row, params, now) for row in rows]
-        told = {
+        changed = {
             "now": now,
             "ids": [record.sequence for record, *_ in claims],
             "answer": ",".join([f"{record.uuid} {record.token}" for record, *_ in claims]),
         }
-        link.compound(self._statements["claim_locked"], {**params, **told})
+        link.compound(self._statements["claim_locked"], {**params, **changed})
         return claims
 
     def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
@@ -385,7 +386,7 @@ class MariaDBPaths(FastPaths):
         st = self._statements
         if point is not None:
             number, parts, params = self._ranges(point, names)
-            returned = st.text("returned", of_names="" if names is None else st.text("take_of_names"))
+            returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
             ones = st.ones("take_since", number, **parts)
             return st.made("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
         if names is None:
@@ -416,25 +417,25 @@ class MariaDBPaths(FastPaths):
             return Looks(st.made("take", index="ready"), st.made("take_nothing", index="ready"), {})
         if len(names) > NAMES_AT_ONCE:
             return None
-        nothing = st.made("take_nothing", index="by_name", of_names=st.text("take_of_names"))
+        nothing = st.made("take_nothing", index="by_name", of_names=st.text("of_names"))
         params: Params = {"names": names}
         if len(names) == 1:
-            take = st.made("take", index="by_name", of_names=st.text("take_of_names"))
+            take = st.made("take", index="by_name", of_names=st.text("of_names"))
         else:
             take = st.union("take_of_all", "take_of", len(names))
-            params |= {"some": limit + SPARE, **{f"one{i}": name for i, name in enumerate(names)}}
+            params |= {"some": limit + SPARE_JOBS, **{f"one{i}": name for i, name in enumerate(names)}}
         return Looks(take, nothing, params)
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         st, (number, parts, params) = self._statements, self._ranges(point, names)
-        returned = st.text("returned", of_names="" if names is None else st.text("take_of_names"))
+        returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
         ones = st.ones("take_since", number, **parts)
         take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
-        return take, {**params, "some": 2 * limit + SPARE}
+        return take, {**params, "some": 2 * limit + SPARE_JOBS}
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         st, (number, parts, params) = self._statements, self._ranges(point, names)
-        returned = st.text("returned", of_names="" if names is None else st.text("take_of_names"))
+        returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
         ones = st.ones("take_since", number, **parts)
         return st.made("ready_since", ones=ones, returned=returned), {**params, "some": limit}
 
@@ -548,7 +549,7 @@ def _claim_of(row: Row, lease: Params, now: int) -> Stored:
     """Return the job in a row of ``{record}, tag``, as the claim leaves it."""
     _, record = states.claim(record_of(row), now, lease["who"], lease["keeper"], now + lease["ttl"])
     assert record is not None
-    return Stored(record, (row[3], row[RECORD] + 1))
+    return Stored(record, (row[3], row[RECORD_COLUMNS] + 1))
 
 
 def _free(

@@ -7,8 +7,12 @@
 timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
 
 -- name: utf8
--- Texts of JSON are read as the server's default has it.
+-- For texts of JSON, which have the server's default character set otherwise.
 character set utf8mb4
+
+-- name: collated
+-- For texts of JSON that are compared with columns: the character set and the collation of the columns.
+{utf8} collate utf8mb4_nopad_bin
 
 -- name: in_names
 -- With a column that is compared with one value, it would sort.
@@ -18,7 +22,7 @@ priority, id
 s.version <=> :known
 
 -- name: wanted
-json_table(:wanted, '$[*]' columns (name varchar(255) {text} path '$')) as wanted
+json_table(:wanted, '$[*]' columns (name varchar(255) {collated} path '$')) as wanted
 
 -- ==================================================================================================================
 -- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
@@ -71,18 +75,14 @@ begin not atomic
     from (
         select given.*, coalesce(due, {now} + delay) as wake_at
         from json_table(convert(:drafts using utf8mb4), '$[*]' columns (
-            uuid varchar(64) {text} path '$[0]', name varchar(255) {text} path '$[1]', priority smallint path '$[2]',
-            version int path '$[3]', max_attempts int path '$[4]', job_group varchar(255) {text} path '$[5]',
-            due bigint path '$[6]', delay bigint path '$[7]', posting longtext character set utf8mb4 path '$[8]'
+            uuid varchar(64) {collated} path '$[0]', name varchar(255) {collated} path '$[1]', priority smallint path '$[2]',
+            version int path '$[3]', max_attempts int path '$[4]', job_group varchar(255) {collated} path '$[5]',
+            due bigint path '$[6]', delay bigint path '$[7]', posting longtext {utf8} path '$[8]'
         )) as given
     ) as draft
     returning json_array('', uuid, id, tag, created_on);
     commit;
 end
-
--- name: text
--- As the columns have it.
-character set utf8mb4 collate utf8mb4_nopad_bin
 
 -- name: take
 -- Locks the first ready jobs. While a lease or a delay may have ended, there are none to take: the job of that may
@@ -220,9 +220,6 @@ select json_array('', {now}, (
     where board = :board and state = 'UNCLAIMED' and version <= :readable {of_names?}
 ))
 
--- name: take_of_names
-and name in (:names)
-
 -- name: claim
 -- Locks one job that is unclaimed, or due.
 select json_array('' collate utf8mb4_bin, {record}, tag, {now})
@@ -268,8 +265,8 @@ insert into {outcomes} (uuid, board, name, priority, id, `key`, version, posting
 select uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
     created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
 from json_table(convert(:outcomes using utf8mb4), '$[*]' columns (
-    uuid_ varchar(64) {text} path '$[0]', keep bigint path '$[1]',
-    refused longtext character set utf8mb4 path '$[2]', result longtext character set utf8mb4 path '$[3]'
+    uuid_ varchar(64) {collated} path '$[0]', keep bigint path '$[1]',
+    refused longtext {utf8} path '$[2]', result longtext {utf8} path '$[3]'
 )) as given
 straight_join {jobs} force index (`{prefix}_uuid`) on uuid = uuid_ and board = :board
 where {ends};

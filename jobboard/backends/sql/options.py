@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
 
-from jobboard.conf import Option, Settings, choice, flag, meant, port, seconds, text
+from jobboard.conf import Option, Settings, check_files, choice, flag, meant, port, seconds, text
 from jobboard.exceptions import JobFailure, MissingDriver
 from jobboard.sql.clients import check_engine, is_in_memory
 from jobboard.sql.connections import deadline
@@ -303,11 +303,12 @@ def _tls_of_mysql(conf: Settings) -> dict[str, Any]:
     return tls
 
 
-def check_there(url: URL, create: bool) -> None:
-    """Check that the file of an SQLite board exists: SQLite would make one that others may read.
+def check_there(url: URL, conf: Settings, create: bool) -> None:
+    """Check that the files of TLS exist, and the file of an SQLite board: SQLite would make one that others may read.
 
     :param create: make the file, for its owner alone.
     :raises JobFailure: the file does not exist."""
+    check_files(conf, "ssl_ca", "ssl_cert", "ssl_key")
     if url.get_backend_name() != "sqlite":
         return
     file = Path(str(url.database))

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from jobboard.backends.sql.tables import OUTCOME, RECORD, STORED
+from jobboard.backends.sql.tables import OUTCOME_COLUMNS, RECORD_COLUMNS, STORED
 from jobboard.codec import failures_as_json, failures_from_json
-from jobboard.engine import Answer, Change, Deed, Done, Mark, Side, Stored
+from jobboard.engine import Answer, Change, Deed, Mark, Side, Stored, StoredOutcome
 from jobboard.primitives import Draft
 from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, Status
 
@@ -20,12 +20,12 @@ Row = Any
 
 def stored_of(row: Row) -> Stored:
     """Return the job in a row of ``{record}, tag``."""
-    return Stored(record_of(row), (row[3], row[RECORD]))
+    return Stored(record_of(row), (row[3], row[RECORD_COLUMNS]))
 
 
 def record_of(row: Row) -> Record:
     return Record._make(
-        (*row[:7], STORED.get(row[7], TRASHED), *row[8:16], failures_from_json(row[16]), *row[17:RECORD])
+        (*row[:7], STORED.get(row[7], TRASHED), *row[8:16], failures_from_json(row[16]), *row[17:RECORD_COLUMNS])
     )
 
 
@@ -100,7 +100,9 @@ _ALL, _JOINT = "*", "+"
 
 def answer_text(answer: Answer) -> str:
     # Only deeds that follow each other are joined: their order counts.
-    runs = itertools.groupby(answer.done, key=lambda deed: (deed.token, "" if deed.status == OK else f" {deed.status}"))
+    runs = itertools.groupby(
+        answer.deeds, key=lambda deed: (deed.token, "" if deed.status == OK else f" {deed.status}")
+    )
     return ",".join(f"{_JOINT.join(deed.uuid for deed in deeds)} {token}{status}" for (token, status), deeds in runs)
 
 
@@ -124,20 +126,20 @@ def answer_of(key: str, row: Row, kept: int) -> Side:
 
 
 def outcome_of(row: Row) -> Side:
-    """Return the side record of an outcome from a row of :data:`~jobboard.backends.sql.tables.OUTCOME`."""
-    values = dict(zip(OUTCOME, row, strict=True))
+    """Return the side record of an outcome from a row of :data:`~jobboard.backends.sql.tables.OUTCOME_COLUMNS`."""
+    values = dict(zip(OUTCOME_COLUMNS, row, strict=True))
     begun, until, result, refused = (values.pop(name) for name in ("begun", "until", "result", "refused"))
     values |= {"sequence": values.pop("id"), "group": values.pop("job_group")}
     values["errors"] = failures_from_json(values["errors"])
     record = Record(**values, state=COMPLETE, keeper=None, lock_until=None)
-    done = Done(record, begun, until, result, refused)
+    done = StoredOutcome(record, begun, until, result, refused)
     # Behind which a page goes on.
     return Side("outcome", record.uuid, done.packed(), until, (record.modified_on, record.sequence))
 
 
 def outcome_row(mark: Mark) -> dict[str, Any]:
     """Return the columns that an outcome's mark writes, beside its board."""
-    done = Done.of(mark.before._replace(value=mark.value))
+    done = StoredOutcome.of(mark.before._replace(value=mark.value))
     assert done is not None
     record = done.record
     same = ("uuid", "name", "priority", "key", "version", "posting", "attempts", "max_attempts", "token", "who")

@@ -29,10 +29,10 @@ from jobboard.backends.sql.tables import place_of
 from jobboard.engine import Lane, Occupied, ScopePlace, Stored
 
 GROUPS = 50
-"""How many groups one statement reads the first jobs of."""
+"""The number of groups whose first jobs one statement reads at most."""
 
 PARTS = 8
-"""How many parts the lock of a scope has where claims wait for each other."""
+"""The number of parts of the lock of a scope whose limit is larger than this number."""
 
 Rows = Callable[..., list[Row]]
 """Run a statement, by its name or as it is, with its parameters. Return its rows."""

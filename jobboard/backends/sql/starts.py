@@ -31,20 +31,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 LATE = 2.0
-"""How many seconds a transaction may take from the id that it draws to its commit and be found at once."""
+"""The seconds that a transaction may take from the draw of an id to its commit, so that looks find the job at once."""
+
 SHORT = 250_000
-"""The same in µs of a job whose lease or delay has ended before the commit."""
+"""The µs that may lie between the end of a lease or delay and the commit that stores it, so that looks find it."""
+
 OFTEN = 0.25
-"""How many seconds a survey serves: as many jobs as were done meanwhile are passed by each look."""
+"""The seconds for which a survey serves. Each look passes the jobs that were consumed since the survey."""
+
 EVERY = 1.0
-"""The seconds from one full survey to the next, at least."""
+"""The least seconds from one full survey to the next."""
+
 RARELY = 20
-"""The time from one full survey to the next, at least, in terms of what a full survey takes."""
+"""The least ratio of the time between two full surveys to the duration of a full survey."""
+
 EXPENSIVE = 300
-"""From how many µs of a full survey on starting points are used. Below, takes look from the beginning, and find at once
-what commits late."""
+"""The least µs of a full survey with which looks use starting points. Otherwise looks go from the beginning, and find
+late commits at once."""
+
 MOST = 100
-"""For how many lists of names one board keeps starting points."""
+"""The number of lists of names for which one board has starting points at most."""
 
 _BELOW, _ABOVE = -(2**15), 2**15 - 1
 
@@ -76,7 +82,7 @@ class Point(NamedTuple):
         return {"returned": self.returned, "wake": self.wake, "highest": self.highest}
 
 
-class Told(NamedTuple):
+class SurveyResult(NamedTuple):
     """The answer to a survey that begins at a point.
 
     :param firsts: the priority and the id of the first unclaimed job of each name in each of the point's ranges of
@@ -112,7 +118,7 @@ class Surveyor:
         self._period = EVERY
         self._last = self._due = self._until = float("-inf")
 
-    def point(self, survey: Callable[[Point], Told]) -> Point | None:
+    def point(self, survey: Callable[[Point], SurveyResult]) -> Point | None:
         """Return where the next look begins; None: at the beginning.
 
         :param survey: has a survey read from a point on.
@@ -127,7 +133,7 @@ class Surveyor:
                 self._turn.release()
         return self._point if time.monotonic() < self._until else None
 
-    def _survey(self, begun: float, survey: Callable[[Point], Told]) -> None:
+    def _survey(self, begun: float, survey: Callable[[Point], SurveyResult]) -> None:
         while len(self._drawn) > 1 and self._drawn[1].at <= begun - LATE:
             del self._drawn[0]
         late = self._drawn[0] if self._drawn and self._drawn[0].at <= begun - LATE else None
@@ -136,29 +142,29 @@ class Surveyor:
         if since is None:
             # Jobs that came back before the instant from which on looks will look them up count as any others.
             since = Point(dict.fromkeys(self._priorities, 0), 0 if late is None else late.now)
-        told = survey(since)
+        result = survey(since)
         at = time.monotonic()
-        highest = max(told.highest or 0, since.highest)
-        self._drawn.append(_Drawn(at, highest, told.now))
+        highest = max(result.highest or 0, since.highest)
+        self._drawn.append(_Drawn(at, highest, result.now))
         if is_full:
-            self._period = max(EVERY, RARELY * told.ran / 1e6)
+            self._period = max(EVERY, RARELY * result.ran / 1e6)
             self._until = at + self._period
-        if late is None or (is_full and told.ran < EXPENSIVE):
+        if late is None or (is_full and result.ran < EXPENSIVE):
             self._point, self._due = None, self._until
         else:
-            self._point, self._due = _risen(since, told, late)._replace(highest=highest), min(at + OFTEN, self._until)
-        self._priorities = {*self._priorities, *(priority for priority, _ in told.firsts)}
+            self._point, self._due = _risen(since, result, late)._replace(highest=highest), min(at + OFTEN, self._until)
+        self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
 
-def _risen(since: Point, told: Told, late: _Drawn) -> Point:
+def _risen(since: Point, result: SurveyResult, late: _Drawn) -> Point:
     """Return the point that a survey from ``since`` allows: nothing that the survey has seen lies before the point, and
     nothing that may have been drawn after ``late``."""
     # Of a priority that begins no range the survey may have seen the first job of one name, and not that of another.
-    ids = dict.fromkeys((priority for priority, _ in told.firsts), 0)
+    ids = dict.fromkeys((priority for priority, _ in result.firsts), 0)
     for priority, begun in since.ids.items():
-        first = min((id_ for found, id_ in told.firsts if found == priority), default=late.highest)
+        first = min((id_ for found, id_ in result.firsts if found == priority), default=late.highest)
         ids[priority] = max(begun, min(first, late.highest))
-    wake = told.now - SHORT if told.event is None else min(told.event, told.now - SHORT)
+    wake = result.now - SHORT if result.event is None else min(result.event, result.now - SHORT)
     return since._replace(ids=ids, wake=max(since.wake, wake))
 
 

@@ -27,17 +27,18 @@ from jobboard.backends.sql.tables import Tables, place_of
 from jobboard.engine import GATE, OVERDUE
 
 LONGEST = 1000
-"""How many elements a list may have."""
+"""The number of elements that a list has at most."""
 
 NAMES_AT_ONCE = 20
 """The number of names for which one statement looks at most, as its text has a part for each name. For more names, a
 look first finds the names whose first jobs come first. For 100 names that takes 8 ms on MariaDB, not 110 ms."""
 
 _SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 500, LONGEST)
-"""How many elements lists are written out with: the last one is repeated. So there are few texts to be planned."""
+"""The numbers of elements with which lists are written out. The last element fills a list up to the next number, so
+that the database plans few texts."""
 
 _MADE = 200
-"""How many texts with a caller's part are remembered."""
+"""The number of texts with parts that are remembered at most."""
 
 _FILES = {"postgresql": "postgresql", "sqlite": "sqlite", "mysql": "mariadb", "mariadb": "mariadb"}
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -54,7 +55,7 @@ def texts_of(database: str) -> Mapping[str, str]:
     """Return the texts for a database, by their names, without comments."""
     texts: dict[str, str] = {}
     for file in ("common", _FILES[database]):
-        _, *parts = _NAME.split((Path(__file__).parent / f"{file}.sql").read_text())
+        _, *parts = _NAME.split((Path(__file__).parent / f"{file}.sql").read_text("utf-8"))
         texts |= zip(parts[::2], (_COMMENT.sub("", text).strip() for text in parts[1::2]), strict=True)
     if database == "postgresql":
         return texts

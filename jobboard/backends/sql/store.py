@@ -40,7 +40,7 @@ from jobboard.backends.sql.rows import (
     wakes,
 )
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements, chunks
-from jobboard.backends.sql.tables import RECORD, place_of, tables_of
+from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
     GATE,
@@ -160,7 +160,7 @@ class SQLStore(Store):
 
     def setup(self) -> None:
         if self.seat.client is None:
-            check_there(self._url, True)
+            check_there(self._url, self._conf, True)
         try:
             self.links.finish(lambda link: layout.setup(link.connection, link.product, self.tables), patient=True)
         finally:
@@ -170,7 +170,7 @@ class SQLStore(Store):
         self.hears = hears
         conf, writes = self._conf, not self._conf["read_only"]
         if self.seat.client is None:
-            check_there(self._url, create)
+            check_there(self._url, self._conf, create)
         try:
             if not self.links.finish(lambda link: layout.check(link.connection, self.tables, create)):
                 self.links.finish(lambda link: layout.create(link.connection, link.product, self.tables), patient=True)
@@ -233,6 +233,7 @@ class SQLStore(Store):
 
     @patience.setter
     def patience(self, seconds: float) -> None:
+        # Only the closing of a board sets this, and the links have a deadline of their own for that.
         self.links.hurry()
 
     def _new_links(self) -> Links:
@@ -316,8 +317,8 @@ class SQLStore(Store):
             block.run, begins = block.stack.enter_context(self.links.held()), True
         link = block.run
         assert isinstance(link, Link)
-        told = [(made, {"board": self.board, **params}) for made, params in asked]
-        return link.several(told, begins=begins, hurries=block.keeps_out)
+        filled = [(made, {"board": self.board, **params}) for made, params in asked]
+        return link.several(filled, begins=begins, hurries=block.keeps_out)
 
     def _write_lasting(self, statement: str, **params: Any) -> int:
         return self._count(self.lasting(), statement, **params)
@@ -390,7 +391,7 @@ class SQLStore(Store):
         rows: dict[str, Row] = {}
         for some in chunks(list(dict.fromkeys(uuids))):
             rows |= by_uuid(self._rows(run, f"read{locked}", uuids=some))
-        now = next((row[RECORD + 1] for row in rows.values()), None)
+        now = next((row[RECORD_COLUMNS + 1] for row in rows.values()), None)
         found: dict[tuple[str, str], Side] = {}
         kinds: dict[str, list[str]] = {}
         for kind, key in sides:
@@ -424,8 +425,8 @@ class SQLStore(Store):
     def _sides(rows: Sequence[Row]) -> Iterator[tuple[Side | None, int]]:
         """Yield the side records in rows, and the time of each."""
         for kind, key, value, until, version, now in rows:
-            told = None if value is None else bytes(value)
-            yield None if kind is None else Side(kind, key, told, until, version), now
+            data = None if value is None else bytes(value)
+            yield None if kind is None else Side(kind, key, data, until, version), now
 
     def look(
         self,
@@ -556,7 +557,7 @@ class SQLStore(Store):
         if after is not None:
             params |= {"priority": after.priority, "id": after.sequence}
         rows = self.query(statement, **params)
-        return rows[0][RECORD + 1] if rows else 0, list(map(stored_of, rows))
+        return rows[0][RECORD_COLUMNS + 1] if rows else 0, list(map(stored_of, rows))
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         parts = {}
@@ -567,7 +568,10 @@ class SQLStore(Store):
             params |= {"trashed_on": after.modified_on, "id": after.sequence}
         rows = self.query(self.statements.made("trash", **parts), **params)
         # The next page finds its place by the instant that sorts the rows, also where a row tells of another.
-        return [settle(record_of(row), row[RECORD + 1])._replace(modified_on=row[RECORD + 2]) for row in rows]
+        return [
+            settle(record_of(row), row[RECORD_COLUMNS + 1])._replace(modified_on=row[RECORD_COLUMNS + 2])
+            for row in rows
+        ]
 
     def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":
@@ -775,7 +779,7 @@ class SQLStore(Store):
                 slots[id(mark)] = self._outcome(run, mark)
             elif mark.before.kind not in ELSEWHERE:
                 slots[id(mark)] = self._side(run, mark)
-        self._tell(run, changes, marks)
+        self._notify(run, changes, marks)
         return Committed(jobs, [slots.get(id(mark), mark.before) for mark in marks if mark.value is not None])
 
     def _lock(self, run: Runner, jobs: Sequence[Stored], waits: bool) -> None:
@@ -879,20 +883,20 @@ class SQLStore(Store):
     def _side(self, run: Runner, mark: Mark) -> Side:
         side, version = mark.before, secrets.randbits(62)
         row = {"kind": side.kind, "place": place_of(side.key), "version": version}
-        told = {**row, "value": mark.value, "ttl": mark.ttl, "until": mark.until}
+        columns = {**row, "value": mark.value, "ttl": mark.ttl, "until": mark.until}
         if side.tag is None:
-            count = self._count(run, "side_insert", **told, key=side.key) if mark.value is not None else 1
+            count = self._count(run, "side_insert", **columns, key=side.key) if mark.value is not None else 1
         elif mark.value is None and side.kind != GATE[0]:
             count = self._count(run, "side_delete", **row, was=side.tag)
         else:
             # The row of the gate stays, so that commits can lock it.
-            count = self._count(run, "side_update", **told, was=side.tag)
+            count = self._count(run, "side_update", **columns, was=side.tag)
         if not count:
             raise Stale(sides=[(side.kind, side.key)])
         return side._replace(value=mark.value, until=mark.until, tag=version)
 
-    def _tell(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
-        """Wake listeners when the transaction commits."""
+    def _notify(self, run: Runner, changes: Sequence[Change], marks: Sequence[Mark]) -> None:
+        """Have the commit of the transaction notify listening processes."""
         if not self.notifies:
             return
         if any(wakes(change, self._longest_sleep) for change in changes) or any(mark.wakes for mark in marks):

@@ -14,17 +14,18 @@ import sqlalchemy as sa
 from jobboard.sql.expressions import Exact, LongText, Spare, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
-RECORD = 20
-"""How many leading columns of the jobs table make a :class:`~jobboard.states.Record`, in its order."""
+RECORD_COLUMNS = 20
+"""The number of leading columns of the jobs' table that make a :class:`~jobboard.states.Record`, in its order. In the
+rows of statements, the tag comes behind these columns, and then the time."""
 
-OUTCOME = (
+OUTCOME_COLUMNS = (
     *("uuid", "name", "priority", "id", "key", "version", "posting", "attempts", "max_attempts", "token", "who"),
     *("created_on", "begun", "modified_on", "until", "errors", "retries", "job_group", "result", "refused"),
 )
 """The columns of the outcomes' table beside the board's name."""
 
-SPARE = 90
-"""By how many bytes a claim may make a row longer: ``who``, ``keeper``, and 14 bytes."""
+SPARE_BYTES = 90
+"""The bytes by which a claim may make a row longer: ``who``, ``keeper``, and 14 bytes."""
 
 STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
 """The states that a row can be stored in."""
@@ -43,7 +44,7 @@ class Tables:
         self.prefix = prefix
         self.metadata = sa.MetaData()
         self.jobs = self._jobs()
-        self.record = tuple(self.jobs.c)[:RECORD]
+        self.record = tuple(self.jobs.c)[:RECORD_COLUMNS]
         self._constrain()
         self._index()
         self.answers = self._answers()
@@ -96,7 +97,7 @@ class Tables:
             sa.Column("returned", sa.BigInteger),
             # InnoDB puts a row that grows onto another place, and writes the page anew where it is full: that made four
             # fifths of a claim's log. The first claim empties this, and its owner and lease fit into the row's place.
-            sa.Column("spare", Exact(SPARE), server_default=sa.DefaultClause(Spare(SPARE))),
+            sa.Column("spare", Exact(SPARE_BYTES), server_default=sa.DefaultClause(Spare(SPARE_BYTES))),
             # When it went to the trash. An index by state would move with each claim.
             sa.Column("gone_on", sa.BigInteger),
             sqlite_autoincrement=True,

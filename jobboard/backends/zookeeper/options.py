@@ -7,7 +7,6 @@ import logging
 import re
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -17,8 +16,7 @@ from kazoo.protocol.serialization import SASL, Auth, Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
-from jobboard.conf import Option, Settings, bracketed, flag, mapping, path, port, seconds, text
-from jobboard.exceptions import ConnectionFailure
+from jobboard.conf import Option, Settings, bracketed, check_files, flag, mapping, path, port, seconds, text
 from jobboard.kv.options import TLS, check_together
 
 PATIENCE = 5.0
@@ -223,12 +221,10 @@ def make_client(conf: Settings, client: KazooClient | None) -> KazooClient:
     """Return a client of the board's own, not started.
 
     :param client: the caller's client, which has the settings for connecting and logging in.
-    :raises ConnectionFailure: a file is missing. kazoo would report that no server answers.
+    :raises ConnectionFailure: a file is missing.
     """
     settings = _settings(conf) if client is None else _settings_of(client)
-    for option in ("ca", "certfile", "keyfile"):
-        if settings[option] is not None and not Path(settings[option]).exists():
-            raise ConnectionFailure(f"option {option}: there is no file {settings[option]!r}", refused=True)
+    check_files(settings, "ca", "certfile", "keyfile")
     handler = settings["handler"]
     for name in ("connection_retry", "command_retry"):
         given = conf[name]

@@ -359,7 +359,7 @@ class TestExaminingDamage:
         changes: list[dict[str, Any]] = [{"posting": junk}, {"version": codec.VERSION + 1}, {}]
         for job, change in zip(broken, changes, strict=True):
             result = done.result if change else junk
-            Harness(board).engine.keep(
+            Harness(board).engine.store_outcomes(
                 [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, place=None)]
             )
         found = told()

@@ -451,7 +451,7 @@ def all_of(board: JobBoard) -> list[Any]:
     """Return all that the store has: jobs, outcomes, counts, rules and schedules."""
     harness = Harness(board)
     live = [seen.record for seen in harness.calls.page(None, 100)]
-    jobs = [live, harness.calls.trash_page(None, 100), harness.engine.done_page(None, 100), board.stats()]
+    jobs = [live, harness.calls.trash_page(None, 100), harness.engine.outcome_page(None, 100), board.stats()]
     return [*jobs, harness.calls.rules(), harness.calls.all_schedules()]
 
 

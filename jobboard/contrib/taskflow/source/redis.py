@@ -19,7 +19,7 @@ from jobboard.states import OK, Status, instant
 
 _Theirs = impl_redis.RedisJobBoard
 _PAGE = 500
-_DEPART = Path(__file__).with_name("depart.lua").read_text()
+_DEPART = Path(__file__).with_name("depart.lua").read_text("utf-8")
 
 
 class RedisSource(OriginStore):
