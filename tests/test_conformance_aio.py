@@ -42,8 +42,8 @@ def make_board(backend: str, board_conf: dict[str, Any]) -> Iterator[Callable[..
 
         def make(name: str = "board", **options: Any) -> Any:
             conf = {**board_conf, **options}
-            engine = DriverManager(NAMESPACE, target(conf).scheme).driver
-            board = ThroughAsyncio(name + suffix, conf, engine=engine)
+            store = DriverManager(NAMESPACE, target(conf).scheme).driver
+            board = ThroughAsyncio(name + suffix, conf, store=store)
             stack.callback(board.close)
             board.connect()
             return board

@@ -9,7 +9,9 @@ import pytest
 
 import jobboard.aio
 import jobboard.conductor
+from jobboard.conductor import Conductor
 from jobboard.logs import Log
+from tests.support.conductors import MakeBoard, errors_of
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -60,6 +62,27 @@ def test_error_of_a_filter_is_shown(failing: logging.Logger, capsys: pytest.Capt
     finally:
         failing.removeFilter(refuse)
     assert "OSError: not this one" in capsys.readouterr().err
+
+
+def test_handler_that_exits_ends_the_main_thread_alone(failing: logging.Logger, make_board: MakeBoard) -> None:
+    """The end of a conductor's thread would leave its claims to nobody."""
+
+    def leave(record: logging.LogRecord) -> bool:
+        raise SystemExit(record.getMessage())
+
+    failing.addFilter(leave)
+    with pytest.raises(SystemExit, match="news"):
+        Log(failing.name).warning("news")
+    failing.removeFilter(leave)
+    board, log = make_board(), logging.getLogger("jobboard.conductor.finisher")
+    board.post_many([{"name": "a", "max_attempts": 1}] * 2)
+    conductor = Conductor("one", board, lambda job: 1 / 0)
+    log.addFilter(leave)
+    try:
+        assert errors_of(lambda: conductor.run(2)) == []
+    finally:
+        log.removeFilter(leave)
+    assert conductor.tally.trashed == 2
 
 
 @pytest.mark.parametrize("level", ["info", "exception"])

@@ -22,6 +22,8 @@ from jobboard.testing.conformance.support import MakeBoard, record_of, trash_one
 pytestmark = pytest.mark.backends("memory", "sqlite")
 
 NAN, INFINITE = float("nan"), float("inf")
+HUGE = (10**400, 1e308)
+"""Numbers beyond every measure. Their errors stay short."""
 LAST = datetime.datetime.max.replace(tzinfo=datetime.UTC)
 
 
@@ -55,7 +57,7 @@ WITH_WHO: list[Call] = [
 ]
 
 EXPIRY: list[Bad] = [
-    *((expiry, ValueError, "expiry") for expiry in (0, -1, NAN, INFINITE)),
+    *((expiry, ValueError, "expiry") for expiry in (0, -1, NAN, INFINITE, *HUGE)),
     *((expiry, TypeError, "expiry") for expiry in ("1", True)),
 ]
 WITH_EXPIRY: list[Call] = [
@@ -88,12 +90,12 @@ WITH_TIMEOUT: list[Call] = [
 ]
 
 COUNT: list[Bad] = [
-    *((limit, ValueError, "limit") for limit in (0, -1)),
+    *((limit, ValueError, "limit") for limit in (0, -1, HUGE[0])),
     *((limit, TypeError, "limit") for limit in (1.0, True)),
 ]
 
 DELAY: list[Bad] = [
-    *((delay, ValueError, "delay") for delay in (-1, NAN)),
+    *((delay, ValueError, "delay") for delay in (-1, NAN, *HUGE)),
     *((delay, TypeError, "delay") for delay in ("1", True)),
 ]
 WITH_DELAY: list[Call] = [
@@ -126,6 +128,23 @@ WITH_EXTRA: list[Call] = [
 
 VERB: list[Bad] = [(verb, ValueError, verb) for verb in ("claim", "release", "extend", "nonsense")]
 
+JOB: list[Bad] = [("0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", TypeError, r"not str: board\.get\(uuid\)")]
+WITH_JOB: list[Call] = [
+    lambda desk, job: desk.board.claim(job, "anna"),
+    lambda desk, job: desk.board.extend(job, "anna"),
+    lambda desk, job: desk.board.abandon(job, "anna"),
+    lambda desk, job: desk.board.consume(job, "anna"),
+    lambda desk, job: desk.board.trash(job, "anna"),
+    lambda desk, job: desk.board.consume_many([job], "anna"),
+    lambda desk, job: desk.board.finish_many([Act(job, "consume")], "anna"),
+    lambda desk, job: desk.board.release(job),
+    lambda desk, job: desk.board.cancel(job),
+    lambda desk, job: desk.board.restore(job),
+    lambda desk, job: desk.board.purge(job),
+    lambda desk, job: desk.board.find_owner(job),
+    lambda desk, job: desk.board.iterjobs(after=job),
+]
+
 POSTING: list[Bad] = [
     ({"name": 1}, TypeError, "name must be a str, not int"),
     ({"name": ""}, ValueError, "name must not be empty"),
@@ -134,27 +153,26 @@ POSTING: list[Bad] = [
     ({"key": ""}, ValueError, "key"),
     ({"priority": "URGENT"}, ValueError, "VERY_HIGH"),
     ({"priority": 101}, ValueError, "101 is not a priority: give an integer from -100 to 100"),
-    ({"priority": -101}, ValueError, "-101 is not a priority"),
+    *(({"priority": priority}, ValueError, "is not a priority") for priority in (-101, HUGE[0])),
     ({"priority": "50"}, ValueError, "'50' is not a priority"),
     ({"priority": True}, TypeError, "True is not a priority"),
     ({"priority": 50.0}, TypeError, "50.0 is not a priority"),
     ({"group": 1}, TypeError, "group must be a str"),
     ({"group": ""}, ValueError, "group must not be empty"),
-    *(({"delay": delay}, ValueError, "delay") for delay in (-1, NAN, INFINITE, 1e300, datetime.timedelta(seconds=-1))),
+    *(({"delay": delay}, ValueError, "delay") for delay in (-1, NAN, INFINITE, *HUGE, datetime.timedelta(seconds=-1))),
     *(({"delay": delay}, TypeError, "delay") for delay in ("1", True)),
     ({"delay": 3_155_760_001}, ValueError, "at most 3155760000"),
     ({"due": datetime.datetime(2030, 1, 1)}, ValueError, "aware"),  # noqa: DTZ001
     ({"due": "2030-01-01"}, TypeError, "due"),
     ({"due": LAST, "delay": 1}, ValueError, "both"),
     ({"due": LAST}, ValueError, "before 2255"),
-    *(({"max_attempts": most}, ValueError, "max_attempts") for most in (0, -1, 2**31)),
+    *(({"max_attempts": most}, ValueError, "max_attempts") for most in (0, -1, 2**31, HUGE[0])),
     *(({"max_attempts": most}, TypeError, "max_attempts") for most in (True, 1.0)),
     ({"details": ["a"]}, TypeError, "details must be a dict"),
-    ({"details": {"a": {"b": [0, {1, 2}]}}}, TypeError, r"details\['a'\]\['b'\]\[1\].*set"),
-    ({"details": {"a": 2**63}}, ValueError, r"details\['a'\].*64 bits"),
-    ({"details": {"a": "\udfff"}}, ValueError, r"details\['a'\].*surrogate"),
     ({"details": {"a": "x" * 64 * 1024}}, ValueError, "max_details"),
+    ({"details": {"n": HUGE[0]}}, ValueError, r"details\['n'\]"),
     ({"book": object()}, TypeError, "book"),
+    ({"book": {"width": 300}}, TypeError, "details="),
     ({"book": Book(uuid=7)}, TypeError, "book"),
     ({"context": {"a": 1}}, TypeError, "context"),
     ({"flavour": 1}, TypeError, "flavour"),
@@ -162,6 +180,7 @@ POSTING: list[Bad] = [
     ({"on_key": "replace"}, ValueError, "on_key='replace' needs a key"),
     ({"key": "k", "on_key": "keeps"}, ValueError, "on_key='keeps': must be 'keep' or 'replace'"),
     ({"key": "k", "key_for": 0}, ValueError, "key_for=0: must be more than 0"),
+    *(({"key": "k", "key_for": seconds}, ValueError, "key_for") for seconds in HUGE),
     ({"key": "k", "key_for": "1h"}, TypeError, "key_for must be a number of seconds"),
 ]
 WITH_POSTING: list[Call] = [
@@ -194,11 +213,13 @@ LIMIT: list[Bad] = [
     ({}, ValueError, "give concurrency= or rate="),
     ({"concurrency": 0}, ValueError, "concurrency=0: must be 1 or more"),
     ({"concurrency": 10_001}, ValueError, "concurrency=10001: must be 10000 at most"),
+    ({"concurrency": HUGE[0]}, ValueError, "concurrency"),
     ({"concurrency": "4"}, TypeError, "concurrency must be an int, not str"),
     ({"concurrency": 1, "per": "customer"}, ValueError, "per='customer': must be 'name' or 'group'"),
     ({"rate": 5}, TypeError, r"rate=5: must be how many claims"),
-    ({"rate": (5, 0)}, ValueError, "the seconds of rate=0"),
+    *(({"rate": (5, seconds)}, ValueError, "the seconds of rate") for seconds in (0, *HUGE)),
     ({"rate": (0, 5)}, ValueError, "the claims of rate=0: must be 1 or more"),
+    ({"rate": (HUGE[0], 5)}, ValueError, "the claims of rate"),
 ]
 
 SCHEDULE: list[Bad] = [
@@ -210,7 +231,7 @@ SCHEDULE: list[Bad] = [
     ({"cron": "* * * * *", "tz": "Europe/" * 40}, ValueError, "tz has 280 characters; at most 255"),
     ({}, ValueError, "every"),
     ({"cron": "* * * * *", "every": 5}, ValueError, "every"),
-    ({"every": 0}, ValueError, "every"),
+    *(({"every": seconds}, ValueError, "every") for seconds in (0, *HUGE)),
     ({"every": 0.01}, ValueError, "0.1"),
     ({"every": "5"}, TypeError, "every"),
     ({"cron": "* * * * *", "tz": "Europe/Berln"}, ValueError, "'Europe/Berlin'"),
@@ -244,6 +265,7 @@ TABLE: dict[str, tuple[list[Call], list[Bad]]] = {
         [lambda desk, _: desk.board.finish_many([desk.held], "anna")],  # type: ignore[list-item]
         [(None, TypeError, r"Act\(job, 'consume'\), and not a Job")],
     ),
+    "uuid for a job": (WITH_JOB, JOB),
     "posting": (WITH_POSTING, POSTING),
     "posting of a batch": (
         [lambda desk, bad: desk.board.post_many([Posting("fine"), {"name": "fine"}, bad, Posting("")])],
@@ -270,8 +292,9 @@ def test_bad_arguments_are_rejected(board: JobBoard, what: str) -> None:
     board.claim(desk.held, "anna")
     before = record_of(board, desk.held)
     for call, (bad, kind, match) in itertools.product(*TABLE[what]):
-        with pytest.raises(kind, match=match):
+        with pytest.raises(kind, match=match) as error:
             call(desk, bad)
+        assert len(str(error.value)) < 300
     assert record_of(board, desk.held) == before
     assert (desk.free.state, desk.held.state, board.job_count) == (UNCLAIMED, CLAIMED, 2)
     assert [*board.trashed(), *board.schedules(), *board.limits(), *board.entities()] == []
@@ -284,7 +307,7 @@ def test_argument_of_another_backend_is_rejected(board: JobBoard) -> None:
     assert board.job_count == 0
 
 
-@pytest.mark.parametrize("age", [-1, NAN, "1", True])
+@pytest.mark.parametrize("age", [-1, NAN, *HUGE, "1", True])
 def test_bad_age_is_rejected(board: JobBoard, age: Any) -> None:
     trash_one(board)
     with pytest.raises((TypeError, ValueError), match="older_than"):
@@ -320,46 +343,15 @@ def test_metadata_of_an_entity_are_bounded(make_board: MakeBoard) -> None:
     assert board.entities() == [full]
 
 
-def test_details_are_copied_and_tuples_become_lists(board: JobBoard) -> None:
-    details: dict[str, Any] = {"a": (1, (2,)), "b": [1]}
-    job = board.post("resize", details=details)
-    details["b"].append(2)
-    assert job.details == board.get(job.uuid).details == {"a": [1, [2]], "b": [1]}
-
-
 def test_empty_batch_posts_nothing(board: JobBoard) -> None:
     assert board.post_many([]) == []
     assert board.job_count == 0
-
-
-def test_details_are_never_shown(board: JobBoard) -> None:
-    job = board.post("resize", details={"password": "geheim"})
-    for text in (str(job), repr(job), f"{board.get(job.uuid)}", repr(board.claim(job, "anna"))):
-        assert "geheim" not in text
-    assert "resize" in str(job)
-    assert job.uuid in str(job)
 
 
 @pytest.mark.parametrize("name", ["", 1, None, "a\nb", "x" * 256, b"board"])
 def test_bad_board_name_is_rejected(board_conf: dict[str, Any], name: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="name"):
         jobboard.fetch(name, board_conf)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"claim_tll": 3}, "claim_tll.*did you mean 'claim_ttl'"),
-        ({"claim_ttl": "soon"}, "claim_ttl"),
-        ({"claim_ttl": 0}, "claim_ttl"),
-        ({"retry_for": -1}, "retry_for"),
-        ({"max_details": 0}, "max_details"),
-        ({"auto_setup": "perhaps"}, "auto_setup"),
-    ],
-)
-def test_bad_option_is_rejected(board_conf: dict[str, Any], options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        jobboard.fetch("board", {**board_conf, **options})
 
 
 def test_board_cannot_be_pickled(board: JobBoard) -> None:

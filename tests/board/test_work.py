@@ -26,7 +26,6 @@ from jobboard.testing.conformance.support import (
     MakeBoard,
     Waiter,
     let_lapse,
-    lost_reply,
     replaced,
     take,
     until_free,
@@ -142,12 +141,6 @@ class TestWorking:
         other.restore(other.get(job.uuid))
         assert (job.state, job.attempts, job.retries) == (UNCLAIMED, 0, 0)
 
-    def test_a_retry_counts_once(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        with lost_reply(board, "finish"), board.working("anna", timeout=0):
-            fail(Retry("not yet", delay=LONG))
-        assert (job.state, job.attempts, job.retries) == (SCHEDULED, 0, 1)
-
     def test_job_that_is_given_back_counts_no_retry(self, board: JobBoard, make_board: MakeBoard) -> None:
         jobs = board.post_many([{"name": "a"}, {"name": "b"}])
         closing = make_board()
@@ -239,17 +232,6 @@ class TestWorking:
             eventually(cancelled, LIMIT)
         assert (job.state, job.attempts, job.error) == (SCHEDULED, 1, IN_VAIN)
 
-    def test_cancelled(self, board: JobBoard) -> None:
-        board.post("resize")
-        assert not cancelled()
-        with pytest.raises(ClaimLost), board.working("anna") as mine:  # noqa: PT012
-            assert not cancelled()
-            board.release(board.get(mine.uuid))
-            with pytest.raises(ClaimLost):
-                board.extend(mine, "anna")
-            assert cancelled()
-        assert not cancelled()
-
     def test_a_block_that_is_left_in_another_context(self, board: JobBoard) -> None:
         """As by a framework that enters and leaves it on threads of a pool."""
         job = board.post("resize")
@@ -298,24 +280,6 @@ class TestWorkingFunctions:
         with pytest.raises(NotFound):
             resize(3)
 
-    def test_call_ends_by_its_outcome(self, board: JobBoard) -> None:
-        jobs = board.post_many([{"name": name} for name in ("later", "never", "broken", "lazy")])
-        ends = {"later": Retry("not yet", delay=LONG), "never": Reject("no"), "broken": ValueError("broken")}
-
-        @board.working("anna", timeout=0)
-        def work(job: Job) -> Any:
-            if job.name in ends:
-                raise ends[job.name]
-            return (n for n in range(3))
-
-        assert work() is None
-        assert work() is None
-        with pytest.raises(ValueError, match="broken"):
-            work()
-        with pytest.raises(TypeError, match="generator"):
-            work()
-        assert [job.state for job in jobs] == [SCHEDULED, TRASHED, SCHEDULED, SCHEDULED]
-
     def test_functions_that_only_promise_to_work(self, board: JobBoard) -> None:
         async def coroutine(job: Job) -> None: ...
 
@@ -326,6 +290,10 @@ class TestWorkingFunctions:
             board.working("anna")(coroutine)
         with pytest.raises(TypeError, match="instance that has __call__"):
             board.working("anna")(Resizer)
+        job = board.post("resize")
+        with pytest.raises(TypeError, match="generator"):
+            board.working("anna")(lambda job: (n for n in range(3)))()
+        assert job.state == SCHEDULED
 
 
 class TestBooks:
@@ -342,13 +310,6 @@ class TestBooks:
             assert (persistence.asked, persistence.closed) == (["u1"], 1)
             taken = take(mine)
             assert taken.book == "logbook u1"
-
-    def test_book_without_persistence_is_none(self, board: JobBoard, other: JobBoard) -> None:
-        book = Book()
-        job = board.post("resize", book)
-        assert job.book is book
-        assert other.get(job.uuid).book is None
-        assert other.get(job.uuid).book_uuid == "u1"
 
 
 def test_claim_that_is_interrupted_before_its_job_is_made_comes_back(

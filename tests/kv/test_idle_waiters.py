@@ -1,6 +1,5 @@
 """Waiters on ZooKeeper and etcd that send nothing while they sleep."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from jobboard.testing.conformance.wire import Wire, wire
 __all__ = ["wire"]
 
 pytestmark = [pytest.mark.backends("zookeeper", "etcd"), pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def board(make_board: Callable[..., Any]) -> JobBoard:
-    board: JobBoard = make_board()
-    return board
 
 
 @pytest.mark.parametrize("limited", [False, True])

@@ -16,9 +16,8 @@ from jobboard.kv import layout
 from jobboard.kv.driver import ALIVE, MISSED, Op
 from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
-from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, EventLog, Waiter, take, uuids
+from jobboard.testing.conformance.support import LIMIT, EventLog, take, uuids
 from jobboard.testing.drivers import names, walked
 
 from .conftest import change, driver_of
@@ -61,7 +60,7 @@ def make() -> Iterator[Callable[..., Any]]:
 
         def board(**options: Any) -> JobBoard:
             # No beat comes by itself within a test.
-            made = JobBoard(name, {"board": "memory", "claim_ttl": 600, **options}, engine=SessionStore)
+            made = JobBoard(name, {"board": "memory", "claim_ttl": 600, **options}, store=SessionStore)
             made.connect()
             stack.callback(made.close)
             return made
@@ -79,28 +78,6 @@ def holders_of(board: Any) -> set[str]:
 
 def beat(board: Any, jobs: list[Any]) -> Any:
     return board.engine.raw.renew(board.engine.handle, held(jobs), 10**9)
-
-
-def test_the_end_of_a_session_frees_its_claims(make: Callable[..., Any]) -> None:
-    board, other = make(), make()
-    board.post_many([Posting("a")] * 3)
-    board.claim_many("anna", 2)
-    assert other.claim_many("bert", 1)
-    assert other.claim_next("bert") is None
-    driver_of(board).lose()
-    assert [job.seen_state for job in other.iterjobs()] == [UNCLAIMED, UNCLAIMED, CLAIMED]
-    assert (other.stats().unclaimed, other.stats().claimed) == (2, 1)
-    taken = other.claim_many("bert", 5)
-    assert [job.attempts for job in taken] == [2, 2]
-
-
-def test_the_end_of_a_session_wakes_waiters(make: Callable[..., Any]) -> None:
-    board, other = make(), make()
-    job = board.post("a")
-    board.claim(job, "anna")
-    waiter = Waiter(other, lambda: other.claim_next("bert", timeout=60))
-    driver_of(board).lose()
-    assert waiter.wait() == job
 
 
 @pytest.mark.parametrize(("count", "lives"), [(1, False), (1, True), (250, True)])
@@ -126,17 +103,6 @@ def test_a_beat_moves_all_claims_of_the_session_before(make: Callable[..., Any],
     driver.commit, commit = lambda ops: commits.append(len(ops)) or commit(ops), driver.commit
     assert beat(board, jobs).lost == []
     assert commits == [], "the next beat has nothing to move"
-
-
-def test_a_beat_leaves_a_job_to_its_new_holder(make: Callable[..., Any]) -> None:
-    board, other = make(), make()
-    board.post_many([Posting("a")] * 3)
-    jobs = board.claim_many("anna", 3)
-    driver_of(board).lose()
-    theirs = take(other, "bert")
-    renewed = beat(board, jobs)
-    assert renewed.lost == held([job for job in jobs if job == theirs])
-    assert other.stats().claimed == 3
 
 
 @pytest.mark.parametrize("nth", range(1, 6))

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -17,9 +16,9 @@ from jobboard.engine import GATE, Change, Hears, Mark, Side, Stale, Store, Store
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Posting
 from jobboard.kv import layout
-from jobboard.kv.driver import Driver, Op, Range
+from jobboard.kv.driver import Driver, Op
 from jobboard.primitives import Draft
-from jobboard.states import CLAIMED, LIVE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, take, uuids
 from jobboard.testing.conformance.wire import QUIET
@@ -30,6 +29,8 @@ from .conftest import DRIVERS, change, driver_class, driver_of
 pytestmark = [pytest.mark.backends("memory"), pytest.mark.any_driver]
 
 on_each_driver = pytest.mark.backends(*DRIVERS)
+on_each_store = pytest.mark.backends(*DRIVERS, "redis")
+"""Tests of the contract of stores, which Redis keeps without a driver."""
 
 INDEXES = (layout.READY, layout.LIVE, layout.TIMED, layout.KEPT, layout.TRASH, layout.DONE, layout.OVER)
 FOLDERS = ("job", "side/key", "side/purged", "side/entity", "side/scope", "side/schedule", "side/outcome")
@@ -245,7 +246,7 @@ def assert_stale(store: Store, before: Stored) -> None:
     assert store.read([uuid]).jobs == now
 
 
-@on_each_driver
+@on_each_store
 def test_a_tag_of_a_purged_job_never_returns(make_board: Any) -> None:
     """A job of the same uuid, name and content, purged and posted as often as before, has other tags."""
     board, other = make_board(), make_board()
@@ -267,7 +268,7 @@ def test_a_tag_of_a_purged_job_never_returns(make_board: Any) -> None:
     assert not any(one == two for at, one in enumerate(tags) for two in tags[:at])
 
 
-@on_each_driver
+@on_each_store
 def test_a_tag_of_a_deleted_side_record_never_returns(make_board: Any) -> None:
     store, other = make_board().engine.store, make_board().engine.store
     for kind in ("key", "schedule"):
@@ -508,14 +509,3 @@ def test_the_trash_has_the_newest_first_with_fresh_lapses(make_board: Any) -> No
     rest = board.engine.raw.trash_page(page[-1], 5)
     assert [record.uuid for record in (*page, *rest)] == uuids([third, second, first])
     assert board.stats().claimed == 0
-
-
-@on_each_driver
-def test_due_times_of_far_days_are_in_order(make_board: Any) -> None:
-    board = make_board()
-    far = board.post("a", due=datetime(2250, 1, 1, tzinfo=UTC))
-    near = board.post("a", delay=SHORT)
-    assert take(board, timeout=LIMIT) == near
-    assert {job.uuid: job.seen_state for job in board.iterjobs()} == {near.uuid: CLAIMED, far.uuid: SCHEDULED}
-    assert driver_of(board).read([], [Range(layout.TIMED, 5)]).names[0][-1].endswith(far.uuid)
-    assert board.stats().on_board == len(list(board.iterjobs(states=LIVE))) == 2

@@ -269,14 +269,6 @@ def test_a_copy_that_comes_after_all_is_done(boards: Boards) -> None:
     check(boards, [job], trashed=0)
 
 
-def test_a_copy_of_a_job_that_was_finished_at_the_source_is_dropped(boards: Boards) -> None:
-    job = held(boards, key="k")
-    boards.work(boards.source)
-    assert boards.mover().run().left == []
-    assert boards.target.job_count == 0
-    assert boards.target.post("job", key="k") != job
-
-
 def test_a_copy_of_a_job_that_is_claimed_again_is_dropped(boards: Boards) -> None:
     job = held(boards)
     boards.source.claim(job, "worker")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from jobboard.backends import fetch
-from jobboard.engine import Done
+from jobboard.engine import StoredOutcome
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover, leftovers
 from jobboard.primitives import Limit
@@ -92,18 +92,18 @@ def test_outcomes_are_copied_though_a_mover_breaks_off(
         boards.clock.advance(1)
     mover = boards.mover()
     engine = mover._target.engine.raw
-    keep, count = engine.keep, itertools.count()
+    store, count = engine.store_outcomes, itertools.count()
 
-    def breaks(dones: Sequence[Done]) -> int:
+    def breaks(dones: Sequence[StoredOutcome]) -> int:
         here = next(count) == step
         if here and not lost:
             raise Killed
-        answer = keep(dones)
+        answer = store(dones)
         if here:
             raise ConnectionFailure("the connection broke", outcome="unknown")
         return answer
 
-    engine.__dict__["keep"] = breaks
+    engine.__dict__["store_outcomes"] = breaks
     with contextlib.suppress(Killed):
         mover.run()
     boards.mover().run()

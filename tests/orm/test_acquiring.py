@@ -80,12 +80,6 @@ def test_a_decorated_function_gets_the_rows_of_a_block_for_each_call(engine: sa.
 # Renewal and loss
 
 
-def test_rows_are_renewed_in_the_background(engine: sa.Engine, other: Session) -> None:
-    with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
-        first = [row.acquired_until for row in batch]
-        eventually(lambda: [row.acquired_until for row in every(other)[:2]] > first)
-
-
 def test_a_lost_row_is_listed_and_ends_the_block_with_an_error(engine: sa.Engine, other: Session) -> None:
     @Picture.acquiring(engine, "anna", limit=2, timeout=HELD)
     def work(batch: Batch[Picture]) -> None:
@@ -98,19 +92,6 @@ def test_a_lost_row_is_listed_and_ends_the_block_with_an_error(engine: sa.Engine
     assert caught.value.job.acquired_by == "anna"
     assert owners(other) == ["bert", None, None]
     assert done(other)[1]
-
-
-def test_an_overtaken_block_writes_no_row(engine: sa.Engine, other: Session) -> None:
-    @Picture.acquiring(engine, "anna", limit=2, timeout=LONG)
-    def work(batch: Batch[Picture]) -> None:
-        overtake(other, batch[0])
-        for row in batch:
-            row.done = True
-
-    with pytest.raises(ClaimLost):
-        work()
-    assert owners(other) == ["bert", None, None]
-    assert done(other) == [False] * 3
 
 
 def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: Session) -> None:
@@ -187,27 +168,6 @@ def test_async_blocks_hold_renew_and_give_back(other: Session, with_async: Calla
     with_async(main)
     assert owners(other) == ["bert", None, None]
     assert done(other) == [True, False, False]
-
-
-@ONE
-def test_a_cancelled_task_gives_its_rows_back(other: Session, with_async: Callable[..., Any]) -> None:
-    async def main(engine: AsyncEngine) -> None:
-        held = asyncio.Event()
-
-        @Picture.acquiring(engine, "anna")
-        async def work(batch: Batch[Picture]) -> None:
-            held.set()
-            await asyncio.Event().wait()
-
-        task = asyncio.create_task(work())
-        await held.wait()
-        assert owners(other) == ["anna"] * 3
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with_async(main)
-    assert owners(other) == [None] * 3
 
 
 @ONE

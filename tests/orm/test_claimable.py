@@ -89,15 +89,6 @@ def test_conditions_narrow_each_verb(session: Session, pictures: list[int]) -> N
     assert len(Picture.acquired(session, "anna", where=[])) == 4
 
 
-@ONE
-def test_conditions_are_not_applied_again_to_held_rows(session: Session, pictures: list[int]) -> None:
-    rows = Picture.acquire(session, "anna", where=Picture.acquired_by.is_(None) & ~Picture.done, limit=3)
-    for row in rows:
-        row.done = True
-    session.commit()
-    assert Picture.reacquire(session, "anna").kept == rows
-
-
 def test_a_condition_on_another_table_belongs_into_exists(session: Session, pictures: list[int]) -> None:
     """Or each row would come once for each of that table's."""
     session.add(Done(number=pictures[3], key="a", who="bert"))
@@ -146,15 +137,6 @@ def test_the_clock_of_this_machine_decides_nothing(
     assert rows[0].acquisition.lost
     assert rows[0].id not in ids(Picture.acquire(other, "bert"))
     assert Picture.unacquire_timed_out(other) == 0
-
-
-@SERVERS
-def test_rows_that_another_is_taking_are_passed_over(session: Session, other: Session, pictures: list[int]) -> None:
-    session.begin()
-    first = Picture.rank.desc()
-    assert ids(Picture.acquire(session, "anna", limit=4, order_by=first)) == pictures[:4]
-    assert ids(Picture.acquire(other, "bert", limit=4, order_by=first)) == pictures[4:8]
-    assert ids(Picture.acquire(other, "bert", limit=4, order_by=first)) == pictures[8:]
 
 
 @ONE

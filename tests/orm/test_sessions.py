@@ -104,9 +104,7 @@ def test_a_session_on_a_connection_keeps_to_the_transaction_of_that(engine: sa.E
     assert Picture.acquired(other, "anna") == []
 
 
-def test_a_connection_that_commits_by_itself_is_refused(
-    engine: sa.Engine, backend: str, other: Session, with_async: Callable[..., Any]
-) -> None:
+def test_a_connection_that_commits_by_itself_is_refused(engine: sa.Engine, backend: str, other: Session) -> None:
     alone = sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with alone.connect() as connection, Session(connection) as session:
         refused_without_transactions(session)
@@ -118,14 +116,6 @@ def test_a_connection_that_commits_by_itself_is_refused(
             assert len(Picture.acquire(session, "anna", limit=1)) == 1
         session.connection()
         refused_without_transactions(session)
-
-    async def main(async_engine: AsyncEngine) -> None:
-        async with AsyncSession(async_engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
-            await session.connection()
-            with pytest.raises(JobFailure, match="AUTOCOMMIT"):
-                await Picture.acquire(session, "anna", limit=1)
-
-    with_async(main)
     assert len(Picture.acquired(other, "anna")) == (0 if backend == "sqlite" else 1)
 
 

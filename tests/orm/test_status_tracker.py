@@ -324,20 +324,17 @@ def test_an_interrupt_gives_the_job_back_as_it_was(engine: sa.Engine, job: Job, 
 
 
 def test_a_success_of_an_overtaken_worker_is_refused(engine: sa.Engine, job: Job) -> None:
-    def zombie(error: Exception | None) -> None:
-        with start(engine, skip_error=error is not None) as (_, updates):
+    def overtaken(rescue: Any) -> None:
+        with start(engine) as (_, updates):
             updates.set("data", "of the zombie")
             let_expire(engine)
-            rescue.append(start(engine))
-            rescue[-1].__enter__()
-            if error:
-                raise error
+            rescue.__enter__()
 
-    rescue: list[Any] = []
+    rescue = start(engine)
     with pytest.raises(JobLostError, match="Job 'job-1': its lock expired and another took it, or it was deleted"):
-        zombie(None)
+        overtaken(rescue)
     assert (stored(engine).status, stored(engine).data) == (20, {"version": 1})
-    rescue.pop().__exit__(None, None, None)
+    rescue.__exit__(None, None, None)
     assert stored(engine).status == 40
 
 

@@ -6,12 +6,10 @@ import contextlib
 import http.client
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from jobboard.testing import eventually
-from tests.support.server import HOST, ServerError, TLSDaemon
+from tests.support.server import HOST, Cluster, TLSDaemon
 
 
 class Etcd(TLSDaemon):
@@ -97,43 +95,12 @@ class Etcd(TLSDaemon):
         return False
 
 
-class EtcdCluster:
-    """Servers that elect a leader; a context manager. ``uri`` names them all."""
-
+class EtcdCluster(Cluster):
     def __init__(self, size: int = 3) -> None:
         self.members = [Etcd(f"member{number}") for number in range(size)]
 
-    @property
-    def uri(self) -> str:
-        return "etcd://" + ",".join(f"{HOST}:{member.port}" for member in self.members)
-
-    @property
-    def leader(self) -> Etcd:
-        found: list[Etcd] = []
-
-        def elected() -> bool:
-            found[:] = [member for member in self.members if member.leads]
-            return len(found) == 1
-
-        try:
-            eventually(elected, 30)
-        except AssertionError:
-            raise ServerError("the cluster has no leader") from None
-        return found[0]
-
     def __enter__(self) -> Self:
-        try:
-            for member in self.members:
-                member.reserve()
-                member.peers = self.members
-            # A member serves only with a quorum, so all members start at the same time.
-            with ThreadPoolExecutor(len(self.members)) as pool:
-                list(pool.map(lambda member: member.start(), self.members))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
         for member in self.members:
-            member.stop()
+            member.reserve()
+            member.peers = self.members
+        return super().__enter__()

@@ -47,4 +47,18 @@ def exits(job: Any) -> None:
         sys.exit(7)
 
 
+@contextlib.contextmanager
+def forking(job: Any) -> Iterator[None]:
+    """A context that forks as it is entered or left."""
+    if job.name == "entered":
+        in_child(job)
+    yield
+    if job.name == "left":
+        in_child(job)
+
+
+def handled(job: Any) -> None:
+    note(job, "handled")
+
+
 HANDLERS = {"returns": returns, "raises": raises, "exits": exits}

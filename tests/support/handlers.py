@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,15 @@ def hang(job: jobboard.Job) -> None:
     started = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     note(job, f"{os.getpid()} {started.pid}")
     started.wait()
+
+
+def die_by_a_signal_without_a_name(job: jobboard.Job) -> None:
+    os.kill(os.getpid(), signal.SIGRTMIN + 3)
+
+
+def leave_a_thread(job: jobboard.Job) -> None:
+    """A thread for which the end of the process waits."""
+    threading.Thread(target=threading.Event().wait).start()
 
 
 def die_before_a_fork(job: jobboard.Job) -> None:

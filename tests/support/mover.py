@@ -24,7 +24,7 @@ mover.BATCH = 7
 
 def changes_of(uris: list[str]) -> list[tuple[type, str]]:
     """Return the methods by which a move changes these boards. Their drivers are imported once for all processes."""
-    found: list[tuple[type, str]] = [(RetryingEngine, call) for call in ("mutate", "keep", "remember")]
+    found: list[tuple[type, str]] = [(RetryingEngine, call) for call in ("mutate", "store_outcomes", "store_keys")]
     for uri in uris:
         if not uri.startswith("taskflow+"):
             fetch("board", uri)

@@ -12,9 +12,11 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from jobboard.testing import eventually
 from jobboard.testing.ports import HOST, reserve_port
 from tests.support import watchdog
 
@@ -283,6 +285,46 @@ class Daemon(Server):
     def _launch(self) -> None:
         self._process = self._spawn(self._command())
         self._wait_until(self._serves)
+
+
+class Cluster:
+    """Servers that elect a leader; a context manager. ``uri`` names them all."""
+
+    members: Sequence[Any]
+
+    @property
+    def uri(self) -> str:
+        scheme = self.members[0].uri.partition("://")[0]
+        return f"{scheme}://" + ",".join(f"{HOST}:{member.port}" for member in self.members)
+
+    @property
+    def leader(self) -> Any:
+        """The one member that leads, once the members have elected it."""
+        found: list[Any] = []
+
+        def elected() -> bool:
+            found[:] = [member for member in self.members if member.leads]
+            return len(found) == 1
+
+        try:
+            eventually(elected, 30)
+        except AssertionError:
+            raise ServerError("the cluster has no leader") from None
+        return found[0]
+
+    def __enter__(self) -> Self:
+        try:
+            # A member serves only with a quorum, so all members start at the same time.
+            with ThreadPoolExecutor(len(self.members)) as pool:
+                list(pool.map(lambda member: member.start(), self.members))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for member in self.members:
+            member.stop()
 
 
 class TLSDaemon(Daemon):

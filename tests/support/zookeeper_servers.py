@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Self
 
-from tests.support.server import HOST, ServerError, reserve_port
+from tests.support.server import HOST, Cluster, reserve_port
 from tests.support.servers import ZooKeeper
 
 
@@ -36,42 +33,13 @@ class Member(ZooKeeper):
         return False
 
 
-class ZooKeeperEnsemble:
-    """Servers that elect a leader; a context manager. ``uri`` names them all."""
-
+class ZooKeeperEnsemble(Cluster):
     def __init__(self, size: int = 3, *, durable: bool = False) -> None:
-        self._reserved: list[socket.socket] = []
-        ports = []
-        for _ in range(2 * size):
-            reservation, port = reserve_port()
-            self._reserved.append(reservation)
-            ports.append(port)
+        self._reserved, ports = zip(*(reserve_port() for _ in range(2 * size)), strict=True)
         peers = list(zip(ports[::2], ports[1::2], strict=True))
         self.members = [Member(number, peers, durable=durable) for number in range(1, size + 1)]
 
-    @property
-    def uri(self) -> str:
-        return "zookeeper://" + ",".join(f"{HOST}:{member.port}" for member in self.members)
-
-    @property
-    def leader(self) -> Member:
-        for member in self.members:
-            if member.leads:
-                return member
-        raise ServerError("the ensemble has no leader")
-
-    def __enter__(self) -> Self:
-        try:
-            # A member serves only with a quorum, so all members start at the same time.
-            with ThreadPoolExecutor(len(self.members)) as pool:
-                list(pool.map(lambda member: member.start(), self.members))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
-        for member in self.members:
-            member.stop()
+        super().__exit__(*exc_info)
         for reservation in self._reserved:
             reservation.close()

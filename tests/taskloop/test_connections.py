@@ -1,7 +1,6 @@
 """Task loops on an engine, on a connection, and on a callable that gives connections."""
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard import taskloop
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.sql import binds
 from jobboard.taskloop import TaskLoop
-from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -43,20 +41,12 @@ def test_sqlite_in_memory_needs_its_connection() -> None:
 def test_a_connection_that_commits_each_statement_is_refused(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     """Locks would be gone before the rows that they protect have been written."""
     loop = make_loop(1)
-    binds = (
-        sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool),
-        engine.execution_options(isolation_level="AUTOCOMMIT"),
-        engine,
-    )
-    for bind in binds:
-        with bind.connect() as connection:
-            if bind is engine:
-                connection.execution_options(isolation_level="AUTOCOMMIT")
-            with pytest.raises(JobFailure, match="AUTOCOMMIT"):
-                TaskLoop(connection, loop.table).get(1)
-            with connection.begin(), pytest.raises(JobFailure, match="AUTOCOMMIT"):
-                TaskLoop(connection, loop.table).get(1)
-            assert TaskLoop(connection, loop.table).check(1) == {1: (None, None)}
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        with pytest.raises(JobFailure, match="AUTOCOMMIT"):
+            TaskLoop(connection, loop.table).get(1)
+        with connection.begin(), pytest.raises(JobFailure, match="AUTOCOMMIT"):
+            TaskLoop(connection, loop.table).get(1)
+        assert TaskLoop(connection, loop.table).check(1) == {1: (None, None)}
 
 
 def test_an_engine_that_commits_each_statement_is_served(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
@@ -64,22 +54,6 @@ def test_an_engine_that_commits_each_statement_is_served(make_loop: Callable[...
     other = make_loop(bind=engine.execution_options(isolation_level="AUTOCOMMIT"), table=loop.table)
     assert len(other.get(1, test=True)) == 1
     assert len(other.get(2)) == 2
-
-
-@pytest.mark.backends("sqlite")
-def test_an_engine_that_begins_by_hand_is_served(tmp_path: Path) -> None:
-    def begins_by_hand() -> sa.Engine:
-        engine = sa.create_engine(f"sqlite:///{tmp_path}/own.db", connect_args={"timeout": 0})
-        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-        return engine
-
-    TaskLoop(begins_by_hand(), "loop").create()
-    engine = begins_by_hand()
-    # The first verb looks the table up. That verb may only read, or may write.
-    assert TaskLoop(engine, "loop").stats()["bumped"] == 0
-    with engine.begin() as connection:
-        assert TaskLoop(connection, "loop").add([1, 2]) == 2
-    assert TaskLoop(begins_by_hand(), "loop").get(1) == [1]
 
 
 @pytest.mark.backends("sqlite")
@@ -97,25 +71,6 @@ def test_a_transaction_of_the_callers_is_begun_for_writing(make_loop: Callable[.
         assert connection.connection.dbapi_connection.in_transaction  # type: ignore[union-attr]
 
 
-def test_uncommitted_changes_of_others_are_not_reported(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
-    loop = make_loop(1, 2)
-    with engine.connect() as connection, connection.begin() as transaction:
-        TaskLoop(connection, loop.table).bump([1, 2])
-        assert loop.check([1, 2]) == {1: (None, None), 2: (None, None)}
-        assert loop.stats()["bumped"] == 0
-        transaction.rollback()
-
-
-@pytest.mark.backends("mariadb")
-def test_ids_that_another_is_taking_are_passed_over(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
-    """Also at REPEATABLE READ, where a locking walk would lock the gaps of the index."""
-    loop = make_loop(*range(9))
-    loop.did(loop.get(1))
-    with engine.connect() as connection, connection.begin():
-        assert len(TaskLoop(connection, loop.table).get(4)) == 4
-        assert len(loop.get(4)) == 4
-
-
 @pytest.mark.backends("mariadb")
 def test_create_does_not_commit_the_callers_transaction(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop()
@@ -125,40 +80,6 @@ def test_create_does_not_commit_the_callers_transaction(make_loop: Callable[...,
             TaskLoop(connection, "another").create()
         transaction.rollback()
     assert loop.rows() == {}
-
-
-@pytest.mark.backends("postgresql")
-def test_create_is_undone_with_the_callers_transaction(engine: sa.Engine) -> None:
-    with engine.connect() as connection, connection.begin() as transaction:
-        TaskLoop(connection, "undone_loop").create()
-        transaction.rollback()
-    assert not sa.inspect(engine).has_table("undone_loop")
-
-
-@pytest.mark.backends("postgresql", "mariadb")
-def test_a_deadlock_within_the_callers_transaction_is_reported(
-    make_loop: Callable[..., Any], engine: sa.Engine
-) -> None:
-    loop = make_loop(1, 2)
-    both_hold_one = threading.Barrier(2)
-
-    def work(one: int, other: int) -> int | JobFailure:
-        with engine.connect() as connection, connection.begin() as transaction:
-            within = TaskLoop(connection, loop.table)
-            within.did(one, auto_add=False)
-            both_hold_one.wait(20)
-            try:
-                return within.did(other, auto_add=False)
-            except JobFailure as error:
-                transaction.rollback()
-                return error
-
-    working = [Background(lambda ids=ids: work(*ids)) for ids in ((1, 2), (2, 1))]
-    outcomes = [each.wait(20) for each in working]
-    [refused] = [each for each in outcomes if isinstance(each, JobFailure)]
-    assert isinstance(refused.cause, engine.dialect.loaded_dbapi.Error)
-    assert "roll it back, and do all of it again" in str(refused)
-    assert outcomes.count(1) == 1
 
 
 IMPATIENT = {
@@ -214,23 +135,6 @@ def test_the_error_of_the_driver_is_the_cause(make_loop: Callable[..., Any], eng
         assert refused.value.__cause__ is refused.value.cause
 
 
-@pytest.mark.backends("postgresql", "mariadb")
-def test_a_connection_that_was_cut_is_replaced(make_loop: Callable[..., Any], engine: sa.Engine, backend: str) -> None:
-    own, others, kill = {
-        "postgresql": ("pg_backend_pid()", "pid FROM pg_stat_activity", "SELECT pg_terminate_backend(%s)"),
-        "mariadb": ("CONNECTION_ID()", "id FROM information_schema.processlist", "KILL %s"),
-    }[backend]
-    one = sa.create_engine(engine.url, pool_size=1, max_overflow=0)
-    loop = make_loop(1, bind=one, table=make_loop().table)
-    with one.connect() as connection:
-        number = connection.exec_driver_sql(f"SELECT {own}").scalar()
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(kill, (number,))
-        eventually(lambda: number not in connection.exec_driver_sql(f"SELECT {others}").scalars().all())
-    assert loop.get(1) == [1]
-    one.dispose()
-
-
 @pytest.mark.backends("sqlite")
 def test_a_closed_loop_is_refused(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1)
@@ -276,12 +180,22 @@ def test_a_connection_from_engine_connect_goes_back_to_its_pool(
     one.dispose()
 
 
-def test_a_connection_that_a_callable_keeps_is_left_open(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
+def test_a_callable_is_called_for_each_verb_and_keeps_its_connection(
+    make_loop: Callable[..., Any], engine: sa.Engine
+) -> None:
+    table, calls = make_loop(1).table, []
     with engine.connect() as connection:
-        loop = make_loop(1, 2, bind=lambda: connection, table=make_loop().table)
+
+        def connect() -> sa.Connection:
+            calls.append(None)
+            return connection
+
+        loop = taskloop.DoLoop(connect, table)
+        assert not calls
         with pytest.raises(JobFailure):
-            TaskLoop(lambda: connection, "no_such_loop").get(1)
+            TaskLoop(connect, "no_such_loop").get(1)
         assert loop.get(1) == [1]
+        assert len(calls) == 2
         assert not connection.closed
 
 
@@ -293,13 +207,3 @@ def test_a_callable_that_cannot_connect_raises_connection_failure(engine: sa.Eng
         getattr(TaskLoop(away.connect, "any_loop"), verb)(1)
     assert refused.value.outcome == "none"
     assert "sekret" not in str(refused.value)
-
-
-@pytest.mark.backends("sqlite")
-def test_a_callable_whose_pool_is_exhausted_raises_connection_failure(
-    make_loop: Callable[..., Any], engine: sa.Engine
-) -> None:
-    one = sa.create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
-    with one.connect(), pytest.raises(ConnectionFailure, match="TimeoutError"):
-        TaskLoop(one.connect, "any_loop").get(1)
-    one.dispose()

@@ -94,20 +94,6 @@ def test_extend_restores_no_lock_that_was_taken_away(make_loop: Callable[..., An
     assert loop.rows() == before
 
 
-def test_tokens_rise_with_each_get(make_loop: Callable[..., Any]) -> None:
-    loop = make_loop(1, 2)
-    tokens = []
-    for _ in range(3):
-        held = loop.get(2, who="anna")
-        with loop.engine.connect() as connection:
-            table = sa.table(loop.table, sa.column("id"), sa.column("token"), sa.column("who"))
-            assert {row[0]: row[1] for row in connection.execute(sa.select(table))} == held.tokens
-            assert {row[2] for row in connection.execute(sa.select(table))} == {"anna"}
-        tokens.append(held.tokens[1])
-        loop.unlock([1, 2])
-    assert tokens == sorted(set(tokens))
-
-
 def test_a_token_rises_though_the_clock_was_set_back(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1, 2)
     ahead = 2**60

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 ONE = pytest.mark.backends("sqlite")
 
 
-def test_a_table_that_exists_is_not_created_again(loop: TaskLoop) -> None:
-    with pytest.raises(JobFailure, match="already exists"):
-        loop.create()
-
-
 def test_a_missing_table_is_named(engine: sa.Engine) -> None:
     with TaskLoop(engine, "no_such_loop") as loop, pytest.raises(JobFailure, match=r"'no_such_loop'; TaskLoop.create"):
         loop.get(1)

@@ -50,12 +50,3 @@ def test_ids_that_are_text_have_the_databases_order(make_loop: Callable[..., Any
         table = sa.table(loop.table, sa.column("id"))
         ordered = list(connection.scalars(sa.select(table.c.id).order_by(table.c.id)))
     assert loop.get(4) + loop.get(20) == ordered
-
-
-@pytest.mark.backends("mariadb")
-def test_ties_are_in_order_between_those_who_compete(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
-    loop = make_loop(*IDS)
-    with engine.connect() as connection, connection.begin():
-        ids = sa.select(sa.table(loop.table, sa.column("id")))
-        connection.execute(ids.where(sa.column("id").in_([1, 2, 3])).with_for_update())
-        assert loop.get(8) == list(range(4, 12))

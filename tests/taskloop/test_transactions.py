@@ -97,17 +97,6 @@ def test_others_read_and_write_while_ids_are_taken(make_loop: Callable[..., Any]
     assert set(loop.get(9)) == (set(rest) - got - {rest[-1]}) | {6}
 
 
-def test_times_have_64_bits(make_loop: Callable[..., Any]) -> None:
-    """doloop's end in January 2038."""
-    loop = make_loop(1)
-    century = 100 * 365 * 24 * 3600
-    assert loop.get(1, lock_for=century) == [1]
-    assert loop.check(1)[1][1] == pytest.approx(century, abs=BUSY)
-    assert loop.stats()["max_lock_time"] == pytest.approx(century, abs=BUSY)
-    assert loop.bump(1, lock_for=-century) == 1
-    assert loop.check(1)[1][1] == pytest.approx(-century, abs=BUSY)
-
-
 def test_the_clock_of_this_machine_decides_nothing(
     loop: Any, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

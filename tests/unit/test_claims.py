@@ -49,18 +49,6 @@ def claim(uuid: str = "u", token: int = 1, deadline: float | None = 0) -> Claim:
 
 
 class TestKeeping:
-    def test_held_claims_are_renewed(self, harness: Harness) -> None:
-        one, two = claim("u", 1, 30), claim("v", 1, 30)
-        harness.claims.hold(one)
-        harness.claims.hold(two)
-        eventually(lambda: len(harness.beats) > 3 and len(harness.beats[-1]) == 2)
-        assert not one.lost
-        assert one.deadline is not None
-        assert one.deadline > boottime() + 30
-        assert harness.claims.let_go(one)
-        assert not harness.claims.let_go(one)
-        eventually(lambda: harness.beats[-1] == [two])
-
     def test_without_a_claim_there_is_no_heartbeat(self, harness: Harness) -> None:
         mine = claim()
         mine.mark_ended()
@@ -170,41 +158,23 @@ class TestKeeping:
         claims = harness.claims
         kept, fixed, extended, shortened = (claim(uuid) for uuid in ("kept", "fixed", "extended", "shortened"))
         claims.hold(kept, shortened)
-        begun = claims.ending([kept, fixed, extended, shortened])
-        assert claims.ending([kept]) == []
+        begun = claims.begin_ends([kept, fixed, extended, shortened])
+        assert claims.begin_ends([kept]) == []
         assert claims.held() == []
         claims.hold(extended)
         claims.let_go(shortened)
         assert claims.held() == []
-        claims.over(begun)
+        claims.complete_ends(begun)
         assert claims.held() == [kept, extended]
 
     def test_what_has_ended_is_not_kept(self, harness: Harness) -> None:
         claims = harness.claims
         mine, others = claim("u"), claim("v")
         claims.hold(mine, others)
-        claims.over(claims.ending([mine, others]), [mine])
+        claims.complete_ends(claims.begin_ends([mine, others]), [mine])
         claims.hold(mine)
         assert (mine.ended, others.ended) == (True, False)
         assert claims.held() == [others]
-
-    def test_let_go_of_a_job(self, harness: Harness) -> None:
-        one, two, other = claim("u", 1), claim("u", 2), claim("v", 1)
-        for each in (one, two, other):
-            harness.claims.hold(each)
-        harness.claims.finished("u")
-        assert harness.claims.held() == [other]
-        assert (one.ended, two.ended, other.ended) == (True, True, False)
-
-    def test_the_end_answers_what_was_kept(self, harness: Harness) -> None:
-        mine = claim()
-        harness.claims.hold(mine)
-        assert harness.claims.end() == [mine]
-        assert harness.claims.held() == []
-        beats = len(harness.beats)
-        harness.claims.hold(claim("v"))
-        assert "test-heartbeat" not in [thread.name for thread in threading.enumerate()]
-        assert len(harness.beats) == beats
 
 
 class TestHeartbeat:
@@ -234,12 +204,4 @@ class TestHeartbeat:
         heartbeat = Heartbeat("test", beat, 0.03)
         heartbeat.start()
         eventually(lambda: len(beats) >= 4)
-        heartbeat.stop()
-
-    def test_stop_before_the_start_and_twice(self) -> None:
-        heartbeat = Heartbeat("test", lambda: None, 0.01)
-        heartbeat.stop()
-        heartbeat = Heartbeat("test", lambda: None, 0.01)
-        heartbeat.start()
-        heartbeat.stop()
         heartbeat.stop()

@@ -41,7 +41,7 @@ def clock() -> ManualClock:
 def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
     """Yield a board with a :class:`Slow` store, and another board with the same jobs."""
     name = f"engine {next(_names)}"
-    slow = JobBoard(name, {"board": "memory", "clock": clock}, engine=Slow)
+    slow = JobBoard(name, {"board": "memory", "clock": clock}, store=Slow)
     other = jobboard.fetch(name, "memory")
     slow.connect()
     other.connect()
@@ -50,22 +50,6 @@ def boards(clock: ManualClock) -> Iterator[tuple[Any, JobBoard]]:
     slow.close()
     other.close()
     forget(name)
-
-
-def test_a_take_passes_over_a_job_that_another_takes_meanwhile(boards: tuple[Any, JobBoard]) -> None:
-    slow, other = boards
-    first, second, third = slow.post_many([{"name": "a"}] * 3)
-    slow.engine.store.meanwhile = [lambda: take(other, "bert")]
-    assert take(slow) == second
-    assert other.find_owner(first) == "bert"
-    assert take(slow) == third
-
-
-def test_a_batch_skips_a_job_that_another_claims_meanwhile(boards: tuple[Any, JobBoard]) -> None:
-    slow, other = boards
-    jobs = slow.post_many([{"name": "a"}] * 5)
-    slow.engine.store.meanwhile = [lambda: other.claim(other.get(jobs[2].uuid), "bert")]
-    assert slow.claim_many("anna", 3) == [jobs[0], jobs[1], jobs[3]]
 
 
 def test_a_claim_that_is_taken_over_meanwhile_ends_nothing(boards: tuple[Any, JobBoard]) -> None:
@@ -103,19 +87,6 @@ def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
     clock.advance(2)
     slow.engine.store.meanwhile = [lambda: take(other, "bert", names=["a"])]
     assert slow.claim_many("anna", 3) == jobs[1:]
-
-
-def test_a_lapsed_claim_that_a_sweep_has_settled_is_revived_by_its_holder(
-    boards: tuple[Any, JobBoard], clock: ManualClock
-) -> None:
-    slow, other = boards
-    slow.post_many([{"name": "a"}, {"name": "b"}])
-    mine = take(slow, expiry=1)
-    clock.advance(2)
-    assert take(other, "bert", names=["b"])
-    slow.extend(mine, "anna", 10)
-    assert other.find_owner(other.get(mine.uuid)) == "anna"
-    slow.consume(mine, "anna")
 
 
 def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:

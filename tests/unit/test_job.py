@@ -13,10 +13,10 @@ from jobboard import arguments
 from jobboard import job as job_module
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
-from jobboard.job import Claim, Job, Posting
+from jobboard.job import Claim, Job
 from jobboard.primitives import Draft
 from jobboard.priorities import JobPriority, rank_of
-from jobboard.states import CLAIMED, SCHEDULED, UNCLAIMED, Failure
+from jobboard.states import CLAIMED, SCHEDULED, Failure
 
 
 class Board:
@@ -33,10 +33,6 @@ class Board:
     def _decoded(self, posting: bytes) -> Content:
         self.asked.append(posting)
         return Content({"n": 1}, None, {"user": "anna"})
-
-    def _load_book(self, uuid: str) -> str:
-        self.asked.append(uuid)
-        return f"book {uuid}"
 
 
 def make(uuid: str = "u", name: str = "n", priority: int = 100, sequence: int = 1, content: Any = None, **other) -> Job:
@@ -73,15 +69,6 @@ def test_reorder() -> None:
         JobPriority.reorder()
     with pytest.raises(ValueError, match="nonsense"):
         JobPriority.reorder(("nonsense", 1), ("low", 2))
-
-
-def test_jobs_sort_as_they_are_served() -> None:
-    jobs = [make("a", sequence=3), make("b", sequence=1, priority=101), make("c", sequence=2), make("d", 9, priority=0)]
-    assert [job.uuid for job in sorted(jobs)] == ["d", "c", "a", "b"]
-    assert jobs[0] > jobs[2]
-    assert jobs[0] >= jobs[2]
-    with pytest.raises(TypeError):
-        sorted([jobs[0], "a"])
 
 
 def test_jobs_are_equal_by_uuid() -> None:
@@ -127,14 +114,6 @@ def test_what_was_posted_is_decoded_once_and_when_asked_for() -> None:
     assert job.context == {}
 
 
-def test_a_book_is_loaded_once() -> None:
-    job = make(content=Content({}, {"name": "log", "uuid": "u1"}))
-    assert (job.book_name, job.book_uuid, job.board.asked) == ("log", "u1", [])
-    assert job.book == job.book == "book u1"
-    assert job.board.asked == ["u1"]
-    assert make().book is None
-
-
 class TestClaim:
     def test_lost_by_its_own_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Read from the clock at that moment: true after a SIGSTOP before any thread has run."""
@@ -156,14 +135,6 @@ class TestClaim:
         claim.mark_ended()
         assert not claim.lost
 
-    def test_without_a_lease(self) -> None:
-        claim = Claim(make(), 7, "anna", True, None)
-        assert (claim.lost, claim.expires_in()) == (False, None)
-        claim.refuse()
-        assert claim.lost
-        claim.confirm(None, kept=True, extended=True)
-        assert not claim.lost
-
     def test_the_boot_clock_goes_on_in_sleep(self) -> None:
         import time
 
@@ -173,15 +144,6 @@ class TestClaim:
     def test_extend_expiry_needs_a_claim(self) -> None:
         with pytest.raises(JobFailure, match="extend"):
             make().extend_expiry(5)
-
-
-def test_postings() -> None:
-    assert Posting("n", None, {"a": 1}, "LOW", key="k").priority == "LOW"
-    with pytest.raises(TypeError):
-        Posting(nome="n")
-    with pytest.raises(AttributeError):
-        Posting("n").name = "m"  # type: ignore[misc]
-    assert make(state=UNCLAIMED).seen_state == UNCLAIMED
 
 
 def test_errors_keep_their_cause() -> None:

@@ -13,8 +13,8 @@ from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Committed, Found, Look, Seat, Stored
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import End, Finish, Nonce
-from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder, Status, Verb
+from jobboard.primitives import Nonce
+from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import plant, take
 
@@ -75,13 +75,23 @@ def make(clock: ManualClock) -> Iterator[Callable[[type[Sessions]], Any]]:
     with contextlib.ExitStack() as stack:
         stack.callback(forget, name)
 
-        def board(engine: type[Sessions]) -> Any:
-            made = JobBoard(name, {"board": "memory", "clock": clock, "retry_for": 0}, engine=engine)
+        def board(store: type[Sessions]) -> Any:
+            made = JobBoard(name, {"board": "memory", "clock": clock, "retry_for": 0}, store=store)
             made.connect()
             stack.callback(made.close)
             return made
 
         yield board
+
+
+def fails(error: Exception) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+AWAY = fails(ConnectionFailure("away"))
 
 
 def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
@@ -93,27 +103,6 @@ def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
         kept += [(record.uuid, record.token) for record in taken.records]
     assert len(kept) == count
     return kept
-
-
-def consume(board: Any, claim: tuple[str, int]) -> Status:
-    [status] = board.engine.raw.finish(
-        Nonce(HANDLE, 2, 1), [Finish(claim[0], Holder("anna", claim[1]), End(Verb.CONSUME))]
-    )
-    return status  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_lapsed_lease_is_revived_by_the_next_beat(make: Any, clock: ManualClock, settled: bool) -> None:
-    board = make(Leases)
-    [claim] = claimed(board)
-    clock.advance(31)
-    if settled:
-        board.post("other")
-        assert take(board, "bert", names=["other"])
-    assert board.get(claim[0]).seen_state == UNCLAIMED
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).lost == []
-    assert board.find_owner(board.get(claim[0])) == "anna"
-    assert consume(board, claim) == OK
 
 
 def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: Any, clock: ManualClock) -> None:
@@ -173,33 +162,13 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
         board.engine.raw.renew(HANDLE, [claim], 40 * SECOND)
 
 
-def test_a_claim_is_taken_up_again_by_the_holders_next_session(make: Any) -> None:
-    board = make(Sessions)
-    [claim] = claimed(board)
-    board.engine.store.dead.add(HANDLE)
-    assert board.get(claim[0]).seen_state == UNCLAIMED
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).lost == []
-    assert board.get(claim[0]).seen_state == CLAIMED
-
-
 class TestForsaken:
     """The session may live on though the holder was told that its claim is lost."""
-
-    def test_it_becomes_free(self, make: Any) -> None:
-        board = make(Sessions)
-        [claim] = claimed(board)
-        board.engine.raw.forsake(*claim)
-        eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
-        assert board.get(claim[0]).attempts == 1, "a lapse counts"
 
     def test_not_what_its_holder_has_extended_meanwhile(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
-
-        def broken() -> None:
-            raise ConnectionFailure("away")
-
-        board.engine.store.breaks = [broken, broken]
+        board.engine.store.breaks = [AWAY, AWAY]
         board.engine.raw.forsake(*claim)
         eventually(lambda: len(board.engine.store.breaks) < 2)
         board.engine.store.breaks.clear()
@@ -212,12 +181,8 @@ class TestForsaken:
         """The session lives on, and nobody keeps the claim any more."""
         board = make(Sessions)
         [claim] = claimed(board)
-
-        def broken() -> None:
-            raise ConnectionFailure("away")
-
         board.engine.raw.life.beat_soon = lambda start: None
-        board.engine.store.breaks = [broken]
+        board.engine.store.breaks = [AWAY]
         board.engine.raw.forsake(*claim)
         with pytest.raises(ConnectionFailure):
             board.engine.raw.extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
@@ -236,13 +201,6 @@ class TestForsaken:
 
 class TestDoubt:
     """Nobody waits for this call any longer."""
-
-    def test_what_it_has_claimed_is_given_back(self, make: Any) -> None:
-        board = make(Sessions)
-        [claim] = claimed(board)
-        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
-        eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
-        assert board.get(claim[0]).attempts == 0, "nobody has worked on it"
 
     def test_what_it_has_not_done_yet_it_never_does(self, make: Any) -> None:
         board = make(Sessions)
@@ -269,12 +227,8 @@ class TestDoubt:
         [claim] = claimed(board)
         board.engine.raw.life.beat_soon = lambda start: None
         board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
-
-        def broken() -> None:
-            raise ConnectionFailure("away", outcome="unknown")
-
         for call in (2, 3):
-            board.engine.store.breaks = [broken]
+            board.engine.store.breaks = [fails(ConnectionFailure("away", outcome="unknown"))]
             with pytest.raises(ConnectionFailure) as failed:
                 board.engine.raw.take(Nonce(HANDLE, 1, call), "bert", 1, None, None)
             assert failed.value.outcome == "none"
@@ -299,11 +253,7 @@ def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: boo
     """The session lives on, and so would the claim."""
     board = make(Sessions)
     [claim] = claimed(board)
-
-    def broken() -> None:
-        raise error
-
-    board.engine.store.breaks = [broken] * 3
+    board.engine.store.breaks = [fails(error)] * 3
     if doubted:
         board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
     else:
@@ -317,11 +267,7 @@ def test_what_is_refused_keeps_nothing_else_from_being_given_back(make: Any) -> 
     board.engine.raw.life.beat_soon = lambda start: None
     for claim in claims:
         board.engine.raw.forsake(*claim)
-
-    def broken() -> None:
-        raise JobFailure("may not")
-
-    board.engine.store.breaks = [broken]
+    board.engine.store.breaks = [fails(JobFailure("may not"))]
     with pytest.raises(JobFailure, match="may not"):
         board.engine.raw.clear_up()
     assert board.stats().claimed == 1
@@ -343,13 +289,9 @@ def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[st
 def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
     board, other = make(Sessions), make(Leases)
     [claim] = claimed(board)
-
-    def broken() -> None:
-        raise ConnectionFailure("away")
-
     board.engine.raw.life.beat_soon = lambda start: None
     board.engine.raw.forsake(*claim)
-    board.engine.store.breaks = [broken]
+    board.engine.store.breaks = [AWAY]
     with pytest.raises(ConnectionFailure):
         board.engine.raw.clear_up()
     board.close()
@@ -361,10 +303,6 @@ def test_what_can_not_be_read_nor_trashed_keeps_no_other_job(make: Any, error: E
     board = make(Sessions)
     plant(board, b"\xc1")
     sound = board.post("a")
-
-    def broken() -> None:
-        raise error
-
-    board.engine.store.breaks = [lambda: None, broken]
+    board.engine.store.breaks = [lambda: None, fails(error)]
     assert board.claim_many("anna", 2) == [sound]
     eventually(lambda: board.stats().claimed == 1)

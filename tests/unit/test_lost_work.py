@@ -102,17 +102,3 @@ def test_a_job_whose_handler_returns_after_its_lease_is_run_again_or_trashed(
         assert f"is to be tried again: {IN_VAIN}" in caplog.text
     else:
         assert posted.state == jobboard.State.TRASHED
-
-
-def test_an_invalid_retry_is_a_failure_of_the_body(board: jobboard.JobBoard) -> None:
-    posted = board.post("resize")
-
-    def work() -> None:
-        with board.working("me"):
-            raise jobboard.Retry(delay=-1)
-
-    with pytest.raises(ValueError, match="delay=-1"):
-        work()
-    assert posted.state == jobboard.State.SCHEDULED
-    with pytest.raises(TypeError):
-        jobboard.Reject(17)  # type: ignore[arg-type]

@@ -46,17 +46,6 @@ def test_leases_and_delays_end_at_their_instants(board: Any, clock: ManualClock)
         claim.consume()
 
 
-def test_a_last_attempt_is_trashed_at_the_instant_of_its_lapse(board: Any, clock: ManualClock) -> None:
-    job = board.post("resize", max_attempts=1)
-    board.claim(job, "anna", 10)
-    clock.advance(1000)
-    [trashed] = board.trashed()
-    assert trashed.last_modified.timestamp() == clock() - 990
-    assert board.purge_trash(991) == 0
-    assert board.purge_trash(990) == 1
-    assert job.state == TRASHED
-
-
 def test_a_purged_job_reads_trashed_for_a_day(board: Any, clock: ManualClock) -> None:
     job = board.post("resize")
     board.cancel(job)
@@ -140,9 +129,3 @@ def test_the_doctor_reports_a_clock_that_differs_by_a_tenth_of_claim_ttl(board: 
     for seconds, places in ((1.5, []), (2.5, []), (10, ["clock"]), (86400, ["clock"])):
         clock.advance(time.time() - clock() + seconds)
         assert [each.place for each in board.examine() if each.place == "clock"] == places
-
-
-def test_the_doctor_does_not_speak_of_a_servers_disk(board: Any) -> None:
-    [odd] = [odd for odd in board.examine() if odd.place == "characteristic durable"]
-    assert odd.reason.endswith("(lives and ends with this process)")
-    assert odd.advice.startswith("take a durable backend")

@@ -75,15 +75,6 @@ def test_registering() -> None:
         notifier.register(event, listen)
 
 
-def test_nothing_runs_where_nobody_listens() -> None:
-    notifier = Notifier("quiet")
-    notifier.notify(POSTED, {})
-    notifier.register(CLAIMED, lambda event, details: None)
-    notifier.notify(POSTED, {})
-    assert "quiet-notifier" not in [thread.name for thread in threading.enumerate()]
-    notifier.close()
-
-
 def test_one_thread_of_its_own() -> None:
     notifier = Notifier("busy")
     threads, go_on = set(), threading.Event()
@@ -145,16 +136,3 @@ def test_a_listener_may_notify_register_and_close() -> None:
     notifier.notify(POSTED, {})
     notifier.close()
     assert names(heard) == [POSTED, CLAIMED]
-
-
-def test_after_a_fork_it_starts_anew() -> None:
-    notifier = Notifier()
-    heard: list[Any] = []
-    notifier.register(ANY, lambda event, details: heard.append((event, details)))
-    notifier.notify(POSTED, {})
-    eventually(lambda: heard, 10)
-    with notifier._lock:  # as another thread might hold it at the moment of the fork
-        notifier._after_fork()
-        notifier.notify(CLAIMED, {})
-        eventually(lambda: names(heard) == [POSTED, CLAIMED], 10)
-        notifier.close()

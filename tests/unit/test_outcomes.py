@@ -4,23 +4,21 @@ import contextvars
 import dataclasses
 import functools
 import pickle
+import re
 from types import SimpleNamespace
 
 import pytest
 
 from jobboard.outcomes import (
-    CONSUMED,
-    IN_VAIN,
     OneFailure,
-    Reject,
     Retry,
     RetryPolicy,
     _current,
     cancelled,
     check_handler,
     judged,
-    last_line,
     outcome_of,
+    reason_line,
     refused_work,
     working_on,
 )
@@ -32,23 +30,6 @@ def job(attempts: int = 1, lost: bool = False, retries: int = 0, max_attempts: i
     claim = SimpleNamespace(lost=lost, token=1, who="me")
     counts = {"attempts": attempts, "retries": retries, "max_attempts": max_attempts}
     return SimpleNamespace(uuid="its", name="a", claim=claim, **counts)
-
-
-def test_work_that_returns() -> None:
-    assert outcome_of(None, job()) == CONSUMED == End(Verb.CONSUME)
-    outcome = outcome_of(None, job(lost=True))
-    assert (outcome.verb, outcome.error) == (Verb.ABANDON, IN_VAIN)
-    assert outcome.delay >= 500_000
-
-
-def test_reject() -> None:
-    assert outcome_of(Reject("why"), job()) == End(Verb.TRASH, None, "why")
-
-
-@pytest.mark.parametrize("delay", [0, 5, 2.5])
-def test_retry_with_a_delay(delay: float) -> None:
-    assert outcome_of(Retry("later", delay=delay), job(9)) == End(Verb.ABANDON, delay * 1e6, "later", retry=True)
-    assert outcome_of(Retry("later", delay=delay, count=True), job(9)) == End(Verb.ABANDON, delay * 1e6, "later")
 
 
 def test_retries_and_failures_make_one_backoff() -> None:
@@ -84,14 +65,11 @@ def test_what_a_policy_bounds() -> None:
     [
         (None, RetryPolicy(), 25),
         (50, RetryPolicy(), 50),
-        (3, RetryPolicy(), 3),
-        (None, RetryPolicy(max_attempts=30), 30),
         (50, RetryPolicy(max_attempts=30), 30),
         (20, RetryPolicy(max_attempts=30), 20),
         # Said, and not left at the default.
         (50, RetryPolicy(max_attempts=25), 25),
         (None, RetryPolicy(max_attempts=None), None),
-        (50, RetryPolicy(max_attempts=None), 50),
         # As they travel to a process, and as they are changed.
         (50, pickle.loads(pickle.dumps(RetryPolicy())), 50),
         (50, dataclasses.replace(RetryPolicy(), base=2), 50),
@@ -144,34 +122,34 @@ def test_a_policy_that_raises_is_not_asked_again() -> None:
     assert "no such delay" in outcome.error
 
 
-def test_a_delay_that_is_none() -> None:
-    """What was wrong is the error, and not the policy."""
-    error = Retry("later")
-    error.delay = -1
-    outcome, mistake = judged(error, job(), RetryPolicy(max_attempts=1))
-    assert isinstance(mistake, ValueError)
-    assert outcome.verb == Verb.TRASH
+def test_the_line_with_the_reason_of_an_error() -> None:
+    assert reason_line("frames\n  x\nValueError: no\n\n") == "ValueError: no"
+    assert reason_line("- as it is -") == "- as it is -"
+    assert reason_line(None) == reason_line("") == reason_line(" \n") == ""
+    assert reason_line("Traceback (most recent call last):\n  x\n") == "x"
 
 
-def test_the_error_is_kept() -> None:
-    assert outcome_of(Retry(), job()).error is None
-    try:
-        raise ValueError("broken") from KeyError("underneath")
-    except ValueError as error:
-        outcome = outcome_of(error, job())
-    assert outcome.error is not None
-    assert outcome.error.startswith("KeyError: 'underneath'")
-    assert "test_outcomes.py" in outcome.error
-    assert outcome.error.endswith("ValueError: broken\n")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        # As of SQLAlchemy, psycopg and pydantic, whose errors end with a link or a mark.
+        ("the database is locked\n[SQL: SELECT 1]\n(Background on this error at: https://x)", "the database is locked"),
+        ("\n\n  an indented text\nand more", "an indented text"),
+        ("no luck with\nTraceback of another kind", "no luck with"),
+    ],
+)
+def test_a_reason_of_several_lines_is_cut_behind_its_first(text: str, line: str) -> None:
+    noted = ValueError(text)
+    noted.add_note("tell the operator")
+    for cause in (None, OSError("one\ntwo")):
+        with pytest.raises(ValueError, match=re.escape(text)) as raised:
+            raise noted from cause
+        assert reason_line(outcome_of(raised.value, job()).error) == f"ValueError: {line}"
+    group = ExceptionGroup("two", [KeyError("one"), noted])
+    assert reason_line(outcome_of(group, job()).error) == f"ValueError: {line}"
 
 
-def test_the_last_line_of_an_error() -> None:
-    assert last_line("Traceback\n  x\nValueError: no\n\n") == "ValueError: no"
-    assert last_line("- as it is -") == "- as it is -"
-    assert last_line(None) == last_line("") == last_line(" \n") == ""
-
-
-def test_the_last_line_of_a_group_of_errors() -> None:
+def test_the_line_with_the_reason_of_a_group_of_errors() -> None:
     """As asyncio.TaskGroup raises it: around the traceback of each is a frame."""
     flat = ExceptionGroup("two", [ValueError("one"), ValueError("disk is full")])
     nested = ExceptionGroup("outer", [KeyError("one"), ExceptionGroup("inner", [flat])])
@@ -179,12 +157,7 @@ def test_the_last_line_of_a_group_of_errors() -> None:
         text = outcome_of(group, job()).error
         assert text is not None
         assert text.endswith("---\n")
-        assert last_line(text) == "ValueError: disk is full"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
-def test_what_is_no_exception(error: BaseException) -> None:
-    assert outcome_of(error, job()).verb == Verb.ABANDON
+        assert reason_line(text) == "ValueError: disk is full"
 
 
 class Resizer:

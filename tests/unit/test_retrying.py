@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobboard.engine import RetryingEngine, time_left
-from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.exceptions import ConnectionFailure
 from jobboard.job import boottime
 from jobboard.primitives import Nonce
 from jobboard.testing.conformance.support import Background
@@ -93,20 +93,6 @@ def test_a_repetition_keeps_its_nonce() -> None:
     again = Failing(answers_at=3)
     assert open_engine(again).now() == "done"
     assert len(again.seen) == 3
-
-
-def test_a_refusal_is_not_repeated() -> None:
-    seen: list[Nonce] = []
-
-    def refuse(nonce: Nonce) -> None:
-        seen.append(nonce)
-        raise JobFailure("refused")
-
-    engine = open_engine(refuse)
-    for _ in range(2):
-        with pytest.raises(JobFailure):
-            mutate(engine)
-    assert [nonce.call for nonce in seen] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import jobboard
 from jobboard.testing import eventually, ports
 from tests.support.redis_servers import RedisCluster, RedisSentinel
-from tests.support.servers import KINDS, MissingServer, PostgreSQL, Redis, Server, ServerError, running
+from tests.support.servers import KINDS, MissingServer, Redis, Server, ServerError, running
 from tests.support.watchdog import clean_up, is_stopped, processes_in
 
 with_server = pytest.mark.backends(*KINDS)
@@ -124,18 +124,6 @@ def test_a_folder_goes_while_files_are_still_made_in_it(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.backends("postgresql")
-def test_a_crashed_postgresql_leaves_no_shared_memory() -> None:
-    def segments() -> set[str]:
-        return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
-
-    with PostgreSQL() as server:
-        segment = (server.folder / "data" / "postmaster.pid").read_text().splitlines()[6].split()[1]
-        server.kill()
-        assert segment in segments()
-    assert segment not in segments()
-
-
 @pytest.mark.backends("redis")
 def test_a_start_that_fails_shows_the_log_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the start of several servers, of which the second one fails."""
@@ -164,22 +152,6 @@ def test_one_missing_server_of_several_stops_all() -> None:
         pytest.fail("it must not come this far")
     with pytest.raises(ServerError, match="has not been started"):
         _ = good.folder
-
-
-@pytest.mark.backends("redis")
-@pytest.mark.parametrize("topology", [RedisSentinel, RedisCluster])
-def test_several_servers_are_ended_and_started_as_one(topology: type[RedisSentinel | RedisCluster]) -> None:
-    with topology() as servers:
-        folder, uri, nodes = servers.folder, servers.uri, servers.nodes
-        servers.pause()
-        assert all(map(is_stopped, processes_in(folder)))
-        servers.resume()
-        servers.kill()
-        assert processes_in(folder) == []
-        servers.start()
-        assert (servers.uri, servers.nodes) == (uri, nodes)
-    assert processes_in(folder) == []
-    assert not folder.exists()
 
 
 def test_two_servers_never_get_one_port(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,14 +225,6 @@ def test_tokens_rise_by_the_clock_and_without_it() -> None:
     assert states.next_token(NOW + 5, NOW) == NOW + 6
 
 
-def test_extend_revives_and_replaces_the_lease() -> None:
-    for stored in (record(), lapsed(), record(UNCLAIMED, who="anna")):
-        status, after = states.extend(stored, HOLDERS["its token"], NOW, "h", None)
-        assert status == OK
-        assert after is not None
-        assert (after.state, after.keeper, after.lock_until, after.token) == (CLAIMED, "h", None, TOKEN)
-
-
 @pytest.mark.parametrize("delay", [None, 0, SECOND])
 def test_abandon_clears_the_owner_and_keeps_the_error(delay: int | None) -> None:
     after = states.finish(record(keeper="h"), HOLDERS["its token"], NOW, Verb.ABANDON, delay, "broken")[1]
@@ -274,17 +266,6 @@ def test_the_last_failures_are_remembered(texts: list[str], kept: int) -> None:
     assert found.errors == tuple(Failure(number, "anna", 1, text) for number, text in enumerate(texts))[-kept:]
 
 
-def test_a_refund_takes_the_attempt_back() -> None:
-    stored = record(attempts=1, max_attempts=1)
-    after = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, refund=True)[1]
-    assert after is not None
-    assert (after.state, after.attempts) == (UNCLAIMED, 0)
-    restored = record(attempts=0)
-    assert states.finish(restored, HOLDERS["its token"], NOW, Verb.ABANDON, refund=True)[1].attempts == 0
-    after = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, delay=SECOND)[1]
-    assert after.state == TRASHED
-
-
 def test_a_retry_is_a_refund_that_is_numbered() -> None:
     stored = record(attempts=1, max_attempts=1, retries=4)
     given_back = states.finish(stored, HOLDERS["its token"], NOW, Verb.ABANDON, refund=True)[1]
@@ -320,10 +301,3 @@ def test_cancel_and_restore_raise_the_token() -> None:
     restored = states.restore(cancelled, NOW + 1)[1]
     assert restored == record(UNCLAIMED, attempts=0, token=NOW + 1, modified_on=NOW + 1, errors=why)
     assert states.cancel(record(UNCLAIMED, errors=OLD), NOW)[1].errors == OLD
-
-
-def test_attempts_are_exhausted_at_their_maximum() -> None:
-    assert not record(attempts=5).exhausted
-    assert not record(attempts=1, max_attempts=2).exhausted
-    assert record(attempts=2, max_attempts=2).exhausted
-    assert record(attempts=3, max_attempts=2).exhausted

@@ -8,68 +8,13 @@ from typing import Any, ClassVar
 import pytest
 
 from jobboard import board as boards
-from jobboard import notifier
 from jobboard.backends.memory import MemoryStore, forget
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
-from jobboard.heartbeat import Heartbeat
 from jobboard.job import Entity
 from jobboard.testing import eventually
 from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.support import Background
-
-
-class Hearing(MemoryStore):
-    """A store that reports what other processes do."""
-
-    listening: ClassVar[list[bool]] = []
-
-    def watch(self, topic: str, on: bool = True) -> bool:
-        if topic == "events":
-            self.listening.append(on)
-        return True
-
-
-def ignore(event: str, details: dict[str, Any]) -> None:
-    """A listener that has nothing to do."""
-
-
-def test_a_store_is_told_when_somebody_listens_and_when_the_last_one_stops() -> None:
-    Hearing.listening.clear()
-    board = JobBoard("hearing", "memory", engine=Hearing)
-    board.notifier.register(notifier.POSTED, ignore)
-    assert Hearing.listening == [], "nothing is heard before it is connected"
-    board.connect()
-    assert Hearing.listening == [True]
-    board.notifier.register(notifier.ANY, ignore)
-    board.notifier.deregister(notifier.POSTED, ignore)
-    assert Hearing.listening == [True], "one more listener, or one less, changes nothing"
-    board.notifier.deregister(notifier.ANY, ignore)
-    assert Hearing.listening == [True, False]
-    board.close()
-    forget("hearing")
-
-
-def test_what_a_store_hears_reaches_the_listeners_as_a_job() -> None:
-    board = JobBoard("hearing", "memory", engine=Hearing)
-    board.connect()
-    heard: list[tuple[str, str, Any]] = []
-    come = threading.Event()
-
-    def listen(event: str, details: dict[str, Any]) -> None:
-        heard.append((event, details["job"].name, details["job"].details))
-        come.set()
-
-    record = board.post("resize", details={"width": 3}).record
-    board.notifier.register(notifier.CLAIMED, listen)
-    board.engine.store.hears.happened(notifier.CLAIMED, record)
-    assert come.wait(10)
-    come.clear()
-    board.engine.store.hears.happened(notifier.CLAIMED, record._replace(posting=b"\xc1"))
-    assert come.wait(10)
-    board.close()
-    forget("hearing")
-    assert heard == [("CLAIMED", "resize", {"width": 3}), ("CLAIMED", "resize", {})]
 
 
 class Tidying(MemoryStore):
@@ -82,7 +27,7 @@ class Tidying(MemoryStore):
 
 
 def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = JobBoard("tidying", {"board": "memory", "claim_ttl": 0.3}, engine=Tidying)
+    board = JobBoard("tidying", {"board": "memory", "claim_ttl": 0.3}, store=Tidying)
     board.connect()
     assert board.engine.store.tidied == 1
     # This starts the heartbeat.
@@ -106,7 +51,7 @@ class Interrupted(Tidying):
 
 
 def test_a_connection_that_breaks_in_tidying_up_keeps_nobody_from_a_board() -> None:
-    board = JobBoard("interrupted", {"board": "memory", "claim_ttl": 0.3}, engine=Interrupted)
+    board = JobBoard("interrupted", {"board": "memory", "claim_ttl": 0.3}, store=Interrupted)
     board.connect()
     board.post("resize")
     job = board.claim_next("anna")
@@ -145,7 +90,7 @@ class Held(MemoryStore):
 @pytest.mark.parametrize("moment", ["open", "tidy", "close"])
 def test_a_fork_while_another_thread_connects_or_closes(moment: str) -> None:
     Held.moment, Held.reached, Held.left = moment, threading.Event(), threading.Event()
-    board = JobBoard("forked", "memory", engine=Held)
+    board = JobBoard("forked", "memory", store=Held)
 
     def live() -> None:
         board.connect()
@@ -167,12 +112,3 @@ def test_a_fork_while_another_thread_connects_or_closes(moment: str) -> None:
     assert answer() == "resize"
     thread.wait()
     forget("forked")
-
-
-def test_a_heartbeat_can_be_called_for() -> None:
-    beaten = threading.Event()
-    heartbeat = Heartbeat("test", beaten.set, interval=3600)
-    heartbeat.start()
-    heartbeat.soon()
-    assert beaten.wait(10)
-    heartbeat.stop()

@@ -1,6 +1,5 @@
 """The time of a board on etcd, which has no clock: the clocks of its users, and the latest time that they have told."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -47,14 +46,3 @@ def test_a_clock_that_is_behind_follows_the_last_act_of_others(
     finally:
         right.end()
         behind.end()
-
-
-def test_drawn_numbers_pass_the_time_on_and_never_back(make_driver: Callable[..., Any]) -> None:
-    driver, other = make_driver(), make_driver()
-    for ahead in (3600, 7200):
-        driver.clock.saw(int((time.time() + ahead) * 1e6))
-        begun = driver.now()
-        driver.number(1, beaten=True)
-        other.number(1, beaten=True)
-        assert make_driver().now() >= begun
-        assert other.read([]).now >= begun

@@ -7,29 +7,13 @@ from typing import Any
 
 import pytest
 
-from jobboard.kv.driver import JOBS, MISSED, Op, Range
-from jobboard.kv.layout import HOLDERS
+from jobboard.kv.driver import JOBS, MISSED, Op
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, PATIENCE, Waiter, take
+from jobboard.testing.conformance.support import LIMIT, PATIENCE, Waiter
 from jobboard.testing.faults import FaultyProxy
-from tests.backends.etcd.conftest import driver_of, link_of
+from tests.backends.etcd.conftest import link_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
-
-
-def test_a_closed_board_leaves_no_lease(make_board: Callable[..., Any]) -> None:
-    board, other = make_board(), make_board()
-    board.post("resize")
-    job = take(board)
-    lease = driver_of(board).session()
-    board.close()
-    assert int(link_of(other).call("/v3/lease/timetolive", json.dumps({"ID": lease}))["TTL"]) == -1
-    assert other.claim_next("bert") == job
-    assert other.get(job.uuid).attempts == 1
-    # Once its claims are free, nobody has to look for the claims of its session.
-    assert other.claim_next("bert") is None
-    driver = driver_of(other)
-    assert driver.read([], [Range(HOLDERS, 10)]).names == [[driver.session()]]
 
 
 def test_a_watch_whose_revision_was_compacted_begins_again(make_board: Callable[..., Any], far: Any) -> None:

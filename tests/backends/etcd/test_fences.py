@@ -133,26 +133,6 @@ def test_deleted_names_of_one_priority_do_not_slow_another(driver: EtcdDriver, c
     assert len(counts) < 16
 
 
-@pytest.fixture
-def requests(driver: EtcdDriver, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the driver's requests from now on."""
-    requests: list[str] = []
-    call = driver.link.call
-    monkeypatch.setattr(driver.link, "call", lambda path, *args: requests.append(path) or call(path, *args))
-    return requests
-
-
-def test_a_repeated_look_behind_an_empty_part_is_one_request(driver: EtcdDriver, requests: list[str]) -> None:
-    """One empty part is too little for the removal of its fence."""
-    names = [ready(number * 700_000) for number in range(1, 9)]
-    add(driver, "ready", *names)
-    remove(driver, "ready", names[0])
-    first(driver, "ready", 1)
-    requests.clear()
-    assert first(driver, "ready", 1) == names[1:2]
-    assert len(requests) == 1
-
-
 def test_a_fence_that_another_reading_removes_hides_no_name(
     driver: EtcdDriver, make_driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """The way to the server: URIs, options, users, TLS, sockets, clients of the caller's, and forks."""
 
 import itertools
-import os
 import re
 import subprocess
 import traceback
@@ -19,6 +18,7 @@ from jobboard.backends.redis.keys import CONTAINERS
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
+from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.support import PATIENCE, EventLog, Waiter, take
 from tests.backends.redis.conftest import OpenBoard
 from tests.support.servers import Redis
@@ -80,64 +80,6 @@ def test_boards_and_namespaces_share_no_key(server: Redis, open_board: OpenBoard
 
 
 # Options
-
-
-@pytest.mark.parametrize(
-    ("uri", "options", "named"),
-    [
-        ("redis://h", {"pasword": "x"}, "'pasword'.*did you mean 'password'"),
-        ("redis://h/abc", {}, "db"),
-        ("redis://h", {"protocol": 4}, "protocol"),
-        ("redis://h", {"namespace": ""}, "namespace"),
-        ("redis+hiredis://h", {}, "no driver"),
-        ("redis://h", {"cluster": True, "sentinel": "s"}, "cluster and sentinel"),
-        ("redis://h/1", {"cluster": True}, "db=1"),
-        ("redis://h", {"sentinel_fallbacks": "h2:26379"}, "sentinel_fallbacks.*sentinel"),
-        ("redis://h", {"sentinel_kwargs": {}, "sentinel_fallbacks": ["h2:x"], "sentinel": "s"}, "sentinel_fallbacks"),
-        ("redis", {"sentinel": "s", "sentinel_fallbacks": [("h2", 1), 5]}, "sentinel_fallbacks.*must name hosts"),
-        ("redis://h", {"sentinel_kwargs": {"password": SECRET}}, "sentinel_kwargs"),
-        ("redis://h", {"sentinel_kwargs": {"passwort": SECRET}, "sentinel": "s"}, "sentinel_kwargs.*passwort"),
-        ("redis://h?sentinel=", {}, "sentinel=''"),
-        ("redis://h1:1,h2:2", {}, "host"),
-        ("redis://h1:x,h2:2", {"cluster": True}, "port"),
-        ("redis://h", {"unix_socket_path": "/s"}, "unix_socket_path"),
-        ("redis", {"unix_socket_path": "/s", "sentinel": "s"}, "unix_socket_path"),
-        ("rediss", {"unix_socket_path": "/s"}, "unix_socket_path"),
-        ("redis://h", {"ssl_ca_certs": "/ca"}, "ssl_ca_certs.*rediss"),
-        ("redis://h", {"ssl_cert_reqs": "none"}, "ssl_cert_reqs"),
-        ("rediss://h", {"ssl_cert_reqs": "perhaps"}, "ssl_cert_reqs"),
-        ("rediss://h", {"ssl": False}, "ssl"),
-    ],
-)
-def test_options_that_contradict_each_other_are_rejected(uri: str, options: dict[str, Any], named: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=named) as caught:
-        jobboard.fetch("board", {"board": uri, **options})
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("option", ["host", "port", "db", "username", "password", "protocol", "cluster", "ssl"])
-def test_an_address_beside_a_client_is_rejected(option: str) -> None:
-    values = {"host": "h", "username": "u", "password": SECRET, "cluster": True, "ssl": True}
-    with redis.Redis() as client, pytest.raises(ValueError, match=option) as caught:
-        jobboard.fetch("board", {"board": "redis", option: values.get(option, 3)}, client=client)
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("client", ["redis://localhost", redis.asyncio.Redis(), redis.ConnectionPool()])
-def test_an_object_that_is_no_client_is_rejected(client: Any) -> None:
-    with pytest.raises(TypeError, match=f"client .* not {type(client).__module__}\\."):
-        jobboard.fetch("board", "redis", client=client)
-
-
-def test_the_address_shows_and_its_password_does_not() -> None:
-    conf = {"board": "redis", "host": "h", "port": 7, "db": 3, "password": SECRET}
-    assert " at redis://h:7/3," in repr(jobboard.fetch("board", conf))
-
-
-def test_options_travel_in_a_uri(server: Redis, open_board: OpenBoard, live: Live) -> None:
-    board = open_board(f"{server.uri}?namespace=x&protocol=3&socket_timeout=2&claim_ttl=5&retry_for=1")
-    live(board, open_board(server.uri, namespace="x"))
-    assert board.characteristics.claim_ttl == 5
 
 
 # Users
@@ -285,17 +227,6 @@ def test_a_client(server: Redis, open_board: OpenBoard, live: Live, protocol: in
         assert board.job_count == 0
 
 
-def test_a_client_on_a_unix_socket(server: Redis, open_board: OpenBoard) -> None:
-    with redis.Redis(unix_socket_path=str(server.unix_socket)) as client:
-        job = open_board("redis", client=client).post("resize")
-    assert take(open_board(server.uri)) == job
-
-
-def test_a_client_with_tls(secure: Redis, open_board: OpenBoard, live: Live) -> None:
-    with redis.Redis.from_url(secure.uri, ssl_ca_certs=str(secure.ca_file)) as client:
-        live(*(open_board("redis", client=client, namespace="client") for _ in range(2)))
-
-
 @pytest.mark.parametrize("own", [True, False])
 def test_close_leaves_no_connection(
     server: Redis, admin: redis.Redis, open_board: OpenBoard, live: Live, own: bool
@@ -314,22 +245,11 @@ def test_close_leaves_no_connection(
 # Forks
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_does_not_use_the_callers_client(admin: redis.Redis, open_board: OpenBoard) -> None:
     board = open_board("redis", client=admin)
     EventLog(board)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            board.post("crop")
-        except BaseException as error:  # noqa: BLE001 - told to the parent
-            os.write(writer, repr(error).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        assert re.match(r"JobFailure\(.*forked", file.read())
-    os.waitpid(child, 0)
+    with pytest.raises(AssertionError, match=r"^JobFailure: .*forked"):
+        in_child(lambda: board.post("crop"))()
     # The parent's connections are as they were.
     waiter = Waiter(board, lambda: take(board, timeout=PATIENCE))
     job = board.post("resize")

@@ -14,11 +14,8 @@ import pytest
 import redis
 
 import jobboard
-from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.job import Job
-from jobboard.primitives import Draft, End, Finish, Nonce
-from jobboard.states import OK, Holder, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.faults import FaultyProxy
 from tests.backends.redis.conftest import Containers, Place
@@ -116,39 +113,12 @@ def test_a_call_after_an_interrupted_one_reads_its_own_reply(proxy: FaultyProxy,
 # Answers
 
 
-def draft(number: int) -> Draft:
-    posting = codec.encode(codec.Content({}, None), "msgpack")
-    return Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, None, None, None)
-
-
-FREE, NEW = draft(1).uuid, draft(9).uuid
 HOUR = 3_600_000_000
 
 
 @pytest.fixture
 def containers(make_board: Callable[..., JobBoard], client: redis.Redis) -> Containers:
     return Containers(make_board(), client)
-
-
-@pytest.mark.parametrize("how", ["flush", "kill"])
-def test_an_answer_outlives_the_scripts_and_the_server(place: Place, how: str) -> None:
-    board = place.board()
-    engine: Any = board.engine.raw
-    engine.insert(Nonce("handle", 1, 1), [draft(n) for n in (1, 2)])
-    first = engine.take(Nonce("handle", 1, 2), "anna", 1, HOUR, None)
-    finish = Finish(FREE, Holder("anna", first.records[0].token), End(Verb.CONSUME))
-    assert engine.finish(Nonce("handle", 2, 1), [finish]) == [OK]
-    if how == "flush":
-        place.call("SCRIPT", "FLUSH")
-    else:
-        place.server.kill()
-        place.server.start()
-    # A verb waits for the server; primitives do not.
-    assert board.stats().unclaimed == 1
-    assert engine.finish(Nonce("handle", 2, 1, 2), [finish]) == [OK]
-    assert engine.take(Nonce("handle", 1, 2, 2), "anna", 1, HOUR, None).replayed
-    assert board.stats().unclaimed == 1
-    assert engine.finish(Nonce("handle", 2, 2), [finish]) == [Status.ABSENT]
 
 
 def test_answers_of_an_hour_ago_are_dropped(containers: Containers) -> None:
@@ -158,7 +128,7 @@ def test_answers_of_an_hour_ago_are_dropped(containers: Containers) -> None:
     now = engine.now()
     for kind, until in (("old", now - 1), ("young", now + HOUR), ("again", now + HOUR)):
         names = [f"answer\0{kind}:{number}" for number in range(1500)]
-        blob = b"%018d%018d" % (1, until) + msgpack.packb([1, 1, [["ok", FREE, 0]]])
+        blob = b"%018d%018d" % (1, until) + msgpack.packb([1, 1, [["ok", "a job", 0]]])
         client.hset(containers.sides, mapping=dict.fromkeys(names, blob))
         client.zadd(containers.ends, dict.fromkeys(names, now - 1 if kind == "again" else until))
     engine.tidy()

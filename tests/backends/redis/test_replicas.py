@@ -1,7 +1,6 @@
 """The promise of ``min_replicas``: a call returns once so many replicas have all that the call has written or read."""
 
 from collections.abc import Callable, Iterator
-from importlib import resources
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +8,6 @@ import pytest
 import redis
 
 import jobboard
-from jobboard.backends.redis import scripts
 from jobboard.board import JobBoard
 from jobboard.engine import Remembered
 from jobboard.engine.engine import WRITES
@@ -63,34 +61,19 @@ def test_a_call_returns_once_a_replica_has_its_writes(pair: tuple[Redis, Redis],
     assert "min_replicas" in odd.advice
 
 
-@pytest.mark.parametrize("verb", ["post", "claim_next", "consume"])
 def test_a_call_goes_on_until_replicas_have_it(
-    pair: tuple[Redis, Redis], open_board: OpenBoard, caplog: pytest.LogCaptureFixture, verb: str
+    pair: tuple[Redis, Redis], open_board: OpenBoard, caplog: pytest.LogCaptureFixture
 ) -> None:
     primary, replica = pair
     board = open_board(primary.uri, min_replicas=1, socket_timeout=0.4, retry_for=20)
     first, second = board.post("resize"), board.post("resize")
-    if verb == "consume":
-        board.claim(first, "anna")
-    calls = {
-        "post": lambda: board.post("resize"),
-        "claim_next": lambda: board.claim_next("anna"),
-        "consume": lambda: board.consume(first, "anna"),
-    }
     replica.pause()
-    call = Background(calls[verb])
+    call = Background(lambda: board.claim_next("anna"))
     assert eventually(lambda: "replicas that min_replicas asks for" in caplog.text)
     assert call.running
     replica.resume()
-    answer = call.wait(PATIENCE)
-    stats = board.stats()
-    if verb == "post":
-        assert [job.uuid for job in board.iterjobs()] == [first.uuid, second.uuid, answer.uuid]
-    elif verb == "claim_next":
-        assert answer == first
-        assert (stats.claimed, stats.unclaimed) == (1, 1)
-    else:
-        assert list(board.iterjobs()) == [second]
+    assert call.wait(PATIENCE) == first
+    assert list(board.iterjobs(only_unclaimed=True)) == [second]
 
 
 # Every call that changes something
@@ -106,7 +89,7 @@ class Situation:
         self.trashed = trash_one(board)
         board.claim(done, "anna")
         board.consume(done, "anna")
-        [self.done] = board.engine.done_page(None, 1)
+        [self.done] = board.engine.outcome_page(None, 1)
         board.pause(["old"])
         board.set_limit("was", concurrency=1)
         board.schedule("gone", every=LONG, name="tick")
@@ -124,59 +107,62 @@ class Situation:
     def beat(self) -> None:
         self.board.claims.beat()
 
-    def keep(self) -> None:
+    def store_outcomes(self) -> None:
         record = self.done.record._replace(uuid=str(UUID(int=1)))
-        self.board.engine.keep([self.done._replace(record=record)])
+        self.board.engine.store_outcomes([self.done._replace(record=record)])
 
-    def remember(self) -> None:
-        self.board.engine.remember([Remembered("k", self.held.uuid, self.done.until)])
+    def store_keys(self) -> None:
+        self.board.engine.store_keys([Remembered("k", self.held.uuid, self.done.until)])
 
 
 Call = Callable[[Situation], object]
 
-CALLS: dict[str, tuple[str, str, Call]] = {
-    "setup": ("setup", "commit", lambda it: it.board.setup()),
-    "post": ("insert", "post", lambda it: it.board.post("new")),
-    "claim": ("claim", "commit", lambda it: it.board.claim(it.free, "anna")),
-    "claim_next": ("take", "take", lambda it: it.board.claim_next("anna")),
-    "heartbeat": ("renew", "renew", lambda it: it.beat()),
-    "extend": ("extend", "commit", lambda it: it.board.extend(it.held, "anna", LONG)),
-    "consume": ("finish", "finish", lambda it: it.board.consume(it.held, "anna")),
-    "abandon": ("finish", "commit", lambda it: it.board.abandon(it.held, "anna")),
-    "trash": ("finish", "commit", lambda it: it.board.trash(it.held, "anna")),
-    "finish_many": ("finish", "commit", lambda it: it.board.finish_many([Act(it.held, Verb.TRASH)], "anna")),
-    "release": ("operate", "commit", lambda it: it.board.release(it.held)),
-    "cancel": ("operate", "commit", lambda it: it.board.cancel(it.free)),
-    "restore": ("operate", "commit", lambda it: it.board.restore(it.trashed)),
-    "purge": ("operate", "commit", lambda it: it.board.purge(it.trashed)),
-    "pause": ("pause", "commit", lambda it: it.board.pause(["mail"])),
-    "resume": ("resume", "commit", lambda it: it.board.resume(["old"])),
-    "set_limit": ("set_limit", "commit", lambda it: it.board.set_limit("mail", concurrency=1)),
-    "remove_limit": ("remove_limit", "commit", lambda it: it.board.remove_limit("was")),
-    "schedule": ("set_schedule", "commit", lambda it: it.board.schedule("new", every=LONG, name="tick")),
-    "unschedule": ("remove_schedule", "commit", lambda it: it.board.unschedule("gone")),
-    "post_due": ("post_due", "post", lambda it: it.board.post_due()),
-    "register_entity": ("enlist", "commit", lambda it: it.board.register_entity(jobboard.Entity("conductor", "d"))),
-    "deregister_entity": ("delist", "commit", lambda it: it.board.deregister_entity(it.entity)),
-    "keep": ("keep", "commit", lambda it: it.keep()),
-    "remember": ("remember", "commit", lambda it: it.remember()),
+CALLS: dict[str, tuple[str, Call]] = {
+    "setup": ("setup", lambda it: it.board.setup()),
+    "post": ("insert", lambda it: it.board.post("new")),
+    "claim": ("claim", lambda it: it.board.claim(it.free, "anna")),
+    "claim_next": ("take", lambda it: it.board.claim_next("anna")),
+    "heartbeat": ("renew", lambda it: it.beat()),
+    "extend": ("extend", lambda it: it.board.extend(it.held, "anna", LONG)),
+    "consume": ("finish", lambda it: it.board.consume(it.held, "anna")),
+    "abandon": ("finish", lambda it: it.board.abandon(it.held, "anna")),
+    "trash": ("finish", lambda it: it.board.trash(it.held, "anna")),
+    "finish_many": ("finish", lambda it: it.board.finish_many([Act(it.held, Verb.TRASH)], "anna")),
+    "release": ("operate", lambda it: it.board.release(it.held)),
+    "cancel": ("operate", lambda it: it.board.cancel(it.free)),
+    "restore": ("operate", lambda it: it.board.restore(it.trashed)),
+    "purge": ("operate", lambda it: it.board.purge(it.trashed)),
+    "pause": ("pause", lambda it: it.board.pause(["mail"])),
+    "resume": ("resume", lambda it: it.board.resume(["old"])),
+    "set_limit": ("set_limit", lambda it: it.board.set_limit("mail", concurrency=1)),
+    "remove_limit": ("remove_limit", lambda it: it.board.remove_limit("was")),
+    "schedule": ("set_schedule", lambda it: it.board.schedule("new", every=LONG, name="tick")),
+    "unschedule": ("remove_schedule", lambda it: it.board.unschedule("gone")),
+    "post_due": ("post_due", lambda it: it.board.post_due()),
+    "register_entity": ("enlist", lambda it: it.board.register_entity(jobboard.Entity("conductor", "d"))),
+    "deregister_entity": ("delist", lambda it: it.board.deregister_entity(it.entity)),
+    "store_outcomes": ("store_outcomes", lambda it: it.store_outcomes()),
+    "store_keys": ("store_keys", lambda it: it.store_keys()),
 }
-"""The primitive of each call, the script that stores its change, and the call."""
+"""The primitive of each call, and the call."""
 
-REPEATED = ("setup", "pause", "resume", "set_limit", "remove_limit", "schedule", "unschedule", "keep", "remember")
+REPEATED = (
+    "setup",
+    "pause",
+    "resume",
+    "set_limit",
+    "remove_limit",
+    "schedule",
+    "unschedule",
+    "store_outcomes",
+    "store_keys",
+)
 """Calls that find nothing to change where another handle has made the same call."""
 
 
 def test_no_primitive_is_forgotten() -> None:
     # Nobody relies on records that have expired.
-    assert {primitive for primitive, _, _ in CALLS.values()} == set(WRITES) - {"tidy"}
-
-
-def test_no_script_is_forgotten() -> None:
-    written = resources.files("jobboard.backends.redis").joinpath("lua")
-    every = {file.name.removesuffix(".lua") for file in written.iterdir()}
-    every = every - {"prelude"} | {scripts.POST}
-    assert {script for _, script, _ in CALLS.values()} == every - scripts.READ_ONLY - scripts.IN_PASSING
+    assert {primitive for primitive, _ in CALLS.values()} == set(WRITES) - {"tidy"}
 
 
 @pytest.fixture
@@ -198,7 +184,7 @@ def test_nothing_is_acknowledged_that_no_replica_has(
     situation = situated(retry_for=0.5)
     pair[1].pause()
     with pytest.raises(ConnectionFailure) as caught:
-        CALLS[call][2](situation)
+        CALLS[call][1](situation)
     assert caught.value.outcome == "unknown"
     assert "0 of the 1 replicas" in str(caught.value)
 
@@ -211,10 +197,10 @@ def test_a_change_that_another_handle_has_made_is_not_acknowledged_either(
     pair[1].pause()
     for call in REPEATED:
         situation.board = other
-        CALLS[call][2](situation)
+        CALLS[call][1](situation)
         situation.board = mine
         with pytest.raises(ConnectionFailure) as caught:
-            CALLS[call][2](situation)
+            CALLS[call][1](situation)
         assert caught.value.outcome == "unknown"
 
 

@@ -1,7 +1,6 @@
 """Servers that are unfit, weak, busy or full: a board says so at connect, and loses no job later."""
 
 import tracemalloc
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -11,7 +10,6 @@ import redis
 import jobboard
 from jobboard.backends.redis.store import LAYOUT
 from jobboard.backends.redis.traits import traits_of
-from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import PATIENCE, Background, Waiter, take
@@ -40,7 +38,7 @@ def test_an_old_server_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "name", "flags"),
+    ("lines", "name", "since_7"),
     [
         ("redis_version:6.2.0", "Redis 6.2.0", False),
         ("redis_version:7.0.0-rc1", "Redis 7.0.0-rc1", True),
@@ -48,9 +46,9 @@ def test_an_old_server_is_refused(version: str) -> None:
         ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2", "Valkey 9.1.2", True),
     ],
 )
-def test_a_newer_server_is_recognized(lines: str, name: str, flags: bool) -> None:
+def test_a_newer_server_is_recognized(lines: str, name: str, since_7: bool) -> None:
     found = traits_of(_Canned(f"{lines}\r\naof_enabled:1\r\n"), False)
-    assert found.flags == flags
+    assert found.since_7 == since_7
     assert found.durable
     assert found.notes.startswith(name)
 
@@ -129,22 +127,15 @@ def test_a_board_opens_for_reading_while_replicas_are_missing(server: Redis, ope
 LARGE = {"text": "x" * 10_000}
 
 
-@pytest.fixture
-def full(private_server: Callable[..., Redis], open_board: OpenBoard) -> tuple[Redis, JobBoard, int]:
-    """A server that has no room, the board that has filled it, and the number of its jobs."""
+def test_a_full_server_keeps_what_it_has_and_drains(private_server: Any, open_board: OpenBoard) -> None:
     server = private_server("redis", config={"maxmemory": "6mb"})
-    board = open_board(server.uri)
-    jobs = []
+    board, jobs = open_board(server.uri), []
     with pytest.raises(JobFailure, match="memory is full: nothing was stored") as caught:
         jobs.extend(board.post("resize", details=LARGE, key=f"k{number}") for number in range(3000))
+    posted = len(jobs)
     assert not isinstance(caught.value, ConnectionFailure)
     # What the last job would have taken is still enough for small things.
     server.call("CONFIG", "SET", "maxmemory", 3_000_000)
-    return server, board, len(jobs)
-
-
-def test_a_full_server_keeps_what_it_has_and_drains(full: tuple[Redis, JobBoard, int], open_board: OpenBoard) -> None:
-    server, board, posted = full
     assert posted > 50
     assert board.stats().on_board == board.stats().unclaimed == posted
     for late in ({"key": f"k{posted}"}, {"delay": 5}, {}):
@@ -173,21 +164,6 @@ def test_a_full_server_keeps_what_it_has_and_drains(full: tuple[Redis, JobBoard,
 
 
 # Layouts
-
-
-def test_without_auto_setup_the_error_names_the_command(
-    server: Redis, admin: redis.Redis, open_board: OpenBoard
-) -> None:
-    board = jobboard.fetch("board", {"board": server.uri, "auto_setup": False})
-    with pytest.raises(JobFailure, match="jobboard setup"):
-        board.connect()
-    assert not board.connected
-    assert admin.dbsize() == 0
-    board.setup()
-    board.setup()
-    open_board(server.uri, auto_setup=False)
-    with pytest.raises(JobFailure, match="jobboard setup"):
-        open_board(server.uri, "another", auto_setup=False)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,10 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Mark, Stale
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Arrival, Draft, End, Finish, Nonce
-from jobboard.states import Holder, Verb
+from jobboard.primitives import Draft, Nonce
 from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
-
-LONG = 600_000_000
 DAY = 86_400_000_000
 
 
@@ -73,47 +70,6 @@ class TestNumbers:
         assert numbers == sorted(set(numbers))
 
 
-class TestTags:
-    def test_no_version_of_a_job_has_the_tag_of_another(self, board: JobBoard, store: Any) -> None:
-        engine, job = board.engine.raw, str(uuid.uuid4())
-        arrived = Draft(job, "a", 100, "k", 1, b"", None, None, None, Arrival("anna", 1, (), 1_000, 2_000, 0))
-        number = iter(range(1, 100))
-        tags: list[Any] = []
-
-        def do(primitive: Callable[..., Any], *args: Any) -> None:
-            primitive(Nonce("handle", 1, next(number)), *args)
-            [stored] = store.read([job]).jobs
-            if stored is not None:
-                tags.append(stored.tag)
-
-        for _ in range(2):
-            do(engine.insert, [arrived])
-            do(engine.operate, Verb.RESTORE, job, None)
-            do(engine.claim, job, "anna", LONG)
-            [stored] = store.read([job]).jobs
-            holder = Holder("anna", stored.record.token)
-            for lease in (LONG, 2 * LONG, LONG):
-                do(engine.extend, job, holder, lease)
-            do(engine.finish, [Finish(job, holder, End(Verb.TRASH))])
-            # A record that is written again unchanged gets another tag, too.
-            [stored] = store.read([job]).jobs
-            tags.append(store.commit([Change(stored, stored.record)]).jobs[0].tag)
-            do(engine.operate, Verb.PURGE, job, None)
-        assert len(tags) == len(set(tags)) == 2 * 8
-
-    def test_no_version_of_a_side_record_has_the_tag_of_another(self, store: Any) -> None:
-        tags = []
-        for _ in range(3):
-            for value in (b"same", b"same", None):
-                [side] = store.read([], [("entity", "a")]).sides
-                for written in store.commit([], [Mark(side, value)]).sides:
-                    assert (written.value, written.until) == (value, None)
-                    assert store.sides("entity", None, 10)[0].sides == [written]
-                    tags.append(written.tag)
-        assert len(tags) == len(set(tags)) == 6
-        assert store.sides("entity", None, 10)[0].sides == []
-
-
 class TestCommit:
     def test_a_commit_stores_all_or_nothing(self, board: JobBoard, store: Any) -> None:
         one, other = board.post("a"), board.post("b")
@@ -133,21 +89,6 @@ class TestCommit:
         assert not caught.value.uuids
         assert store.read([one.uuid]).jobs == [first]
         assert [job.name for job in board.iterjobs()] == ["a", "b"]
-
-    def test_a_side_record_keeps_its_bytes_and_its_end(self, store: Any) -> None:
-        now, _, [absent] = store.read([], [("answer", "x:1")])
-        assert (absent.value, absent.until, absent.tag) == (None, None, None)
-        for value in (b"", b"\x93\x01\x02\x03", b"\xc1"):
-            [side] = store.read([], [("answer", "x:1")]).sides
-            [written] = store.commit([], [Mark(side, value, DAY)]).sides
-            assert written.value == value
-            assert now + DAY <= written.until <= store.now() + DAY
-            assert store.read([], [("answer", "x:1")]).sides == [written]
-
-    def test_a_batch_is_larger_than_what_lua_unpacks(self, board: JobBoard) -> None:
-        """Lua has room for 8,000 words."""
-        assert {posted.status for posted in board.engine.raw.insert(Nonce("handle", 1, 1), drafts(4_500))} == {"ok"}
-        assert board.job_count == 4_500
 
     @pytest.mark.parametrize("container", ["ready", "live", "postings"])
     def test_a_command_that_the_server_refuses_half_way_leaves_no_answer(

@@ -134,13 +134,6 @@ class TestIdle:
         stands_still(place, 0.2)
         assert place.calls["evalsha"] == 2
 
-    def test_a_delay_longer_than_a_sleep_is_not_published(self, place: Place, sleeper: Sleeper) -> None:
-        board, other = place.board(), place.board()
-        sleeper(board)
-        place.count()
-        other.post("a", delay=60)
-        assert place.calls["spublish"] == 0
-
     @pytest.mark.parametrize("first", [None, 600])
     def test_a_delay_that_ends_wakes_a_waiter(self, place: Place, sleeper: Sleeper, first: float | None) -> None:
         """Also a waiter that has reckoned with a later one."""
@@ -343,21 +336,6 @@ class TestHandedOn:
             job = poster.post("a")
         assert waiters[1].wait(LIMIT) == job
 
-    def test_by_a_waiter_that_is_woken_by_wake(
-        self, place: Place, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        poster, one, other = (place.board() for _ in range(3))
-        enough = threading.Event()
-        held = Held(monkeypatch, waiters_of(one), "listen")
-        held.hold()
-        waiters = [sleeper(one, unless=enough.is_set), sleeper(other)]
-        job = poster.post("a")
-        enough.set()
-        one.wake()
-        held.go_on()
-        assert waiters[1].wait(LIMIT) == job
-        assert waiters[0].wait(LIMIT) is None
-
 
 class TestLeaving:
     """A waiter that ends its wait leaves the queue."""
@@ -379,17 +357,6 @@ class TestLeaving:
         with pytest.raises(NotFound):
             board.wait(0.05)
         assert (place.asleep, place.call("HLEN", place.key("bells"))) == (0, 0)
-
-    def test_as_its_board_is_closed(self, place: Place, sleeper: Sleeper) -> None:
-        poster, one, other = (place.board() for _ in range(3))
-        waiters = [sleeper(one), sleeper(one, names=["a"]), sleeper(other)]
-        one.close()
-        assert place.asleep == 1
-        job = poster.post("a")
-        assert waiters[2].wait(LIMIT) == job
-        for waiter in waiters[:2]:
-            with pytest.raises(ConnectionFailure):
-                waiter.wait(LIMIT)
 
     def test_not_after_a_wake_that_finds_it_still_waiting(self, place: Place, sleeper: Sleeper) -> None:
         poster, board = place.board(), place.board()

@@ -21,6 +21,7 @@ from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound
 from jobboard.job import Act, Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Background
+from tests.backends.sql.conftest import waiting
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -270,17 +271,16 @@ def test_a_batch_waits_for_a_key_that_another_stores(
 ) -> None:
     """The postings before that key are stored by this batch, and are not taken for another's."""
     batch = [Posting("a"), Posting("b", key="own", on_key=on_key), Posting("c", key="other", on_key=on_key)]
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
     def post() -> list[tuple[bool, bool]]:
         with engine.begin() as connection:
             jobs = board.post_many(batch, connection=connection)
         return [(job.created, job.replaced) for job in jobs]
 
-    with engine.connect() as first, engine.connect().execution_options(isolation_level="AUTOCOMMIT") as looking:
+    with engine.connect() as first:
         other.post("c", key="other", connection=first)
         posting = Background(post)
-        eventually(lambda: looking.exec_driver_sql(waiting).all())
+        eventually(lambda: waiting(first))
         first.commit()
     assert posting.wait() == [(True, False), (True, False), (False, on_key == "replace")]
     eventually(lambda: len(events) >= 2 + (on_key == "replace"))
@@ -309,20 +309,6 @@ def test_a_deadlock_is_the_callers_to_repeat(board: JobBoard, engine: sa.Engine)
     _, failure = sorted((thread.wait(60) for thread in threads), key=lambda told: told != "ok")
     assert "roll it back, and do all of it again" in failure
     assert {job.claim for job in jobs} == set(board.claims.held())
-
-
-@SQLITE
-def test_a_busy_file_raises_no_error_of_the_drivers(board: JobBoard, engine: sa.Engine) -> None:
-    hasty = sa.create_engine(engine.url, connect_args={"timeout": 0})
-    with engine.connect() as writer, hasty.connect() as connection:
-        writer.exec_driver_sql("BEGIN IMMEDIATE")
-        with pytest.raises(JobFailure, match="roll it back"):
-            board.post("a", connection=connection)
-        writer.rollback()
-        board.post("b", connection=connection)
-        connection.commit()
-    hasty.dispose()
-    assert [job.name for job in board.iterjobs()] == ["b"]
 
 
 # Connections that are refused before anything is written

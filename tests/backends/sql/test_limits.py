@@ -14,6 +14,7 @@ from jobboard.primitives import Limit
 from jobboard.testing import eventually
 from jobboard.testing.conformance.limits import post
 from jobboard.testing.conformance.support import LONG, Background, Waiter, take
+from tests.backends.sql.conftest import waiting
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -57,7 +58,7 @@ def test_a_claim_that_was_under_way_counts(
         other.consume(take(other), "anna")
     holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
     claim = Background(lambda: other.claim_next("anna"))
-    eventually(lambda: _waits_for_the_lock(holding))
+    eventually(lambda: waiting(holding))
     setting = Background(lambda: board.set_limit("mail", concurrency=1))
     eventually(lambda: board.limits() == [Limit("mail", "name", 1)])
     assert setting.running
@@ -76,7 +77,7 @@ def test_set_limit_fails_while_a_claim_stays_under_way(
     board.post_many([Posting("mail")] * 2)
     holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
     claim = Background(lambda: board.claim_next("anna"))
-    eventually(lambda: _waits_for_the_lock(holding))
+    eventually(lambda: waiting(holding))
     with pytest.raises(JobFailure, match="may claim jobs against it"):
         impatient.set_limit("mail", concurrency=1)
     holding.rollback()
@@ -94,9 +95,9 @@ def test_the_last_slot_is_given_once(board: JobBoard, other: JobBoard, holding: 
     board.consume(take(board), "anna")
     holding.exec_driver_sql("SELECT pg_advisory_xact_lock(4711)")
     first = Background(lambda: other.claim_next("anna"))
-    eventually(lambda: _waits_for_the_lock(holding))
+    eventually(lambda: waiting(holding))
     second = Background(lambda: board.claim_next("bert"))
-    eventually(lambda: _waits_for_a_transaction(holding))
+    eventually(lambda: waiting(holding) == 2)
     holding.rollback()
     assert first.wait(60) is not None
     assert second.wait(60) is None
@@ -115,29 +116,12 @@ def test_a_take_waits_for_a_scope_and_an_end_does_not(board: JobBoard, other: Jo
         connection.execute(scopes.with_for_update())
         board.consume(held, "anna")
         claim = Background(lambda: other.claim_next("anna"))
-        eventually(lambda: _waits_for_a_transaction(connection))
+        eventually(lambda: waiting(connection))
         assert claim.running
         connection.rollback()
     assert claim.wait(60) is not None
     assert board.claim_next("bert") is not None
     assert board.claim_next("bert") is None
-
-
-def _waits_for_a_transaction(connection: sa.Connection) -> bool:
-    return _waits(connection, "transactionid")
-
-
-def _waits_for_the_lock(connection: sa.Connection) -> bool:
-    return _waits(connection, "advisory")
-
-
-def _waits(connection: sa.Connection, kind: str) -> bool:
-    """In this database: other tests have others on the same server."""
-    waiting = """
-        SELECT count(*) FROM pg_locks WHERE locktype = %(kind)s AND NOT granted AND pid IN
-        (SELECT pid FROM pg_locks JOIN pg_database d ON database = d.oid WHERE datname = current_database())
-    """
-    return bool(connection.exec_driver_sql(waiting, {"kind": kind}).scalar())
 
 
 @SQL
@@ -246,19 +230,6 @@ def parts(board: JobBoard, engine: sa.Engine) -> list[str]:
         return list(connection.execute(scope(board)).scalars())
 
 
-def waits(connection: sa.Connection) -> bool:
-    """Whether a transaction waits for a lock that another has."""
-    return _waits_for_a_transaction(connection) if connection.dialect.name == "postgresql" else waiting(connection) > 0
-
-
-def waiting(connection: sa.Connection) -> int:
-    """How many transactions on MariaDB wait for locks."""
-    # The server lists its transactions anew if nobody, in another test neither, has read the list for 0.1 s.
-    listed = "FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    asked = f"SELECT count(*), SLEEP(0.2 + 0.6 * RAND()) {listed}"
-    return int(connection.exec_driver_sql(asked).scalar_one())
-
-
 def learn(board: JobBoard) -> None:
     """Let a board read the rules. Its next take under limits goes the fast way."""
     assert board.claim_next("bert", names=["other"]) is None
@@ -281,7 +252,7 @@ def test_a_claim_counts_behind_its_wait_for_the_lock(
         until = board.engine.raw.now() + 60_000_000
         connection.execute(scope(board))
         claim = Background(lambda: other.claim_next("bert"))
-        eventually(lambda: waits(connection))
+        eventually(lambda: waiting(connection))
         connection.execute(
             begun.values(state="CLAIMED", who="anna", lock_until=until, wake_at=until, tag=table.c.tag + 1)
         )
@@ -348,13 +319,13 @@ def test_a_call_that_waits_for_a_scope_holds_no_job(board: JobBoard, other: JobB
     board.post("print")
     with engine.connect() as connection:
         connection.execute(scope(board))
-        waiting = Background(lambda: other.claim_next("bert"))
-        eventually(lambda: waits(connection))
+        claim = Background(lambda: other.claim_next("bert"))
+        eventually(lambda: waiting(connection))
         table = board.table
         locked = sa.select(table.c.uuid).where(table.c.uuid == best.uuid).with_for_update(skip_locked=True)
         assert connection.execute(locked).all() == [(best.uuid,)]
         connection.rollback()
-    assert waiting.wait(60) == best
+    assert claim.wait(60) == best
 
 
 @SQL
@@ -386,11 +357,11 @@ def test_claims_far_from_the_limit_wait_only_for_all_parts(board: JobBoard, othe
         assert other.claim_next("bert") == jobs[2]
         connection.rollback()
         connection.execute(scope(board))
-        waiting_ = Background(lambda: other.claim_next("bert"))
-        eventually(lambda: waits(connection))
-        assert waiting_.running
+        claim = Background(lambda: other.claim_next("bert"))
+        eventually(lambda: waiting(connection))
+        assert claim.running
         connection.rollback()
-    assert waiting_.wait(60) == jobs[3]
+    assert claim.wait(60) == jobs[3]
 
 
 @pytest.mark.backends("postgresql", "mariadb")
@@ -413,7 +384,7 @@ def test_a_claim_near_the_limit_waits_for_every_part(
         for job in jobs[2 : PARTS + 1]:
             connection.execute(begun.where(table.c.uuid == job.uuid))
         claim = Background(lambda: other.claim_next("bert"))
-        eventually(lambda: waits(connection))
+        eventually(lambda: waiting(connection))
         assert claim.running
         connection.commit()
     assert claim.wait(60) is None
@@ -448,16 +419,3 @@ def test_how_many_statements_a_claim_under_a_limit_takes(board: JobBoard, backen
         claim = len(seen.texts)
         board.consume(held, "anna")
     assert (claim, len(seen.texts) - claim) == {"postgresql": (6, 2), "mariadb": (4, 1), "sqlite": (6, 4)}[backend]
-
-
-@SQL
-def test_the_end_of_a_claim_is_one_request(board: JobBoard, spy: Any) -> None:
-    """And on PostgreSQL, where it may wake others, one that finds out whether its scope was full."""
-    board.set_limit("mail", concurrency=2)
-    board.post_many([Posting("mail")] * 3)
-    board.consume(take(board), "anna")
-    held = take(board)
-    with spy(board) as seen:
-        board.consume(held, "anna")
-    changing = [text for text in seen.texts if not text.lower().lstrip().startswith(("select", "begin imm", "commit"))]
-    assert len(changing) == (2 if board.engine.store.product.exclusive else 1)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 import jobboard
 from jobboard import codec
@@ -160,15 +159,6 @@ def _walks(board: JobBoard, plan: str) -> bool:
     return bool(re.search(r'"table_name": "plans",\s+"access_type": "(ALL|index)"', plan.replace("\\n", "\n")))
 
 
-def test_no_index_holds_the_lease(full: JobBoard) -> None:
-    held = {column.name for index in full.table.indexes for column in index.columns}
-    assert "lock_until" not in held
-    with full.engine.store.links.engine.connect() as connection:
-        made = sa.inspect(connection).get_indexes("plans")
-    assert {"plans_ready", "plans_by_name", "plans_wake"} <= {index["name"] for index in made}
-    assert not any("lock_until" in index["column_names"] for index in made)
-
-
 TRIPS = {
     "post": {"postgresql": 1, "sqlite": 6, "mariadb": 1},
     "claim": {"postgresql": 1, "sqlite": 4, "mariadb": 2},
@@ -194,9 +184,8 @@ def test_how_many_statements_a_verb_takes(make_board: Callable[..., JobBoard], b
 
 def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     """A plan that names an index may still read all of it: what counts is what is read."""
-    link = full.engine.store.links.run(lambda link: link)
-    read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
-    with read(link, "plans") as count:
+    read = _measured(full)
+    with read() as count:
         full.consume(_claimed(full), "anna")
         peeked = full.engine.raw.peek(None)
     assert peeked.any
@@ -204,13 +193,12 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
 
 
 def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
-    link = full.engine.store.links.run(lambda link: link)
-    read = {"sqlite": _instructions, "postgresql": _buffers, "mariadb": _rows}[link.dialect.name]
-    with read(link, "plans") as first:
+    read = _measured(full)
+    with read() as first:
         page = full.engine.raw.page(None, 50, None, None)
     spent = first()
     *_, last = itertools.islice(full.iterjobs(), ROWS // 2)
-    with read(link, "plans") as late:
+    with read() as late:
         assert len(full.engine.raw.page(last.record, 50, None, None)) == len(page) == 50
     # A walk to the middle of the table would cost 240 times as much.
     assert late() < 20 * spent

@@ -93,22 +93,6 @@ def test_every_table_has_a_primary_key(board: JobBoard, engine: sa.Engine) -> No
     assert [name for name in names if not look.get_pk_constraint(name)["constrained_columns"]] == []
 
 
-@pytest.mark.backends("postgresql")
-def test_tables_can_be_published(board_conf: dict[str, Any], engine: sa.Engine) -> None:
-    """PostgreSQL changes no row of a published table that has no primary key."""
-    board = jobboard.fetch("board", board_conf)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE PUBLICATION everything FOR ALL TABLES")
-    try:
-        board.setup()
-        # As an upgrade of the layout does.
-        with engine.begin() as connection:
-            connection.execute(sa.update(tables_of(board.table.name).schema).values(layout=LAYOUT))
-    finally:
-        with engine.begin() as connection:
-            connection.exec_driver_sql("DROP PUBLICATION everything")
-
-
 def test_connect_without_auto_setup_names_the_command(board_conf: dict[str, Any]) -> None:
     board = jobboard.fetch("board", {**board_conf, "auto_setup": False})
     with pytest.raises(JobFailure, match="jobboard setup"):
@@ -206,25 +190,6 @@ def test_an_older_layout_is_upgraded_by_setup_alone(
     with engine.connect() as connection:
         indexes = {each["name"]: each["column_names"] for each in sa.inspect(connection).get_indexes(board.table.name)}
     assert indexes[f"{board.table.name}_by_name"][-3:] == ["name", "priority", "id"]
-
-
-def test_an_upgrade_that_fails_leaves_the_layout_as_it_was(
-    older: list[str], board_conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(connection: sa.Connection, tables: Any) -> None:
-        raise JobFailure("no")
-
-    other = jobboard.fetch("board", board_conf)
-    with monkeypatch.context() as patch:
-        patch.setattr(layout, "UPGRADES", {OLD: fail})
-        with pytest.raises(JobFailure, match="no"):
-            other.setup()
-    with pytest.raises(JobFailure, match="older layout"):
-        other.connect()
-    other.setup()
-    other.connect()
-    assert other.job_count == 1
-    other.close()
 
 
 class TestFork:

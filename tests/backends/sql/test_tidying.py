@@ -17,7 +17,7 @@ import jobboard
 from jobboard.backends.sql.store import TIDIED
 from jobboard.board import JobBoard
 from jobboard.engine.answers import HOUR
-from jobboard.engine.ends import DAY
+from jobboard.engine.ends import PURGE_REMEMBERED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG
 from tests.backends.sql.conftest import Spy
@@ -104,29 +104,12 @@ def test_the_mark_of_a_purged_job_goes_after_a_day(board: JobBoard, engine: sa.E
         board.purge(job)
     sides = board.engine.store.tables.sides
     with engine.begin() as connection:
-        aged = sa.update(sides).where(sides.c.key == jobs[0].uuid).values(until=sides.c.until - DAY)
+        aged = sa.update(sides).where(sides.c.key == jobs[0].uuid).values(until=sides.c.until - PURGE_REMEMBERED)
         assert connection.execute(aged).rowcount == 1
-        connection.execute(sa.update(board.table).values(gone_on=board.table.c.gone_on - 2 * DAY))
+        connection.execute(sa.update(board.table).values(gone_on=board.table.c.gone_on - 2 * PURGE_REMEMBERED))
     board.engine.raw.tidy()
     assert count(engine, sides, sides.c.kind == "purged") == 1
     assert [job.uuid for job in board.trashed()] == [jobs[2].uuid]
-
-
-@pytest.mark.backends("sqlite")
-def test_keys_whose_windows_have_ended_go_some_at_a_time(board: JobBoard, engine: sa.Engine) -> None:
-    """A tidying that has met its limit says so, and the next heartbeat goes on."""
-    board.post_many([{"name": "a", "key": str(number), "key_for": 600} for number in range(TIDIED + 2)])
-    while jobs := board.claim_many("anna", 100):
-        board.consume_many(jobs, "anna")
-    sides = board.engine.store.tables.sides
-    last = str(TIDIED + 1)
-    assert not board.post("a", key=last).created
-    with engine.begin() as connection:
-        connection.execute(sa.update(sides).values(until=1))
-    assert board.post("a", key=last).created
-    assert board.engine.raw.tidy()
-    assert not board.engine.raw.tidy()
-    assert count(engine, sides, sides.c.kind == "key") == 0
 
 
 @SQL

@@ -174,25 +174,6 @@ def _error(board: JobBoard, code: Any) -> Exception:
     return error
 
 
-@pytest.mark.backends("mariadb")
-def test_a_row_is_locked_between_its_reading_and_its_update(
-    board: JobBoard, spy: Any, make_board: Callable[..., Any]
-) -> None:
-    board.post_many([{"name": "a"}] * 2)
-    other = make_board()
-    found: list[Any] = []
-
-    def before(text: str) -> None:
-        if re.search(r"^\s*update", text, re.MULTILINE | re.IGNORECASE) and not found:
-            found.append(Background(lambda: other.claim_next("bert")).wait())
-
-    with spy(board, before):
-        jobs = board.claim_many("anna", 2)
-    assert len(jobs) == 2
-    assert found == [None]
-    board.consume_many(jobs, "anna")
-
-
 def test_features_of_mysql_and_mariadb_depend_on_version_and_driver() -> None:
     def product(version: tuple[int, ...], mariadb: bool, driver: str = "pymysql") -> MySQLDatabase:
         dialect = sa.make_url(f"mysql+{driver}://").get_dialect()()

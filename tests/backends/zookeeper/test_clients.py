@@ -1,17 +1,16 @@
 """Clients of kazoo's: those that give up, and those that a caller gives to a board."""
 
-import os
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import make_digest_acl
 
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Posting
 from jobboard.testing import eventually
+from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.support import Background, record_of, take
 from jobboard.testing.faults import FaultyProxy
 from tests.backends.zookeeper.conftest import connection_of, owner_of
@@ -75,17 +74,6 @@ def test_the_heartbeat_moves_claims_to_the_session_of_a_new_client(make_board: A
 # A client of the caller's
 
 
-def test_settings_of_the_callers_client_are_refused_as_options(caller: KazooClient) -> None:
-    with pytest.raises(TypeError, match="KazooClient"):
-        jobboard.fetch("board", "zookeeper", client=object())
-    with pytest.raises(ValueError, match="hosts"):
-        jobboard.fetch("board", "zookeeper://elsewhere", client=caller)
-    own: dict[str, Any] = {"handler": SequentialThreadingHandler(), "auth_data": [("digest", "anna:x")]}
-    for option, value in own.items():
-        with pytest.raises(ValueError, match=option):
-            jobboard.fetch("board", {"board": "zookeeper", option: value}, client=caller)
-
-
 def test_a_board_connects_as_the_callers_client_and_leaves_it_alone(address: str, board_conf: dict[str, Any]) -> None:
     user = make_digest_acl("anna", "secret", all=True)
     client = KazooClient(address, auth_data=[("digest", "anna:secret")], default_acl=[user])
@@ -108,13 +96,6 @@ def test_a_forked_child_may_not_use_the_callers_client(caller: KazooClient, boar
     conf = {"board": "zookeeper", "namespace": board_conf["namespace"], "retry_for": 0.2}
     with jobboard.backend("board", conf, client=caller) as board:
         job = board.post("resize")
-        child = os.fork()
-        if child == 0:
-            try:
-                board.claim_next("anna")
-            except JobFailure as error:
-                os._exit(0 if "forked" in str(error) and not isinstance(error, ConnectionFailure) else 2)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with pytest.raises(AssertionError, match=r"^JobFailure: .*forked"):
+            in_child(lambda: board.claim_next("anna"))()
         assert take(board) == job

@@ -43,28 +43,6 @@ def test_deleted_folders_are_made_again(make_board: Any, caller: KazooClient) ->
         use(board)
 
 
-@pytest.mark.parametrize("name", ["bell", "clock", "next", "alive"])
-def test_connect_makes_deleted_znodes_that_every_board_has(make_board: Any, caller: KazooClient, name: str) -> None:
-    board = make_board(claim_ttl=QUIET)
-    first = board.post("first")
-    caller.delete(f"{root_of(board)}/{name}", recursive=True)
-
-    def claim_on_a_new_board() -> None:
-        fresh = make_board(auto_setup=False)
-        fresh.claim(fresh.post("second"), "anna")
-
-    # A board that is in use remembers enough to go on for a while.
-    with pytest.raises(JobFailure, match=rf"has lost {name}.*; connect\(\) again"):
-        claim_on_a_new_board()
-    board.close()
-    board.connect()
-    assert take(board) == first
-    board.consume(first, "anna")
-    while second := board.claim_next("anna"):
-        board.consume(second, "anna")
-    use(board)
-
-
 def test_a_deleted_board_is_an_error_until_connect_makes_it_again(make_board: Any, caller: KazooClient) -> None:
     board = make_board(retry_for=0)
     job = board.post("resize")

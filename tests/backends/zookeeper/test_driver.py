@@ -91,14 +91,3 @@ def test_a_record_that_was_written_by_hand_can_be_changed_and_deleted(make_drive
     with pytest.raises(Refused):
         driver.commit([Op("put", "job/1", b"c", one.version)])
     assert driver.read(["job/1", "job/3"]).nodes == [None, None]
-
-
-def test_a_record_and_its_mark_are_two_znodes(make_driver: Make, caller: KazooClient) -> None:
-    driver = make_driver()
-    made = driver.commit([Op("create", "job/1", b"a")])
-    [mark] = caller.get_children(driver.place("job/1"))
-    assert caller.get(driver.place("job/1"))[0] == mark.encode() + b"a"
-    made = driver.commit([Op("put", "job/1", b"b", made["job/1"])])
-    assert caller.get_children(driver.place("job/1")) == [mark]
-    driver.commit([Op("delete", "job/1", version=made["job/1"])])
-    assert caller.exists(driver.place("job/1")) is None

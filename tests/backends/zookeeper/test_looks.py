@@ -40,40 +40,6 @@ def test_a_claim_and_its_end_cost_four_requests(make_board: Any) -> None:
     assert min(batches) <= 5
 
 
-def give_back(board: Any, mine: Any) -> None:
-    board.abandon(mine, "bert")
-
-
-def release(board: Any, mine: Any) -> None:
-    board.release(board.get(mine.uuid))
-
-
-def trash_and_restore(board: Any, mine: Any) -> None:
-    board.trash(mine, "bert")
-    board.restore(board.get(mine.uuid))
-
-
-@pytest.mark.parametrize("step", [give_back, release, trash_and_restore])
-def test_a_job_that_comes_back_is_next(make_board: Any, step: Callable[[Any, Any], None]) -> None:
-    board, other = make_board(claim_ttl=QUIET), make_board(claim_ttl=QUIET)
-    board.post_many([Posting("resize")] * (FOLDER + 50))
-    first = take(other, "bert")
-    board.consume_many(board.claim_many("anna", FOLDER + 20), "anna")
-    warm(board)
-    step(other, first)
-    assert take(board) == first
-
-
-def test_a_job_that_is_posted_in_front_is_next(make_board: Any) -> None:
-    board, other = make_board(claim_ttl=QUIET), make_board(claim_ttl=QUIET)
-    board.post_many([Posting("resize")] * 20)
-    warm(board)
-    for poster in (board, other):
-        urgent = poster.post("resize", priority="HIGH")
-        assert take(board) == urgent
-        warm(board)
-
-
 def test_jobs_behind_those_that_others_took_are_next(make_board: Any) -> None:
     board, other = make_board(claim_ttl=QUIET), make_board(claim_ttl=QUIET)
     board.post_many([Posting("resize")] * (FOLDER + 50))

@@ -38,50 +38,6 @@ def test_hosts_and_chroot_are_parsed(conf: Any, hosts: Any, chroot: str) -> None
     assert (make_client(settings, None).hosts, settings["chroot"]) == (hosts, chroot)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("hosts", 7),
-        ("hosts", "one:port"),
-        ("hosts", "one/chroot"),
-        ("hosts", ["one", 7]),
-        ("namespace", "a/../b"),
-        ("handler", "twisted"),
-        ("handler", 5),
-        ("connection_retry", 3),
-        ("connection_retry", {"max_trys": 1}),
-        ("command_retry", {"max_tries": "x"}),
-        ("default_acl", []),
-        ("default_acl", ["everybody"]),
-        ("default_acl", SECRET),
-        ("auth_data", ["digest"]),
-        ("auth_data", SECRET),
-        ("sasl_options", SECRET),
-    ],
-)
-def test_a_bad_value_is_refused_by_the_name_of_its_option(option: str, value: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=option) as failure:
-        jobboard.fetch("board", {"board": "zookeeper", option: value})
-    assert SECRET not in str(failure.value)
-
-
-@pytest.mark.parametrize(
-    ("conf", "told"),
-    [
-        ({"ca": "/ca"}, "ca: set use_ssl"),
-        ({"certfile": "/cert", "use_ssl": False}, "certfile: set use_ssl"),
-        ({"use_ssl": True, "keyfile": "/key"}, "keyfile: set certfile"),
-        ({"use_ssl": True, "certfile": "/cert", "keyfile_password": SECRET}, "keyfile_password: set keyfile"),
-        ({"board": f"zookeeper://:{SECRET}@one"}, "password: set user"),
-        ({"board": "zk+kazoo://one"}, "no driver"),
-    ],
-)
-def test_an_option_without_effect_is_refused(conf: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told) as failure:
-        jobboard.fetch("board", {"board": "zookeeper", **conf})
-    assert SECRET not in str(failure.value)
-
-
 def test_an_absent_file_is_named() -> None:
     board = jobboard.fetch("board", {"board": "zookeeper", "use_ssl": True, "ca": "/nowhere/ca.pem"})
     with pytest.raises(ConnectionFailure, match=r"option ca: .*/nowhere/ca\.pem"):
@@ -110,11 +66,6 @@ def test_options_reach_kazoo(tmp_path: Path) -> None:
         assert getattr(client, name) == given[name]
 
 
-def test_repr_shows_where_the_board_is() -> None:
-    conf = {"board": "zookeeper", "hosts": {"one": 7, "two": 8}, "chroot": "x", "user": "anna", "password": SECRET}
-    assert " at zookeeper://anna@one:7,two:8/x," in repr(jobboard.fetch("board", conf))
-
-
 def test_chroot_and_namespace_are_the_path_of_a_board(
     caller: KazooClient, address: str, request: pytest.FixtureRequest
 ) -> None:
@@ -131,9 +82,3 @@ def test_chroot_and_namespace_are_the_path_of_a_board(
     finally:
         chrooted.stop()
         chrooted.close()
-
-
-@pytest.mark.parametrize(("options", "seconds"), [({"retry_for": 0}, "5"), ({"timeout": 0.1}, "0.1")])
-def test_connect_gives_up_after_retry_for_or_its_own_time(options: dict[str, float], seconds: str) -> None:
-    with pytest.raises(ConnectionFailure, match=f"no ZooKeeper server has answered within {seconds} s"):
-        jobboard.fetch("board", {"board": "zookeeper://127.0.0.1:1", **options}).connect()

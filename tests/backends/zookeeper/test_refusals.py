@@ -13,7 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 import jobboard
 from jobboard import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import Act, Entity, Posting
+from jobboard.job import Entity
 from jobboard.moving import Mover
 from jobboard.states import CLAIMED, UNCLAIMED
 from jobboard.testing import eventually
@@ -143,19 +143,6 @@ def test_a_posting_that_a_later_claim_could_not_write_is_refused_at_post(make_bo
     assert board.get(large.uuid).details == {"a": "x" * 850_000}
     board.trash(take(board), "anna")
     board.restore(large)
-
-
-def test_batches_of_large_postings_take_several_requests(make_board: Any) -> None:
-    board = make_board()
-    board.post_many([Posting("resize", details={"a": "x" * 60_000})] * 50)
-    for verb in ("abandon", "trash"):
-        # As many at a time as a request holds.
-        jobs: list[Any] = []
-        while some := board.claim_many("anna", 50):
-            jobs += some
-        assert len(set(jobs)) == 50
-        board.finish_many([Act(job, verb, error="e" * 20_000) for job in jobs], "anna")
-    assert board.stats().trashed == 50
 
 
 def test_an_outcome_that_is_too_large_is_left_behind_and_named(make_board: Callable[..., Any]) -> None:

@@ -46,21 +46,6 @@ def test_claims_are_lost_at_two_thirds_of_the_timeout(private_board: Any, caplog
         board.consume(job, "anna")
 
 
-def test_a_lost_claim_is_given_back_and_a_later_claim_stays(make_board: Any) -> None:
-    board, other = make_board(claim_ttl=60), make_board(claim_ttl=60)
-    first, second = board.post("first"), board.post("second")
-    taken, lost = take(board), take(board)
-    other.release(first)
-    again = take(board)
-    assert again == first
-    for claim in (taken.claim, lost.claim):
-        board.engine.raw.forsake(claim.uuid, claim.token)
-    board.claims.beat()
-    assert second.state == UNCLAIMED
-    assert other.find_owner(first) == "anna"
-    board.consume(again, "anna")
-
-
 def test_a_claim_that_acls_forbid_to_give_back_is_given_back_later(
     make_board: Any, caller: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from django.tasks import task
 
 from jobboard import Reject, Retry
-from jobboard.testing import eventually
 
 release = threading.Event()
 
@@ -122,10 +121,3 @@ def _hidden(a):
 
 
 hidden = task(_hidden)
-
-
-@task
-def square_later(number, path):
-    """Wait until there is a file at the path."""
-    eventually(Path(path).exists, 120)
-    return number**2

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 import jobboard
 from jobboard.contrib.django import boards
-from jobboard.states import SCHEDULED, UNCLAIMED
+from jobboard.states import UNCLAIMED
 from tests.contrib.django import tasks
 
 Use = Callable[..., Any]
@@ -45,17 +45,6 @@ def test_a_task_is_a_job(tasks_on: Use) -> None:
     assert result.enqueued_at == job.created_on
     assert (result.args, result.kwargs, result.attempts, result.errors) == ([[1, 2]], {"b": "é"}, 0, [])
     assert tasks.add_async.get_result(result.id) == result
-
-
-def test_run_after_delays_the_job(tasks_on: Use) -> None:
-    backend = tasks_on()
-    after = timezone.now() + datetime.timedelta(hours=1)
-    result = tasks.add.using(run_after=after, priority=-100).enqueue(1)
-    job = backend.board.get(result.id)
-    assert (job.seen_state, job.due, job.priority) == (SCHEDULED, after, -100)
-    assert backend.get_result(result.id) == result
-    assert result.status == TaskResultStatus.READY
-    assert result.task.run_after == after
 
 
 def test_times_have_no_zone_where_the_project_has_none(tasks_on: Use) -> None:

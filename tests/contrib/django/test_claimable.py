@@ -46,16 +46,6 @@ def test_a_query_set_that_finds_a_row_more_than_once() -> None:
     assert acquire("bert", tagged) == [made[0]]
 
 
-def test_rows_that_are_given_back_or_have_lapsed_are_acquired_again() -> None:
-    [one, two, three] = pictures(3)
-    assert acquire("bert", Picture.objects.filter(pk=three.pk)) == [three]
-    assert acquire("anna", timeout=SHORT) == [one, two]
-    assert Picture.unacquire("bert", using=USING) == 1
-    eventually(lambda: Picture.unacquire_timed_out(using=USING) == 2)
-    assert stored(one).acquired_by is None
-    assert acquire("carl") == [one, two, three]
-
-
 def test_the_arguments_of_django_scalable() -> None:
     made = pictures(4)
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=300)
@@ -72,7 +62,7 @@ def test_the_arguments_of_django_scalable() -> None:
     first = odd.filter(rank=1)
     assert Picture.unacquire_timed_out(first, past + datetime.timedelta(seconds=160)) == 0
     assert Picture.unacquire_timed_out(first, now=past + datetime.timedelta(seconds=161)) == 1
-    assert Picture.unacquire_timed_out(queryset=odd) == 1
+    assert Picture.unacquire_timed_out(using=USING) == 1
     assert Picture.unacquire("anna", queryset=odd) == 0
     assert Picture.unacquire("anna", odd.model.objects.using(USING).filter(rank=0)) == 1
     assert [stored(row).acquired_by for row in made] == [None, None, "anna", None]
@@ -188,20 +178,6 @@ def test_reacquire_returns_kept_and_lost_rows() -> None:
     assert again.acquisition.token == 1
     with pytest.raises(JobFailure, match="by 'anna', not by 'bert'"):
         Picture.unacquire("bert", rows, using=USING)
-
-
-def test_verbs_take_part_in_the_transaction() -> None:
-    made = pictures(2)
-    with transaction.atomic(using=USING):
-        acquire("anna", limit=1)
-        transaction.set_rollback(True, using=USING)
-    assert stored(made[0]).acquired_by is None
-    with transaction.atomic(using=USING):
-        assert acquire("anna") == made
-        with transaction.atomic(using=USING):
-            Picture.unacquire("anna", made[:1], using=USING)
-            transaction.set_rollback(True, using=USING)
-    assert [stored(row).acquired_by for row in made] == ["anna", "anna"]
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -16,7 +16,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.tasks import TaskResultStatus, task_backends
 
-from jobboard.testing import eventually
 from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
 
@@ -46,25 +45,6 @@ def manage() -> Iterator[Manage]:
             return process
 
         yield begin
-
-
-def test_a_killed_worker_loses_no_task(tasks_on: Use, manage: Manage, tmp_path: Path) -> None:
-    board = tasks_on(claim_ttl=3).board
-    go = tmp_path / "go"
-    results = [tasks.square_later.enqueue(number, str(go)) for number in range(40)]
-    doomed, other = (manage("jobboard", "work", "--jobs", "4", "--who", who) for who in ("doomed", "other"))
-    owners = {"doomed", "other"}
-    eventually(lambda: {job.owner for job in board.iterjobs(states=["CLAIMED"])} == owners, 120)
-    doomed.kill()
-    go.touch()
-    eventually(lambda: board.job_count == 0, 120)
-    other.send_signal(signal.SIGTERM)
-    assert other.wait(60) == 0
-    for number, result in enumerate(results):
-        result.refresh()
-        assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, number**2)
-    assert any("doomed" in result.worker_ids and result.attempts == 2 for result in results)
-    assert list(board.trashed()) == []
 
 
 @pytest.mark.backends("sqlite")

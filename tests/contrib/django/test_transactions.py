@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core import checks
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.tasks import TaskResultStatus, task_backends
@@ -66,12 +62,6 @@ def orders() -> int:
         return count
 
 
-def test_migrate_makes_the_tables(project: Any) -> None:
-    with connections["project"].cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM jobboard")
-    assert checks.run_checks() == []
-
-
 def test_a_task_comes_with_the_commit(project: Any) -> None:
     with transaction.atomic(using="project"):
         order(1)
@@ -102,28 +92,6 @@ def test_the_queries_are_recorded(project: Any) -> None:
     assert any("100%" in query["sql"] for query in recorded)
     job = project.board.get(result.id)
     assert (job.name, job.details["args"]) == ("100%", ["50 %s"])
-
-
-def test_a_task_that_is_rolled_back_counts_for_no_limit(project: Any) -> None:
-    board = project.board
-    with transaction.atomic(using="project"):
-        first, second = (tasks.add.enqueue(number) for number in range(2))
-    board.set_limit("default", concurrency=1, rate=(3, 3600))
-    with pytest.raises(_RollBackError):
-        fail_in_transaction(2)
-    held = board.claim_next("anna")
-    assert held.uuid == first.id
-    with transaction.atomic(using="project"):
-        third = tasks.add.enqueue(3)
-    assert board.claim_next("bert") is None
-    for expected in (second, third):
-        board.consume(held, "anna")
-        held = board.claim_next("anna")
-        assert held.uuid == expected.id
-    board.consume(held, "anna")
-    tasks.add.enqueue(4)
-    assert board.claim_next("bert") is None
-    assert board.job_count == 1
 
 
 @ONE
@@ -177,15 +145,6 @@ def test_a_flush_may_be_rolled_back(project: Any) -> None:
     assert project.board.claim_next("anna") is not None
 
 
-@ONE
-def test_the_file_alone_holds_the_whole_database(project: Any, database: dict[str, Any], tmp_path: Path) -> None:
-    """A test runner copies only the file for its processes."""
-    order(1)
-    with contextlib.closing(sqlite3.connect(shutil.copy(database["NAME"], tmp_path / "copy.sqlite3"))) as copy:
-        assert copy.execute("SELECT number FROM orders").fetchall() == [(1,)]
-        assert copy.execute("SELECT count(*) FROM jobboard").fetchall() == [(0,)]
-
-
 def test_a_post_is_announced_when_it_is_committed(project: Any) -> None:
     told: list[str] = []
     project.board.notifier.register(POSTED, lambda event, details: told.append(details["job"].uuid))
@@ -196,15 +155,6 @@ def test_a_post_is_announced_when_it_is_committed(project: Any) -> None:
         assert told == []
     eventually(lambda: told)
     assert told == [result.id]
-
-
-def test_a_waiting_worker_runs_a_committed_task(project: Any, work: Callable[..., Any]) -> None:
-    conductor = work()
-    with transaction.atomic(using="project"):
-        result = tasks.add.enqueue(1)
-    eventually(lambda: conductor.tally.consumed == 1)
-    result.refresh()
-    assert result.return_value == 2
 
 
 @ONE

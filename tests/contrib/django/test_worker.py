@@ -17,7 +17,7 @@ from django.tasks.signals import task_finished, task_started
 from jobboard.contrib.django import worker
 from jobboard.contrib.django.results import LOST_WORKER
 from jobboard.exceptions import ClaimLost
-from jobboard.outcomes import last_line
+from jobboard.outcomes import reason_line
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import until_free
@@ -64,7 +64,7 @@ def test_an_exception_ends_a_task(tasks_on: Use, work: Use, signals: list[Any]) 
     assert conductor.tally.trashed == 1
     [job] = backend.board.trashed()
     assert job.uuid == result.id
-    assert last_line(job.error).startswith("KeyError: 'sesame' "), "lists of jobs begin with the reason"
+    assert reason_line(job.error).startswith("KeyError: 'sesame'"), "lists of jobs begin with the reason"
     assert signals == [
         ("started", result.id, TaskResultStatus.RUNNING),
         ("finished", result.id, TaskResultStatus.FAILED),
@@ -197,21 +197,6 @@ def test_a_task_with_max_attempts_of_its_own_ends_by_that(tasks_on: Use, work: U
     work(2)
     assert [name for name, *_ in signals] == ["started", "started", "finished"]
     assert [each.uuid for each in board.trashed()] == [job.uuid]
-
-
-@BOTH
-def test_a_task_at_work_is_running(tasks_on: Use, work: Use) -> None:
-    tasks_on()
-    tasks.release.clear()
-    result = tasks.hold.enqueue()
-    work()
-    try:
-        eventually(lambda: result.refresh() or result.status == TaskResultStatus.RUNNING)
-        assert result.worker_ids == ["worker"]
-        assert result.started_at == result.last_attempted_at
-        assert result.finished_at is None
-    finally:
-        tasks.release.set()
 
 
 def test_a_task_that_takes_too_long_fails(tasks_on: Use, work: Use) -> None:
