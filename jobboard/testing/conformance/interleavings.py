@@ -369,7 +369,7 @@ class TestQuickerOthers:
         assert all(board.find_owner(job) == "anna" for job in got if job is not None)
 
     def test_claim_of_many_ends_though_others_claim_single_ones_of_them(self, board: JobBoard, wire: Wire) -> None:
-        """Where all of them are never free together, some of them are."""
+        """Some of them are free, though never all of them together."""
         if not wire:
             return
         far = wire.far(retry_for=0.5)
