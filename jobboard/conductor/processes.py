@@ -168,7 +168,7 @@ class Process:
         except (EOFError, OSError):
             # It has died a moment ago, so that nobody else can have its id, or that of its group.
             self.kill()
-            raise WorkerDied(f"the process of the handler died: {_told(self._process.exitcode)}") from None
+            raise WorkerDied(f"the process of the handler died: {_how_ended(self._process.exitcode)}") from None
 
     def end(self) -> None:
         """Have an idle process end by itself; kill it if it does not."""
@@ -194,7 +194,7 @@ class Process:
             self._process.join(TICK)
 
 
-def _told(code: int | None) -> str:
+def _how_ended(code: int | None) -> str:
     """Return how a process has ended."""
     if code is None:
         return "its status is unknown, as the program ignores or handles SIGCHLD"
