@@ -403,6 +403,7 @@ class JobBoard:
 
     def _do_chores(self) -> None:
         """Do the work of a heartbeat beside the renewal of claims."""
+        self.give_back([claim.job for claim in self.claims.undeliverable()])
         with self._roster:
             for (kind, name), metadata in self._shown_entities():
                 self.engine.raw.enlist(self.engine.handle, kind, name, metadata, self._ttl)

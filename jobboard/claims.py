@@ -59,6 +59,8 @@ class Claims:
         # Claims whose ends are under way, and whether each is held again if its end fails.
         self._ending: dict[Claim, bool] = {}
         self._extending: list[Claim] = []
+        # Claims on their way to a holder, and what returns True once the holder is gone.
+        self._undelivered: dict[Claim, Callable[[], bool]] = {}
 
     # Life and heartbeat
 
@@ -180,6 +182,7 @@ class Claims:
     def let_go(self, *claims: Claim) -> set[Claim]:
         """Stop holding claims. Return those that were held."""
         with self._lock:
+            self.deliver(claims)
             kept = self._held.keys() & claims
             for claim in kept:
                 del self._held[claim]
@@ -191,6 +194,24 @@ class Claims:
         """Stop holding a claim under which nobody works, and have its job freed."""
         if not claim.ended and self.let_go(claim):
             self._engine.raw.forsake(claim.uuid, claim.token)
+
+    def entrust(self, claims: Iterable[Claim], is_gone: Callable[[], bool]) -> None:
+        """Note that a thread has claimed these for a holder that has not got them yet, and may be gone by now."""
+        with self._lock:
+            self._undelivered.update(dict.fromkeys(claims, is_gone))
+
+    def deliver(self, claims: Iterable[Claim]) -> None:
+        """Note that the holder has got these claims."""
+        with self._lock:
+            for claim in claims:
+                self._undelivered.pop(claim, None)
+
+    def undeliverable(self) -> list[Claim]:
+        """Return, once, the claims whose holder was gone before it got them."""
+        with self._lock:
+            gone = [claim for claim, is_gone in self._undelivered.items() if is_gone()]
+            self.deliver(gone)
+            return gone
 
     def refuse(self, claims: Iterable[Claim]) -> None:
         """Mark held claims lost, as an operator has released their job here. The heartbeat reports the loss."""
@@ -242,6 +263,7 @@ class Claims:
         with self._lock:
             for claim in ended:
                 self._held.pop(claim, None)
+                self._undelivered.pop(claim, None)
                 claim.mark_ended()
             self.hold(*[claim for claim in begun if self._ending.pop(claim, False)])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from jobboard import logs
 from jobboard.exceptions import JobBoardError
+from jobboard.job import boottime
 from jobboard.retry import backoff
 
 LOG = logs.Log(__name__)
@@ -15,7 +16,8 @@ LOG = logs.Log(__name__)
 class Heartbeat:
     """A daemon thread that calls ``beat()`` every ``interval`` seconds, until :meth:`stop`.
 
-    A failed beat is repeated after a backoff well below the interval, as a lease runs out meanwhile.
+    The interval goes from the begin of one beat to that of the next: a lease counts from before its renewal is sent. A
+    failed beat is repeated after a backoff well below the interval, as a lease runs out meanwhile.
     """
 
     def __init__(self, name: str, beat: Callable[[], None], interval: float) -> None:
@@ -43,13 +45,14 @@ class Heartbeat:
             self._thread.join(patience)
 
     def _run(self) -> None:
-        failures = 0
+        failures, begun = 0, boottime()
         while True:
-            self._news.wait(backoff(failures, 0.1, self._interval / 3) if failures else self._interval)
+            left = begun + self._interval - boottime()
+            self._news.wait(backoff(failures, 0.1, self._interval / 3) if failures else left)
             self._news.clear()
             if self._stopped:
                 return
-            failures += 1
+            failures, begun = failures + 1, boottime()
             try:
                 self._beat()
                 failures = 0

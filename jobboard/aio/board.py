@@ -16,7 +16,15 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 from jobboard import arguments, outcomes, work
 from jobboard.aio.notifier import AsyncNotifier
 from jobboard.aio.threads import Threads, outlast, see_through
-from jobboard.aio.waiting import Reader, WaitingCoroutine, WaitingLine, claim_for, give_back, give_back_undelivered
+from jobboard.aio.waiting import (
+    Reader,
+    WaitingCoroutine,
+    WaitingLine,
+    claim_for,
+    delivered,
+    give_back,
+    give_back_undelivered,
+)
 from jobboard.backends import NAMESPACE, BoardArguments
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import JobBoard, WantedJobs
@@ -345,7 +353,13 @@ class AsyncJobBoard:
 
     async def _end_work(self, function: Callable[[JobBoard, Job, Any], T], job: Job, outcome: object) -> T:
         try:
-            return await see_through(self._threads.begin(function, self.sync, job, outcome))
+            begun = self._threads.begin(function, self.sync, job, outcome)
+            if isinstance(outcome, GeneratorExit):
+                raise outcome
+            return await see_through(begun)
+        except GeneratorExit:
+            # The block is destroyed, as after the end of its loop, and may await nothing. The thread goes on.
+            raise
         except BaseException:
             # If no thread can be started, nobody else lets go of the claim.
             self.sync.claims.let_lapse(claim_of(job))
@@ -405,7 +419,7 @@ class AsyncJobBoard:
             waiter = WaitingCoroutine(wanted, limit, unless)
             line, _ = self._shared()
             if await line.wait(waiter, timeout) or waiter.looked:
-                return waiter.jobs
+                return delivered(self.sync, waiter.jobs)
         return await self._claimed(lambda: self.sync.look(wanted, limit))
 
     async def _claimed(self, claim: Callable[[], tuple[list[ClaimedJob], object]]) -> list[ClaimedJob]:
@@ -424,7 +438,7 @@ class AsyncJobBoard:
         except GeneratorExit:
             give_back_undelivered(self.sync, begun, self._threads)
             raise
-        return claimed.result()[0]
+        return delivered(self.sync, claimed.result()[0])
 
     def _shared(self) -> tuple[WaitingLine, Reader]:
         """Return the waiting line and the reader of this event loop."""

@@ -44,7 +44,7 @@ class AsyncConductor:
         run on it at the same time, the last one closes it.
     :param max_simultaneous_jobs: the number of jobs at work at once, of both kinds together.
     :param job_timeout: the time after which a coroutine is cancelled, and its job abandoned as a failure. A coroutine
-        that goes on all the same keeps its place until it ends, as a thread does.
+        that goes on all the same keeps its slot until it ends, as a thread does.
     :param drain_timeout: the time after which coroutines still at work are cancelled, and their jobs given back; that
         attempt does not count.
     :param on_error: may be a coroutine function.

@@ -85,7 +85,7 @@ class Tasks(WorkerThreads):
                 timer.cancel()
 
     def _leave(self, run: Run, task: asyncio.Task[None]) -> None:
-        """Free the place of a task. A run without an end was cancelled with its conductor, or before it began."""
+        """Free the slot of a task. A run without an end was cancelled with its conductor, or before it began."""
         if self._main.cancelling():
             # The end of a loop cancels the conductor and its handlers at once. The conductor may hear of it later, and
             # must not claim the job again.
@@ -105,7 +105,7 @@ class Tasks(WorkerThreads):
 
     def _see_it_end(self, run: Run) -> None:
         if run in self._tasks:
-            what = "is still at work though it was cancelled, and keeps its place until it ends: so do"
+            what = "is still at work though it was cancelled, and keeps its slot until it ends: so do"
             LOG.warning("%s: %s %s %d now", self._runs.name, run.job, what, self._runs.hung, extra=logs.fields(run.job))
 
 

@@ -116,6 +116,10 @@ async def see_through(begun: Future[T], cancelled: Callable[[], object] = lambda
 
     try:
         return await outlast(begun, interrupt)
+    except GeneratorExit:
+        # The loop was closed, and a coroutine that is destroyed raises nothing else.
+        interrupted = False
+        raise
     except Exception as error:
         if interrupted:
             LOG.warning("a cancelled task does not get this error: %s: %s", type(error).__name__, error)

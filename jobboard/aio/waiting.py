@@ -186,7 +186,8 @@ class WaitingLine:
             return len(jobs), taken.next_event
         finally:
             waiter.looking = None
-            looking.set_result(None)
+            if not loop.is_closed():
+                looking.set_result(None)
 
     async def _sleep(self, turn: Turn, empty: set[object], next_event: int | None) -> None:
         # Asked again after the look: a wake-up from here on is not slept through.
@@ -232,6 +233,7 @@ class Reader:
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
+        self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         # The jobs of the next request, and the task that will make it.
         self._jobs: list[Job] = []
@@ -255,10 +257,15 @@ class Reader:
     async def _read_together(self, jobs: list[Job]) -> None:
         # Behind the coroutines that are to run at this moment, as they may ask, too.
         await asyncio.sleep(0)
-        async with self._turn:
+        await self._turn.acquire()
+        try:
             if self._jobs is jobs:
                 self._task = None
             await self._threads.call(_refresh, jobs)
+        finally:
+            # A closed loop wakes no other.
+            if not self._loop.is_closed():
+                self._turn.release()
 
 
 def _refresh(jobs: list[Job]) -> None:
@@ -270,12 +277,22 @@ def _refresh(jobs: list[Job]) -> None:
 def claim_for(
     loop: asyncio.AbstractEventLoop, board: JobBoard, claim: Callable[[], tuple[list[ClaimedJob], T]]
 ) -> tuple[list[ClaimedJob], T]:
-    """Claim jobs on a thread. Give them back if the loop was closed meanwhile: no coroutine gets them."""
+    """Claim jobs on a thread. Give them back if the loop was closed meanwhile: no coroutine gets them.
+
+    If the loop is closed before :func:`delivered`, the heartbeat gives them back.
+    """
     jobs, answer = claim()
+    board.claims.entrust([job.claim for job in jobs], loop.is_closed)
     if loop.is_closed():
         board.give_back(jobs)
         return [], answer
     return jobs, answer
+
+
+def delivered(board: JobBoard, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+    """Return these jobs to the coroutine that holds them from now on."""
+    board.claims.deliver(job.claim for job in jobs)
+    return jobs
 
 
 async def give_back(board: JobBoard, jobs: Sequence[Job], threads: Threads) -> None:

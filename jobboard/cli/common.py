@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, FAILED, USAGE, UNREACHABLE = range(4)
-INTERRUPTED = 130
 DEFAULT_NAME = "jobboard"
 
 SHORTEST = 8
@@ -137,8 +136,8 @@ def command(
 
     def make(function: Callable[..., Any]) -> click.Command:
         taken = _with_board_options(function, board, board_name)
-        made = click.command if group is None else group.command
-        return made(name, epilog=example(*examples))(taken)
+        decorator = click.command if group is None else group.command
+        return decorator(name, epilog=example(*examples))(taken)
 
     return make
 

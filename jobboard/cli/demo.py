@@ -154,8 +154,8 @@ def _work(board: JobBoard, uri: str, root: Path, results: Path, total: int) -> s
     workers = {}
 
     def start(name: str, first: int = sys.maxsize) -> None:
-        told = (uri, board.name, name, root, results, first)
-        workers[name] = multiprocessing.get_context("spawn").Process(target=work, args=told, name=name, daemon=True)
+        given = (uri, board.name, name, root, results, first)
+        workers[name] = multiprocessing.get_context("spawn").Process(target=work, args=given, name=name, daemon=True)
         workers[name].start()
 
     def held() -> int:

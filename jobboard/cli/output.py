@@ -11,10 +11,13 @@ import contextvars
 import datetime
 import json
 import logging
+import os
 import re
+import select
+import time
 import unicodedata
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -91,10 +94,60 @@ def bars() -> Progress:
 
 
 class SafeFormatter(logging.Formatter):
-    """Log lines, which hold names and errors of jobs."""
+    """Log lines, which hold names and errors of jobs. Times are UTC, as in all output of commands."""
+
+    converter = staticmethod(time.gmtime)
+    default_msec_format = "%s.%03dZ"
 
     def format(self, record: logging.LogRecord) -> str:
         return safe(super().format(record), lines=True)
+
+
+PATIENCE = 1.0
+"""Seconds for which a log line waits for room in standard error."""
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Log lines on standard error. Lines are lost where nobody reads them: a full pipe must not hold up the work."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._lost = 0
+        self._is_torn = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            file = self.stream.fileno()
+        except (OSError, ValueError):
+            # A stream of the program's own, without a file.
+            super().emit(record)
+            return
+        try:
+            if self._lost:
+                what = f"{self._lost} log lines were lost: nobody read standard error"
+                lost = logging.makeLogRecord({"name": __name__, "levelname": "WARNING", "msg": what})
+                if not self._write(file, self.terminator * self._is_torn + self.format(lost) + self.terminator, 0):
+                    self._lost += 1
+                    return
+                self._lost = 0
+            if not self._write(file, self.format(record) + self.terminator, PATIENCE):
+                self._lost = 1
+        except Exception:  # noqa: BLE001 - as logging does
+            self.handleError(record)
+
+    def _write(self, file: int, text: str, patience: float) -> bool:
+        """Return whether the file has taken the whole text within so many seconds for each part."""
+        data = text.encode(self.stream.encoding, "backslashreplace")
+        poll = select.poll()
+        poll.register(file, select.POLLOUT)
+        while data:
+            if not poll.poll(patience * 1000):
+                return False
+            # A ready pipe takes so many bytes without blocking.
+            data = data[os.write(file, data[: select.PIPE_BUF]) :]
+            self._is_torn = True
+        self._is_torn = False
+        return True
 
 
 _working_on: contextvars.ContextVar[Job | None] = contextvars.ContextVar("jobboard_logged", default=None)
@@ -132,7 +185,7 @@ class JSONFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int, *, as_json: bool = False, conductor: str | None = None) -> None:
-    handler = logging.StreamHandler()
+    handler = StderrHandler()
     text = SafeFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JSONFormatter(conductor) if as_json else text)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

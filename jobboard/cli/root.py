@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from jobboard.cli.common import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE, group
+from jobboard.cli import INTERRUPTED
+from jobboard.cli.common import DONE, FAILED, UNREACHABLE, USAGE, group
 from jobboard.cli.output import hinting, one_line
 from jobboard.cli.redaction import without_secrets
 

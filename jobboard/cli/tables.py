@@ -80,7 +80,7 @@ def line_width() -> int | None:
     return None
 
 
-def made(
+def table_of(
     columns: Iterable[Column[T]], rows: Iterable[T], width: int | None, *, stream: bool = False, titles: bool = True
 ) -> Table:
     """Return a table of one line for each row. Where the width is limited, empty columns are left out.
@@ -123,9 +123,9 @@ def drawn(*parts: RenderableType, width: int | None) -> str:
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], *, stream: bool = False, titles: bool = True) -> None:
-    """Print a table, or the next rows of a table without end: see :func:`made`."""
+    """Print a table, or the next rows of a table without end: see :func:`table_of`."""
     width = line_width()
-    click.echo(drawn(made(columns, rows, width, stream=stream, titles=titles), width=width), nl=False)
+    click.echo(drawn(table_of(columns, rows, width, stream=stream, titles=titles), width=width), nl=False)
 
 
 def say_lines(*lines: str) -> None:

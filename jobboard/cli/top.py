@@ -21,7 +21,7 @@ from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
 from jobboard.cli.output import one_line, say, say_json, span, time_of
 from jobboard.cli.summary import first_jobs, remarks, remarks_dict, unhandled, warn_of_empty
-from jobboard.cli.tables import WIDE, Column, as_dict, made, uuid_column
+from jobboard.cli.tables import WIDE, Column, as_dict, table_of, uuid_column
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
@@ -216,7 +216,7 @@ class Overview:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)
         below = [(f"({len(rows) - most} more)", *rest)] if rest else []
-        grid.add_row(made(states, _COUNTED, width), made(names, [*rows[:most], *below], width))
+        grid.add_row(table_of(states, _COUNTED, width), table_of(names, [*rows[:most], *below], width))
         above: list[RenderableType] = [line(f"{time_of(self.at)}Z  {one_line(self.board)}", "bold"), grid]
         if self.trouble is not None:
             above.insert(1, line(f"AWAY, trying again: {one_line(self.trouble)}", "bold red"))
@@ -230,7 +230,7 @@ class Overview:
             _, title, columns, found, total = lists[-1]
             shown = min(len(found), max(1, room // len(lists) - 2))
             part = f": {shown:,} of {total:,}" if shown < total else ""
-            parts[:0] = [line(f"{title}{part}", "bold cyan"), made(columns, found[:shown], width)]
+            parts[:0] = [line(f"{title}{part}", "bold cyan"), table_of(columns, found[:shown], width)]
             room -= shown + 2
             lists.pop()
         yield from parts

@@ -39,6 +39,9 @@ GLANCE = 1.0
 """Seconds between two looks for the parent. The pipe would not do: it does not break while a fork of the conductor's
 program holds the other end open."""
 
+LENGTH = 8
+"""The number of bytes before each message in the pipe. They hold the length of the message."""
+
 
 class Task(NamedTuple):
     """A claimed job, as it travels to the process."""
@@ -105,6 +108,12 @@ def lease_of(claim: Claim) -> float:
     return math.inf if claim.deadline is None else claim.deadline
 
 
+def packed(message: object) -> bytes:
+    """Return a message as it goes through the pipe."""
+    data = pickle.dumps(message)
+    return len(data).to_bytes(LENGTH) + data
+
+
 def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     # The processes that handlers start are killed with this group. A signal that is meant for the conductor, but sent
     # to all its processes, must not end the current work.
@@ -114,23 +123,37 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     # The conductor has blocked them until now, and the processes that handlers start would inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     started("jobboard-conductor", _end_with_parent)
+    incoming = os.fdopen(connection.fileno(), "rb", closefd=False)
+    outgoing = os.fdopen(connection.fileno(), "wb", closefd=False)
+
+    def send(message: object) -> None:
+        outgoing.write(packed(message))
+        outgoing.flush()
+
+    def receive() -> Any:
+        length = int.from_bytes(incoming.read(LENGTH))
+        data = incoming.read(length)
+        if len(data) < length or not data:
+            raise EOFError
+        return pickle.loads(data)
+
     try:
         found: Handlers = pickle.loads(handlers)
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
-        connection.send(Report(end=None, trace=traceback.format_exc()))
+        send(Report(end=None, trace=traceback.format_exc()))
         return
     # With the variables that the import of the handlers has set.
     context = contextvars.copy_context()
-    connection.send(READY)
+    send(READY)
     with contextlib.suppress(EOFError, OSError):
-        while (task := connection.recv()) is not None:
+        while (task := receive()) is not None:
             job = ClaimedJob(cast(Any, Elsewhere(task.keeps)), task.record, task.content, CLAIMED)
             job.context = task.context
             job.claim = KeptElsewhere(job, task, lease)
             report = _report_of(context.copy().run(perform, found.of(job), found.wrappers, job))
             # The shared memory belongs to the next job from now on.
             job.claim.mark_ended()
-            connection.send(report)
+            send(report)
         return
     # The conductor is gone.
     os.killpg(0, signal.SIGKILL)

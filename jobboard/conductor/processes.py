@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from jobboard.primitives import End
 
 TICK = 0.1
 """Seconds between two looks at the clock and the claim while a handler is at work."""
+
+CHUNK = 1 << 16
+"""The number of bytes that go into the pipe, or out of it, at once."""
 
 START_LIMIT = 60.0
 """Seconds for a process to start and to import the handlers."""
@@ -100,6 +104,7 @@ class Process:
         # Not forked: a handler must not inherit threads, locks and connections of this process.
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
+        os.set_blocking(self._connection.fileno(), False)
         # Both are on one machine, and so have one clock.
         self._lease = context.RawValue("d", math.inf)
         self._process = context.Process(target=child.main, args=(other, handlers, self._lease), name=name)
@@ -131,7 +136,7 @@ class Process:
 
         :raises WorkerDied: it does not come to that.
         """
-        answer = self._answer(run, START_LIMIT)
+        answer = self._exchange(run, START_LIMIT)
         if answer is None and not run.decided:
             raise WorkerDied(
                 f"the process for the handler did not start within {START_LIMIT:g} s: its start includes the import of "
@@ -146,25 +151,41 @@ class Process:
         :raises WorkerDied: the process has died.
         """
         job, claim = run.job, run.job.claim
-        self._lease.value = child.lease_of(claim)
         task = child.Task(job.record, job.content, job.context, claim.who, claim.token, job.board.result_form)
-        # A dead process shows by its missing answer.
-        with contextlib.suppress(OSError):
-            self._connection.send(task)
-        report = self._answer(run, run.handling.timeout)
+        report = self._exchange(run, run.handling.timeout, child.packed(task))
         return None if report is None else (report.end, _error_of(report))
 
-    def _answer(self, run: Run, limit: float | None) -> Any:
+    def _exchange(self, run: Run, limit: float | None, message: bytes = b"") -> Any:
+        """Send a message, and return the answer; None after so many seconds, or if nobody waits for it any longer.
+
+        The process may be stopped at any byte: neither way is waited for without a limit.
+
+        :raises WorkerDied: the process has died.
+        """
         until = math.inf if limit is None else time.monotonic() + limit
-        # A fork of the process may hold the other end of the pipe open.
-        while not self._connection.poll(max(0.0, min(TICK, until - time.monotonic()))) and self.alive:
-            if run.decided or time.monotonic() >= until:
-                return None
-            self._lease.value = child.lease_of(run.job.claim)
+        pipe, unsent, received = self._connection.fileno(), memoryview(message), bytearray()
+        poll = select.poll()
         try:
-            if not self._connection.poll():
-                raise EOFError
-            return self._connection.recv()
+            while True:
+                self._lease.value = child.lease_of(run.job.claim)
+                poll.register(pipe, select.POLLIN | (select.POLLOUT if unsent else 0))
+                ready = poll.poll(1000 * max(0.0, min(TICK, until - time.monotonic())))
+                # A fork of the process may hold the other end of the pipe open.
+                if not ready and not self.alive and not (ready := poll.poll(0)):
+                    raise EOFError
+                for _, events in ready:
+                    if events & select.POLLOUT:
+                        with contextlib.suppress(BlockingIOError):
+                            unsent = unsent[os.write(pipe, unsent[:CHUNK]) :]
+                    if events & ~select.POLLOUT:
+                        read = os.read(pipe, CHUNK)
+                        if not read:
+                            raise EOFError
+                        received += read
+                        if len(received) >= child.LENGTH + int.from_bytes(received[: child.LENGTH]):
+                            return pickle.loads(received[child.LENGTH :])
+                if run.decided or time.monotonic() >= until:
+                    return None
         except (EOFError, OSError):
             # It has died a moment ago, so that nobody else can have its id, or that of its group.
             self.kill()
@@ -173,7 +194,7 @@ class Process:
     def end(self) -> None:
         """Have an idle process end by itself; kill it if it does not."""
         with contextlib.suppress(OSError):
-            self._connection.send(None)
+            os.write(self._connection.fileno(), child.packed(None))
         self._join()
         if self.alive:
             self.kill()

@@ -36,7 +36,7 @@ class Figure(NamedTuple):
     """A metric. Each library adds a prefix to its name, and some the unit."""
 
     name: str
-    told: str
+    description: str
     labels: tuple[str, ...] = ("board",)
     seconds: bool = False
 

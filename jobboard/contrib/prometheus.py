@@ -64,7 +64,7 @@ class BoardCollector(Collector):
 
     @staticmethod
     def _families() -> dict[Figure, GaugeMetricFamily]:
-        return {figure: GaugeMetricFamily(_name(figure), figure.told, labels=figure.labels) for figure in OF_BOARDS}
+        return {each: GaugeMetricFamily(_name(each), each.description, labels=each.labels) for each in OF_BOARDS}
 
 
 @contextlib.contextmanager
@@ -104,9 +104,9 @@ class ConductorMetrics(JobFigures):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__()
-        self._events = Counter(_name(EVENTS), EVENTS.told, EVENTS.labels, registry=registry)
+        self._events = Counter(_name(EVENTS), EVENTS.description, EVENTS.labels, registry=registry)
         self._histograms = {
-            figure: Histogram(_name(figure), figure.told, figure.labels, buckets=BUCKETS, registry=registry)
+            figure: Histogram(_name(figure), figure.description, figure.labels, buckets=BUCKETS, registry=registry)
             for figure in (RUN, WAIT)
         }
 

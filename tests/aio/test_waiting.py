@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.aio import AsyncJobBoard
 from jobboard.aio.waiting import WaitingLine
 from jobboard.testing import eventually
@@ -234,12 +235,13 @@ def test_look_of_a_loop_that_was_closed_gives_its_jobs_back(make_board: MakeBoar
 
 
 @FAST
+@pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize(("call", "stopped"), [("claim_next", "asked"), ("waiting", "asked"), ("waiting", "served")])
 def test_claim_that_a_stopped_loop_does_not_deliver_is_given_back(
-    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, call: str, stopped: str
+    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, call: str, stopped: str, forgotten: bool
 ) -> None:
-    """The loop is closed after the claim, without the cancellation of its tasks."""
-    sync = make_board()
+    """The loop is closed after the claim, without the cancellation of its tasks. The program may still know them."""
+    sync = make_board(claim_ttl=3)
     job = sync.post("resize")
     board = AsyncJobBoard(sync)
     loop = asyncio.new_event_loop()
@@ -269,13 +271,68 @@ def test_claim_that_a_stopped_loop_does_not_deliver_is_given_back(
         eventually(is_idle)
     assert len(sync.claims.held()) == 1
     loop.close()
-    del claiming
-    # Another loop has the board forget the first one.
-    assert not asyncio.run(board.wait_for(job, 0))
-    gc.collect()
+    if forgotten:
+        del claiming
+        # Another loop has the board forget the first one.
+        assert not asyncio.run(board.wait_for(job, 0))
+        gc.collect()
     eventually(lambda: job.state == "UNCLAIMED")
     assert job.attempts == 0
     assert sync.claims.held() == []
+
+
+async def work(board: AsyncJobBoard, job: jobboard.Job) -> None:
+    async with board.working("anna", timeout=None):
+        await asyncio.Event().wait()
+
+
+async def read_twice(board: AsyncJobBoard, job: jobboard.Job) -> None:
+    first = asyncio.create_task(board.wait_for(job))
+    # The second read waits for the end of the first.
+    await asyncio.sleep(0.1)
+    await asyncio.gather(first, board.wait_for(job))
+
+
+async def cancel_a_claim(board: AsyncJobBoard, job: jobboard.Job) -> None:
+    first, second = (asyncio.create_task(board.claim_next("anna", timeout=None)) for _ in range(2))
+    await asyncio.sleep(0.1)
+    first.cancel()
+    await asyncio.gather(first, second)
+
+
+@FAST
+@pytest.mark.parametrize("last_first", [True, False])
+@pytest.mark.parametrize(("call", "request_"), [(work, "finish"), (read_twice, "read"), (cancel_a_claim, "take")])
+def test_call_that_is_destroyed_after_its_loop_raises_nothing(
+    make_board: MakeBoard, call: Callable[..., Any], request_: str, last_first: bool
+) -> None:
+    """The program closes the loop without the cancellation of its tasks."""
+    sync = make_board(claim_ttl=3)
+    job = sync.post("resize")
+    going_on = threading.Event()
+    tasks: list[asyncio.Task[Any]] = []
+
+    def make(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        tasks.append(asyncio.Task(coroutine, loop=loop, **options))
+        return tasks[-1]
+
+    def late(original: Callable[..., Any], *args: Any) -> Any:
+        assert going_on.wait(WAIT)
+        return original(*args)
+
+    loop = asyncio.new_event_loop()
+    loop.set_task_factory(make)
+    with replaced(sync, request_, late):
+        made = loop.create_task(call(AsyncJobBoard(sync), job))
+        loop.call_later(0.3, loop.stop)
+        loop.run_forever()
+        loop.close()
+        assert not made.done()
+        for task in reversed(tasks) if last_first else tasks:
+            coroutine: Any = task.get_coro()
+            coroutine.close()
+        going_on.set()
+        eventually(lambda: job.state in ("UNCLAIMED", "SCHEDULED") and not sync.claims.held())
 
 
 ABANDONED = """

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 
 import pytest
 
@@ -39,6 +40,19 @@ def test_logged_tracebacks_are_safe() -> None:
     assert shown.startswith("of \\x1b\nTraceback")
     assert "\\x1b]0;owned\\x07" in shown
     assert "\x1b" not in shown
+
+
+def test_log_lines_have_their_time_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    try:
+        record = logging.LogRecord("x", logging.WARNING, "", 1, "late", (), None)
+        record.created, record.msecs = 1_000_000_000.0625, 62.0
+        shown = SafeFormatter("%(asctime)s %(message)s").format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert shown == "2001-09-09 01:46:40.062Z late"
 
 
 def test_hints_at_commands_are_as_a_user_types_them() -> None:

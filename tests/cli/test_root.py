@@ -279,3 +279,25 @@ def test_help_loads_neither_rich_nor_a_database() -> None:
     script = "import sys; from jobboard.cli import main; main(['list', '--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert {"rich", "sqlalchemy", "stevedore"}.isdisjoint(done.stderr.split())
+
+
+INTERRUPTED = """
+import runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == module:
+            signal.raise_signal(signal.SIGINT)
+
+module = sys.argv.pop()
+sys.meta_path.insert(0, Interrupt())
+runpy.run_module("jobboard.cli", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["jobboard.cli.root", "click", "jobboard.cli.stats", "jobboard.board"])
+def test_an_interrupt_while_modules_are_imported_ends_the_command_without_a_traceback(module: str) -> None:
+    words = [sys.executable, "-c", INTERRUPTED, "--board", "memory://", "stats", module]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip() in ("", "jobboard: interrupted")

@@ -1,8 +1,11 @@
 """``jobboard work``: how it begins and ends, its log, its metrics and its limits."""
 
+import contextlib
 import json
+import logging
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -16,6 +19,7 @@ import pytest
 
 import jobboard
 from jobboard.cli.common import DONE, FAILED
+from jobboard.cli.output import SafeFormatter, StderrHandler
 from jobboard.testing import eventually
 from tests.support.commands import Commands
 
@@ -142,6 +146,57 @@ def test_logs_may_be_json(make_board: Any, work: Start) -> None:
     about_bad = [record for record in records if record.get("job") == bad.uuid]
     assert {"INFO", "WARNING"} == {record["level"] for record in about_bad}
     assert any("ValueError: no \x1b[31m good" in record.get("traceback", "") for record in about_bad)
+
+
+def fill(pipe: int) -> None:
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b"." * select.PIPE_BUF)
+    os.set_blocking(pipe, True)
+
+
+def test_log_that_nobody_reads_holds_up_no_work(make_board: Any, board_conf: dict[str, Any], tmp_path: Path) -> None:
+    bad = make_board().post("bad")
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    read, write = os.pipe()
+    fill(write)
+    words = [sys.executable, "-m", "jobboard.cli", "work", "handlers:HANDLERS", "-v", "--retry-base", "600"]
+    env = {**os.environ, "JOBBOARD_URL": board_conf["board"], "JOBBOARD_NAME": "board"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=write, cwd=tmp_path, env=env) as process:
+        try:
+            eventually(lambda: bad.state == "SCHEDULED", 30)
+            process.terminate()
+            out, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            os.close(write)
+            os.close(read)
+    assert process.returncode == DONE
+    assert b"dispatched 1, consumed 0, abandoned 1" in out
+
+
+def test_lost_log_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobboard.cli.output.PATIENCE", 0.01)
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as stream, os.fdopen(read, "rb") as reader:
+        handler = StderrHandler(stream)
+        handler.setFormatter(SafeFormatter("%(levelname)s %(message)s"))
+
+        def log(text: str) -> None:
+            handler.emit(logging.makeLogRecord({"levelname": "INFO", "msg": text}))
+
+        log("first")
+        assert reader.readline() == b"INFO first\n"
+        os.set_blocking(read, False)
+        # The pipe takes the beginning of this line.
+        for text in ("x" * 10_000_000, "second", "third"):
+            log(text)
+        begun = reader.read()
+        assert begun.startswith(b"INFO xxx")
+        assert not begun.endswith(b"\n")
+        log("fourth")
+        assert reader.read() == b"\nWARNING 3 log lines were lost: nobody read standard error\nINFO fourth\n"
 
 
 # Signals

@@ -142,11 +142,12 @@ def test_drain_that_is_over_gives_the_jobs_back(
     assert job.state == "UNCLAIMED"
 
 
-@pytest.mark.parametrize("stuck", ["take", "finish"])
+@pytest.mark.parametrize("stuck", ["take", "finish", "post_due"])
 def test_backend_that_does_not_answer_does_not_hold_up_the_end(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: str
 ) -> None:
     """Jobs that a late answer brings are given back."""
+    monkeypatch.setattr("jobboard.conductor.scheduler.LINGER", 2.0 * WAIT)
     board = make_board()
     request = getattr(board.engine.raw, stuck)
     asked, silent, answered = threading.Event(), threading.Event(), threading.Event()
@@ -160,7 +161,8 @@ def test_backend_that_does_not_answer_does_not_hold_up_the_end(
             answered.set()
 
     monkeypatch.setattr(board.engine.raw, stuck, slow)
-    board.post("a")
+    if stuck != "post_due":
+        board.post("a")
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     try:
         assert asked.wait(WAIT)
@@ -172,27 +174,6 @@ def test_backend_that_does_not_answer_does_not_hold_up_the_end(
     assert answered.wait(WAIT)
     eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "take" else 0))
     assert [job.attempts for job in board.iterjobs()] == ([0] if stuck == "take" else [])
-
-
-def test_due_posts_that_get_no_answer_do_not_hold_up_the_end(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobboard.conductor.scheduler.LINGER", 2.0 * WAIT)
-    board = make_board()
-    asked, silent = threading.Event(), threading.Event()
-
-    def slow(*args: Any) -> None:
-        asked.set()
-        assert silent.wait(2 * WAIT)
-
-    monkeypatch.setattr(board.engine.raw, "post_due", slow)
-    conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
-    try:
-        assert asked.wait(WAIT)
-        conductor.stop()
-        assert conductor.wait(WAIT)
-    finally:
-        silent.set()
 
 
 def test_backend_that_does_not_let_go_of_the_board_does_not_hold_up_the_end(

@@ -30,7 +30,20 @@ Post = Callable[..., jobboard.Job]
 HANDLERS = {
     name: getattr(handlers, name)
     for name in (
-        *("show", "pid", "fail", "fail_oddly", "later", "refuse", "act", "post", "crash", "hang"),
+        *(
+            "show",
+            "pid",
+            "idle",
+            "fail",
+            "fail_at_length",
+            "fail_oddly",
+            "later",
+            "refuse",
+            "act",
+            "post",
+            "crash",
+            "hang",
+        ),
         *("until_lost", "until_there", "die", "die_before_a_fork", "fork"),
         *("die_by_a_signal_without_a_name", "leave_a_thread"),
     )
@@ -251,6 +264,45 @@ def test_process_that_does_not_end_takes_no_time_from_the_ends_of_claims(
     assert (hanging.state, conductor.tally.abandoned) == ("UNCLAIMED", 1)
     assert "gives Job 'hang'" in caplog.text
     assert "could not be handed over" not in caplog.text
+
+
+def test_process_that_is_stopped_while_it_is_idle_does_not_outlast_the_timeout(
+    make_board: MakeBoard, tmp_path: Path, notes: Notes, start: Runner
+) -> None:
+    """The next job is larger than the pipe."""
+    board = make_board(max_details=1_000_000)
+    details = {"notes": str(tmp_path / "notes")}
+    board.post("pid", details=details)
+    conductor = start(conductor_of(board, job_timeout=1.0))
+    eventually(lambda: conductor.tally.consumed == 1)
+    [pid] = notes()
+    os.kill(int(pid), signal.SIGSTOP)
+    job = board.post("idle", details={"large": "x" * 900_000})
+    try:
+        eventually(lambda: conductor.tally.abandoned == 1)
+    finally:
+        kill(int(pid))
+    assert "still at work after 1 s" in board.get(job.uuid).error
+    board.post("pid", details=details)
+    eventually(lambda: conductor.tally.consumed == 2)
+
+
+def test_process_that_is_stopped_while_it_reports_does_not_outlast_the_timeout(
+    board: Any, start: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = os.read
+
+    def read_and_stop(file: int, count: int) -> bytes:
+        data = read(file, count)
+        for process in multiprocessing.active_children() if len(data) > 10_000 else ():
+            os.kill(process.pid or 0, signal.SIGSTOP)
+        return data
+
+    monkeypatch.setattr(os, "read", read_and_stop)
+    job = board.post("fail_at_length")
+    conductor = start(conductor_of(board, job_timeout=3.0))
+    eventually(lambda: conductor.tally.abandoned == 1, 30)
+    assert "still at work after 3 s" in board.get(job.uuid).error
 
 
 # The claim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import threading
@@ -19,6 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import jobboard
 from jobboard import Conductor, Posting, Reject, Retry, UnclaimableJob
+from jobboard.aio import AsyncJobBoard
 from jobboard.backends.memory import ManualClock
 from jobboard.contrib.opentelemetry import instrument
 from jobboard.testing import eventually
@@ -162,6 +164,20 @@ def test_failures_are_errors_of_their_runs(board: Any, spans: Spans, monkeypatch
     events = [[event.name for event in run.events] for run in runs]
     assert events == [["retry"], ["exception"], ["exception"], ["exception"]]
     assert "no picture" in runs[1].events[0].attributes["exception.stacktrace"]
+
+
+def test_work_that_another_task_ends_is_traced_without_an_error(
+    board: Any, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        block = AsyncJobBoard(board).working("ben")
+        await asyncio.create_task(block.__aenter__())
+        await asyncio.create_task(block.__aexit__(None, None, None))
+
+    board.post("resize")
+    asyncio.run(main())
+    assert spans.one("run resize").status.status_code == StatusCode.UNSET
+    assert caplog.records == []
 
 
 def test_a_batch_has_one_span_of_its_post(board: Any, spans: Spans) -> None:

@@ -54,6 +54,10 @@ def fail(job: jobboard.Job) -> None:
     raise ValueError("broken in there")
 
 
+def fail_at_length(job: jobboard.Job) -> None:
+    raise ValueError("x" * 50_000_000)
+
+
 def fail_oddly(job: jobboard.Job) -> None:
     raise OddError("very ", "odd")
 

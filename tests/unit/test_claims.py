@@ -192,6 +192,21 @@ class TestHeartbeat:
         heartbeat.stop()
         assert done
 
+    def test_a_slow_beat_delays_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The lease counts from the time at which a beat was sent. So does the interval."""
+        clock, beats = [0.0], []
+        monkeypatch.setattr("jobboard.heartbeat.boottime", lambda: clock[0])
+
+        def beat() -> None:
+            beats.append(1)
+            clock[0] += 3600
+
+        heartbeat = Heartbeat("test", beat, 3600)
+        heartbeat.start()
+        heartbeat.soon()
+        eventually(lambda: len(beats) >= 2)
+        heartbeat.stop()
+
     def test_any_error_is_survived(self) -> None:
         errors = [ValueError("a bug"), ConnectionFailure("down")]
         beats: list[int] = []

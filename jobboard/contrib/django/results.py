@@ -139,11 +139,11 @@ def note(error: BaseException, began: datetime.datetime) -> None:
     """Add the parts of a :class:`TaskError` to the end of the traceback or reason that the board keeps."""
     said = traceback.format_exception_only(error)[0].partition("\n")[0][:_SAID]
     # Lists show the last line of a reason that has no traceback, and cut its end.
-    told = f"{said} (the task failed by {class_path(error)}, begun at {began.isoformat()})"
+    line = f"{said} (the task failed by {class_path(error)}, begun at {began.isoformat()})"
     if isinstance(error, Reject):
-        error.reason += f"\n{told}"
+        error.reason += f"\n{line}"
     else:
-        error.add_note(told)
+        error.add_note(line)
 
 
 def task_error(error: BaseException) -> TaskError:

@@ -59,7 +59,7 @@ def measure(
         collected = _Collected(figures.read)
         for figure in OF_BOARDS:
             observe = functools.partial(collected.observe, figure)
-            meter.create_observable_gauge(_name(figure), [observe], _unit(figure), figure.told)
+            meter.create_observable_gauge(_name(figure), [observe], _unit(figure), figure.description)
     conductors = [twin for each in measured if (twin := twin_of(each)) is not None]
     if conductors:
         instruments = _JobInstruments(meter)
@@ -88,10 +88,10 @@ class _Collected:
 class _JobInstruments(JobFigures):
     def __init__(self, meter: Meter) -> None:
         super().__init__()
-        self._events = meter.create_counter(_name(EVENTS), _unit(EVENTS), EVENTS.told)
+        self._events = meter.create_counter(_name(EVENTS), _unit(EVENTS), EVENTS.description)
         self._histograms = {
             figure: meter.create_histogram(
-                _name(figure), _unit(figure), figure.told, explicit_bucket_boundaries_advisory=BUCKETS
+                _name(figure), _unit(figure), figure.description, explicit_bucket_boundaries_advisory=BUCKETS
             )
             for figure in (RUN, WAIT)
         }

@@ -97,27 +97,25 @@ class _Spans(Tracing):
 
     @contextlib.contextmanager
     def run(self, job: Job) -> Iterator[None]:
-        token = context.attach(propagate.extract(job.context))
+        poster = propagate.extract(job.context)
+        attributes = self._attributes("run", "process", job) | self._kept()
+        span = self._tracer.start_span(f"run {job.name}", poster, SpanKind.CONSUMER, attributes)
+        token = context.attach(trace.set_span_in_context(span, poster))
         try:
-            with self._tracer.start_as_current_span(
-                f"run {job.name}",
-                kind=SpanKind.CONSUMER,
-                attributes=self._attributes("run", "process", job) | self._kept(),
-                record_exception=False,
-                set_status_on_exception=False,
-            ) as span:
-                try:
-                    yield
-                except Retry as again:
-                    span.add_event("retry", {"message": str(again)})
-                    raise
-                except BaseException as error:
-                    # SystemExit fails the job like any other error.
-                    span.record_exception(error)
-                    span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
-                    raise
+            yield
+        except Retry as again:
+            span.add_event("retry", {"message": str(again)})
+            raise
+        except BaseException as error:
+            # SystemExit fails the job like any other error.
+            span.record_exception(error)
+            span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            raise
         finally:
-            context.detach(token)
+            # Not context.detach(), which logs an error where another task leaves the block: that has its own context.
+            with contextlib.suppress(ValueError):
+                token.var.reset(token)
+            span.end()
 
     def _kept(self) -> dict[str, str | int | float]:
         return {"jobboard.keep_done": self._keep_done} if self._keep_done else {}

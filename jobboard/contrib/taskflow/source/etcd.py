@@ -95,7 +95,7 @@ class EtcdSource(OriginStore):
         ends = (_Theirs.DATA_POSTFIX, _Theirs.LOCK_POSTFIX, _Theirs.LAST_MODIFIED_POSTFIX)
         data, lock, modified = (_coded(posting + end) for end in ends)
         return {
-            "compare": [_made(lock, "EQUAL"), _made(data, "GREATER")],
+            "compare": [_compared(lock, "EQUAL"), _compared(data, "GREATER")],
             "success": [
                 {"request_delete_range": {"key": data}},
                 {"request_delete_range": {"key": modified}},
@@ -138,7 +138,7 @@ def _put(key: str, value: bytes) -> dict[str, Any]:
     return {"request_put": {"key": _coded(key), "value": _coded(value)}}
 
 
-def _made(key: str, result: str) -> dict[str, Any]:
+def _compared(key: str, result: str) -> dict[str, Any]:
     """Return a comparison: EQUAL, the key is absent; GREATER, it exists."""
     return {"key": key, "target": "CREATE", "result": result, "create_revision": 0}
 
