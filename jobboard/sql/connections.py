@@ -94,6 +94,8 @@ def sorted_out(
     match product.trouble(error, raw):
         case Trouble.DISCONNECTED:
             return ConnectionFailure(f"the connection to {server} broke ({name})", kept, outcome)
+        case Trouble.OUTDATED:
+            return ConnectionFailure(f"the tables changed under a connection to {server} ({text})", kept)
         case Trouble.REPLACED:
             way_out = product.unwritable(url)
             message = f"{server} at {_where(url)} takes no writes ({text})" + (f": {way_out}" if way_out else "")
@@ -148,6 +150,7 @@ class Link(Runner):
         self.cursor: Any = self.raw.cursor()
         self.in_doubt = False
         """Whether the last request may have been carried out although no reply came."""
+        self._has_begun = False
         self.since: float | None = None
         """When the request under way was sent, on the monotonic clock."""
         self._descriptor: int | None = None
@@ -194,7 +197,7 @@ class Link(Runner):
     def compound(self, statement: Text, params: Mapping[str, Any]) -> list[Row]:
         """Run several statements with their commit as one request; return the rows of the first that has any."""
         rows = self.single(statement, params)
-        self.in_doubt = True
+        self.in_doubt, self._has_begun = True, False
         # The error of a later statement comes behind the rows of an earlier one.
         while self.cursor.nextset():
             pass
@@ -226,6 +229,7 @@ class Link(Runner):
                 self.commit()
             return found
         self.in_doubt, self.since = ends, time.monotonic()
+        self._has_begun = (self._has_begun or begins) and not ends
         self.cursor.execute(joined)
         found = []
         while True:
@@ -245,21 +249,25 @@ class Link(Runner):
             self.connection.begin()
             self.product.rollback(self.raw, self.cursor)
         self.product.begin(self.cursor)
+        self._has_begun = True
 
     def commit(self) -> None:
         self.in_doubt = True
         self.since = time.monotonic()
         self.product.commit(self.raw, self.cursor)
-        self.in_doubt = False
+        self.in_doubt = self._has_begun = False
 
     def rollback(self) -> None:
         self.since = time.monotonic()
+        self._has_begun = False
         self.product.rollback(self.raw, self.cursor)
 
     def end_read(self) -> None:
-        """End the transaction, if there is one, in which something was read."""
-        self.since = time.monotonic()
-        self.product.end_read(self.raw)
+        """End the transaction, if there is one, in which something was read. A transaction that was begun goes on, with
+        its locks: the reading was a part of it."""
+        if not self._has_begun:
+            self.since = time.monotonic()
+            self.product.end_read(self.raw)
 
     # The end of a call
 

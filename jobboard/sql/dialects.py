@@ -25,6 +25,7 @@ class Trouble(enum.Enum):
     """The meaning of a driver's error for the request."""
 
     DISCONNECTED = "the connection broke"
+    OUTDATED = "the connection has prepared a statement whose result has another type by now; a new connection has not"
     REPLACED = "the server takes no writes, as one does whose place another has taken; a new connection may find that"
     FULL = "it can't store that now: the disk has no room, fails, or a limit is reached"
     CONTENDED = "it lost against another transaction, and may be repeated as a whole"
@@ -104,9 +105,9 @@ class Database:
         # Of an async driver the first one stands before the second, and not all tell both ways.
         for raw in (pooled.dbapi_connection, pooled.driver_connection):
             tell = getattr(raw, "get_autocommit", None)
-            told = tell() if tell else getattr(raw, "autocommit", None)
-            if told is not None and not callable(told):
-                return bool(told)
+            autocommits = tell() if tell else getattr(raw, "autocommit", None)
+            if autocommits is not None and not callable(autocommits):
+                return bool(autocommits)
         return False
 
     def commit(self, raw: Raw, cursor: Any) -> None:
@@ -133,9 +134,9 @@ class Database:
         error = getattr(error, "orig", None) or error
         if isinstance(error, (OSError, EOFError)) or self._disconnected(error, raw):
             return Trouble.DISCONNECTED
-        told = self._told(error)
-        if told is not None:
-            return told
+        meaning = self._meaning(error)
+        if meaning is not None:
+            return meaning
         if dbapi is not None and isinstance(error, dbapi.IntegrityError):
             return Trouble.REFUSED
         return Trouble.OTHER
@@ -167,7 +168,7 @@ class Database:
             return False
         return bool(self.dialect.is_disconnect(error, raw, None))
 
-    def _told(self, error: BaseException) -> Trouble | None:
+    def _meaning(self, error: BaseException) -> Trouble | None:
         """Return the meaning of an error's code, if it is known."""
         return None
 
@@ -187,7 +188,7 @@ class PostgreSQLDatabase(Database):
     # The server says goodbye (57P0x) or the connection is none (08xxx).
     _GONE = ("08", "57P0")
     _TROUBLES = _meanings(
-        contended=("40001", "40P01", "55P03", "57014"),  # the last: its limit for a statement
+        contended=("40001", "40P01", "55P03", "57014"),  # the last: its limit for a statement, or an administrator
         full=("53", "58030"),  # disk, memory, connections, its limits; an error of the disk's
         replaced=("25006",),
         missing=("42P01",),
@@ -260,8 +261,12 @@ class PostgreSQLDatabase(Database):
     def _duplicates(self, error: BaseException) -> bool:
         return self._state(error) == "23505"
 
-    def _told(self, error: BaseException) -> Trouble | None:
+    def _meaning(self, error: BaseException) -> Trouble | None:
         state = self._state(error)
+        # The code stands for other errors, too, and the text has the server's language.
+        source = getattr(getattr(error, "diag", None), "source_function", None)
+        if state == "0A000" and source == "RevalidateCachedQuery":
+            return Trouble.OUTDATED
         return self._TROUBLES.get(state) or self._TROUBLES.get(state[:2])
 
 
@@ -276,8 +281,8 @@ class MySQLDatabase(Database):
     # Going away, lost, shut down, too many connections, killed, refused.
     _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
     _TROUBLES = _meanings(
-        # 1180: the server has undone the commit; the last two: its limit for a statement.
-        contended=(1205, 1213, 1020, 1180, 3572, 1969, 3024),
+        # 1180: the server has undone the commit; 1317: KILL QUERY; the last two: its limit for a statement.
+        contended=(1205, 1213, 1020, 1180, 3572, 1317, 1969, 3024),
         full=(1021, 1037, 1041, 1114, 1206, 1226),  # disk, memory, table, locks, and what a user may do in an hour
         # An option of the server's forbids it, and of those that do this is read_only; InnoDB's; the session's.
         replaced=(1290, 1836, 1792),
@@ -332,7 +337,7 @@ class MySQLDatabase(Database):
     def _duplicates(self, error: BaseException) -> bool:
         return self._code(error) == self.duplicate
 
-    def _told(self, error: BaseException) -> Trouble | None:
+    def _meaning(self, error: BaseException) -> Trouble | None:
         return self._TROUBLES.get(self._code(error))
 
 
@@ -439,7 +444,7 @@ class SQLiteDatabase(Database):
             return "permission denied"
         return str(error) if getattr(error, "sqlite_errorcode", 0) & 0xFF in self._REFUSALS else None
 
-    def _told(self, error: BaseException) -> Trouble | None:
+    def _meaning(self, error: BaseException) -> Trouble | None:
         if "no such table" in str(error):
             return Trouble.MISSING
         return self._TROUBLES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)

@@ -366,11 +366,11 @@ class TakeAlong(Take):
             return super()._picked(run, params)
         found: list[Row] = []
         for skip in range(0, FAR, self._limit):
-            met = run.rows(self._page, {**params, "p_skip": skip})
-            found += [row for row in met if row[0] is not None]
-            if len(found) >= self._limit or (len(met) < self._limit and skip == 0):
+            page = run.rows(self._page, {**params, "p_skip": skip})
+            found += [row for row in page if row[0] is not None]
+            if len(found) >= self._limit or (len(page) < self._limit and skip == 0):
                 return found[: self._limit]
-            if len(met) < self._limit:
+            if len(page) < self._limit:
                 break
         # Pages move while others take rows, and pass rows over. A locking walk finds all of them.
         return super()._picked(run, params)

@@ -155,16 +155,16 @@ class LoopStatements:
 
     def change(self, run: Runner, statement: sa.Executable, ids: Sequence[Any], add: bool, **params: Any) -> int:
         """Run a change of ids as :meth:`count` does, and add missing ids first if asked to."""
-        met = self.count(run, statement, ids, **params)
-        if add and met < len(ids):
+        matched = self.count(run, statement, ids, **params)
+        if add and matched < len(ids):
             self.add(run, ids)
             # For all ids: another may have added some of them meanwhile, unchanged.
             again = self.count(run, statement, ids, **params)
-            met = again if statement is not self.bump else met + again
-        if met < len(ids) and self.product.counts_changes and statement is not self.bump:
+            matched = again if statement is not self.bump else matched + again
+        if matched < len(ids) and self.product.counts_changes and statement is not self.bump:
             # A bump changes the ids that it meets. Other changes may leave an id as it was.
-            met = len(self.rows(run, self.there, ids))
-        return met
+            matched = len(self.rows(run, self.there, ids))
+        return matched
 
     # Looking
 

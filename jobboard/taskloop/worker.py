@@ -163,13 +163,13 @@ class LoopConductor:
                 extend_at = time.monotonic() + self._lock_for / 3
                 # Ids are found to be lost when their calls end, as nobody else may have a bumped id yet.
                 self._tell(held.only(pending.values()), lambda rest: self._loop.extend(rest, self._lock_for))
-            told = {result: self._tell(held.only(ids[result]), verb) for result, verb in self._verbs.items()}
+            counts = {result: self._tell(held.only(ids[result]), verb) for result, verb in self._verbs.items()}
             was = self._tally
             self._tally = LoopTally(
-                was.done + told[LoopResult.DONE],
-                was.failed + told[LoopResult.FAILED],
-                was.lost + len(ended) - sum(told.values()),
-                was.returned + told[LoopResult.NOT_BEGUN],
+                was.done + counts[LoopResult.DONE],
+                was.failed + counts[LoopResult.FAILED],
+                was.lost + len(ended) - sum(counts.values()),
+                was.returned + counts[LoopResult.NOT_BEGUN],
             )
 
     def _call(self, id_: Any) -> LoopResult:

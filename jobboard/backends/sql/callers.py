@@ -33,7 +33,7 @@ class CallersTransactions:
     """The transactions of callers in which an open board works.
 
     :param links: the board's own connections, which lead to its tables.
-    :param find: the statement that returns the place of a board's tables.
+    :param find: the statement that returns the database of a board's tables.
     :param remedy: the command that creates missing tables.
     :param retry_for: for how many seconds the board repeats a request of its own.
     :param sleep: sleeps for some seconds between two such requests.
@@ -55,7 +55,7 @@ class CallersTransactions:
         self._find = find
         self._remedy = remedy
         self._retrying = retrying(ConnectionFailure, retry_for, sleep=sleep)
-        self._place: object = None
+        self._database: object = None
 
     @contextlib.contextmanager
     def begun(self, given: object) -> Iterator[Runner]:
@@ -69,8 +69,8 @@ class CallersTransactions:
             try:
                 begin_writing(run.connection, self._table)
             finally:
-                # The connection may lead to a place without such a table.
-                self._check_place(run)
+                # The connection may lead to a database without such a table.
+                self._check_database(run)
             yield run
 
     def after_commit(self, given: object, done: Callable[[], None], undone: Callable[[], None]) -> None:
@@ -101,31 +101,31 @@ class CallersTransactions:
                 'engine.execution_options(isolation_level="READ COMMITTED")'
             )
 
-    def _check_place(self, run: Runner) -> None:
+    def _check_database(self, run: Runner) -> None:
         """:raises JobFailure: a connection does not lead to this board's tables."""
-        there = self._place_of(run)
-        if there != self._place:
+        there = self._database_of(run)
+        if there != self._database:
             # Not asked for before, or no longer true: a server was restarted, or another has taken its place.
-            self._place = self._retrying(self._links.run, self._own_place)
-        if there != self._place:
+            self._database = self._retrying(self._links.run, self._own_database)
+        if there != self._database:
             raise JobFailure(
                 f"{NAME} leads to another database than the board's, or to another schema, or to a copy of it"
             )
 
-    def _own_place(self, link: Link) -> object:
-        place = self._place_of(link)
+    def _own_database(self, link: Link) -> object:
+        found = self._database_of(link)
         link.end_read()
-        return place
+        return found
 
-    def _place_of(self, run: Runner) -> object:
-        """Return the place that a connection leads to. It is equal for all names, sockets and poolers of one database,
-        as the server itself reports it."""
-        [[place]] = run.rows(self._find, {})
+    def _database_of(self, run: Runner) -> object:
+        """Return the database that a connection leads to, as the server itself reports it: the same for all names,
+        sockets and poolers of one database."""
+        [[found]] = run.rows(self._find, {})
         if self._product.exclusive:
             with contextlib.suppress(OSError):
-                file = Path(place).stat()
+                file = Path(found).stat()
                 return file.st_dev, file.st_ino
-        return place
+        return found
 
 
 # The end of a transaction

@@ -314,9 +314,6 @@ select id, tag from {jobs} {by_primary} where id = any(:ids) order by id {for_up
 -- Passes over the jobs that other transactions hold.
 select id, tag from {jobs} {by_primary} where id = any(:ids) order by id {skip_locked}
 
--- name: jobs_delete
-delete from {jobs} where id = any(:ids)
-
 -- name: job_ids
 select uuid, id, tag from {jobs} where uuid = any(:uuids) and {of_board}
 

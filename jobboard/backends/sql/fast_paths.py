@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 SPARE_JOBS = 8
 """The number of additional jobs that a take of several names, or from a starting point, reads, as others may hold the
-first ones. The text ``take_of_names`` of ``postgresql.sql`` repeats this number."""
+first ones."""
 
 AHEAD = 9
 """The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
@@ -59,6 +59,10 @@ class FastPaths(abc.ABC):
         self._base = base
         self._starts = Starts()
         self._notify = {"notify": statements.text("post_notify")} if notify else {}
+
+    def forked(self) -> None:
+        # A thread of the parent may have held the lock of a survey.
+        self._starts = Starts()
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
         rows = self._inserted(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
@@ -291,7 +295,7 @@ class PostgreSQLPaths(FastPaths):
             return {"ready": st.text("take_any")}, {}
         if len(names) == 1:
             return {"ready": st.text("take_of_name"), "of_one": st.text("of_one")}, {"name": names[0]}
-        return {"ready": st.made("take_of_names", limit=str(limit)).text}, {"names": "\n".join(names)}
+        return {"ready": st.made("take_of_names", some=str(limit + SPARE_JOBS)).text}, {"names": "\n".join(names)}
 
     def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         parts, params = self._ready(names, AHEAD)
@@ -474,26 +478,41 @@ class SQLitePaths(FastPaths):
 
     def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
         link.begin()
-        if "outcomes" in params:
-            link.count(self._statements["consume_outcomes"], params)
         rows = link.rows(statement, params)
-        if len(rows) < params.get("count", 1):
+        if not rows:
             link.rollback()
             return []
         if "call" in params:
-            self._keep(link, params, params.get("answer") or ",".join([f"{row[0]} {row[10]}" for row in rows]))
+            self._keep(link, params, ",".join([f"{row[0]} {row[10]}" for row in rows]))
         link.commit()
         return rows
+
+    def _ended(self, statement: Statement, params: Params) -> bool:
+        params = {**self._base, **params}
+
+        def work(link: Link) -> bool:
+            link.begin()
+            if "outcomes" in params:
+                link.count(self._statements["consume_outcomes"], params)
+            if link.count(statement, params) < params["count"]:
+                link.rollback()
+                return False
+            self._keep(link, params, params["answer"])
+            link.commit()
+            return True
+
+        return bool(self._tried(work))
 
     def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         def work(link: Link) -> Sequence[Row]:
             link.begin()
             [(now,)] = link.rows(self._statements["clock"], {})
             link.each(self._statements["post"], [{**self._base, "now": now, **job} for job in jobs])
-            rows = link.rows(self._statements["posted"], {"count": len(jobs)})
+            [(last,)] = link.rows(self._statements["last_posted"], {})
             self._keep(link, params, params["answer"])
             link.commit()
-            return rows
+            # Nobody else has drawn an id meanwhile.
+            return [(job["uuid"], id_, 0, now) for id_, job in enumerate(jobs, last - len(jobs) + 1)]
 
         return self._tried(work)
 

@@ -337,8 +337,11 @@ values (:handle, :slot, :call, :attempt, :answer, {now})
 select version from {sides} where board = :board and kind = :kind and place = :place lock in share mode
 
 -- name: jobs_delete
--- A small table would be read, and locked, as a whole.
-delete j from {jobs} as j force index (primary) where j.id in (:ids)
+-- The rows come first, as in jobs_update.
+delete j
+from json_table(:gone, '$[*]' columns (id bigint path '$.id', was bigint path '$.was')) as c
+straight_join {jobs} as j force index (primary) on j.id = c.id
+where j.tag = c.was
 
 -- name: change
 id bigint path '$.id', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
@@ -361,6 +364,7 @@ set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who
     j.lock_until = c.lock_until, j.wake_at = c.wake_at, j.modified_on = c.modified_on, j.errors = c.errors,
     j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
     j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
+where j.tag = c.was
 
 -- name: commit
 -- A whole commit: changes and deletes jobs, each if it has the tag that was read, and stores the answer of the call. It
@@ -388,17 +392,13 @@ if l_gate <> :gate then
 end if;
 
 -- name: commit_changed
-{jobs_update}
-where j.tag = c.was;
+{jobs_update};
 if row_count() <> :changed then
     signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
 end if;
 
 -- name: commit_gone
-delete j
-from json_table(:gone, '$[*]' columns (id bigint path '$.id', was bigint path '$.was')) as c
-straight_join {jobs} as j force index (primary) on j.id = c.id
-where j.tag = c.was;
+{jobs_delete};
 if row_count() <> :deleted then
     signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
 end if;
@@ -414,6 +414,7 @@ set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who
     j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
     j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1,
     j.priority = c.priority, j.version = c.version, j.posting = c.posting
+where j.tag = c.was
 
 -- name: jobs_insert
 -- In the order of the rows, which is that of their ids. Fails where a uuid or a key is taken.

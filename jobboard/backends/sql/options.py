@@ -37,10 +37,11 @@ transaction whose client has fallen silent."""
 
 _PLAIN = (
     "SET SESSION innodb_lock_wait_timeout = {turn}, lock_wait_timeout = {turn}, "
-    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION' /*M!100300 , idle_transaction_timeout = {silent} */"
+    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0, sql_big_selects = 1, "
+    "sql_select_limit = 18446744073709551615 /*M!100300 , idle_transaction_timeout = {silent} */"
 )
-"""MariaDB and MySQL read statements as they are written, whatever the server's mode. No statement waits longer than a
-turn for a lock on a row or a table. MariaDB undoes a transaction of a silent client."""
+"""MariaDB and MySQL run statements as they are written, whatever the server's defaults. No statement waits longer than
+a turn for a lock on a row or a table. MariaDB undoes a transaction of a silent client."""
 
 _SETTINGS = {"postgresql": _STEADY, "mysql": _PLAIN, "mariadb": _PLAIN}
 

@@ -172,10 +172,10 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
         where board = :board and state = 'UNCLAIMED' and version <= :readable
             and name between wanted.name and wanted.name
         order by name, priority, id
-        limit {limit?} + 8
+        limit {some?}
     ) as first
     order by priority, id
-    limit {limit?} + 8
+    limit {some?}
 ))
 
 -- name: take_since
@@ -261,21 +261,20 @@ select * from taken
 -- name: consume
 -- Consumes all of these claims, each given as "uuid token", and leaves their outcomes; or it fails, as an answer must
 -- not be null. A claim whose lapse a sweep has recorded may end until another claims the job. CASE keeps the planner
--- from the indexes by state, where OR could have it read all of them, and array() has each list split once, not for
--- each job. Only outcomes need the columns.
+-- from the indexes by state, where OR could have it read all of them, and array() has the list of claims split once, not
+-- for each job. Only outcomes need the columns.
 with taken as (
     delete from {jobs}
-    where uuid = any(array(select unnest(string_to_array(:uuids, ',')))) and coalesce(board, '') = :board
+    where uuid = any(string_to_array(:uuids, ',')) and coalesce(board, '') = :board
         and uuid || ' ' || token = any(array(select unnest(string_to_array(:claims, ',')))) and who is not null
         and case state when 'UNCLAIMED' then true when 'CLAIMED' then lock_until > {now} end
         and (key_until is null or key_until <= {now}) and not {has_other_rules}
     returning {columns?} true
-), answer as (
-    insert into {answers} (handle, slot, call, answer, stamp)
-    select :handle, :slot, :call, case when count(*) = :count then :answer end, {stamp} from taken having count(*) > 0
-    {keep_answer}
 ) {outcomes?}
-select count(*) from taken having count(*) > 0
+insert into {answers} (handle, slot, call, answer, stamp)
+select :handle, :slot, :call, case when count(*) = :count then :answer end, {stamp} from taken having count(*) > 0
+{keep_answer}
+returning 1
 
 -- name: consume_outcomes
 , outcome as (
@@ -345,18 +344,21 @@ set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper
     wake_at = c.wake_at, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
     gone_on = c.gone_on, returned = {returned_now}, tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change})
-where {jobs}.id = c.id
+where {jobs}.id = c.id and {jobs}.tag = c.was
+
+-- name: jobs_delete
+delete from {jobs}
+using json_to_recordset(cast(:gone as json)) as c(id bigint, was bigint)
+where {jobs}.id = c.id and {jobs}.tag = c.was
 
 -- name: commit
 -- A whole commit: changes and deletes jobs, each if it has the tag that was read, and stores the answer of the call. It
 -- fails, as an answer must not be null, where a job, the gate or the slot is not as it was read.
 with changed as (
-    {jobs_update} and {jobs}.tag = c.was
+    {jobs_update}
     returning 1
 ), gone as (
-    delete from {jobs}
-    using json_to_recordset(cast(:gone as json)) as c(id bigint, was bigint)
-    where {jobs}.id = c.id and {jobs}.tag = c.was
+    {jobs_delete}
     returning 1
 ), answer as (
     insert into {answers} (handle, slot, call, attempt, answer, stamp)
@@ -384,7 +386,7 @@ set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper
     gone_on = c.gone_on, returned = {returned_now}, priority = c.priority, version = c.version, posting = c.posting,
     tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change}, priority int, version int, posting text)
-where {jobs}.id = c.id
+where {jobs}.id = c.id and {jobs}.tag = c.was
 
 -- name: jobs_insert
 -- In the order of the rows, which is that of their ids. Passes over a job whose uuid or key is taken.

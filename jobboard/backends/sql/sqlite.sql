@@ -46,15 +46,15 @@ where call < excluded.call
 -- name: post
 -- Posts one job at the time of the call. A job whose time is yet to come is SCHEDULED.
 insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
-    state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
+    state, attempts, retries, token, tag, created_on, modified_on, lock_until, wake_at)
 values (:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
-    iif(coalesce(:due, :now + :delay) > :now, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, :now, :now,
+    iif(coalesce(:due, :now + :delay) > :now, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, 0, :now, :now,
     iif(coalesce(:due, :now + :delay) > :now, coalesce(:due, :now + :delay), null),
     iif(coalesce(:due, :now + :delay) > :now, coalesce(:due, :now + :delay), null))
 
--- name: posted
--- The jobs that this transaction has posted: the last ones, as nobody else writes meanwhile.
-select uuid, id, tag, created_on from {jobs} where id > last_insert_rowid() - :count
+-- name: last_posted
+-- The id of the last job that this transaction has posted.
+select last_insert_rowid()
 
 -- name: take
 -- Claims the first ready jobs. While a lease or a delay may have ended, it takes none: the job of that may belong
@@ -125,7 +125,6 @@ where {ends}
 -- claims the job.
 delete from {jobs}
 where uuid in (select value from json_each(:uuids)) and +board = :board and {ends} and not {has_other_rules}
-returning uuid
 
 -- name: ends
 -- "+" keeps SQLite from the indexes by state: each row is found by its uuid.
@@ -224,11 +223,15 @@ wake_at = :wake_at, modified_on = :modified_on, errors = :errors, retries = :ret
 gone_on = :gone_on, tag = tag + 1
 
 -- name: jobs_update
-update {jobs} set {change} where id = :id
+update {jobs} set {change} where id = :id and tag = :was
+
+-- name: jobs_delete
+delete from {jobs} where id = :id and tag = :was
 
 -- name: jobs_replace
 -- With what another post brings.
-update {jobs} set {change}, priority = :priority, version = :version, posting = :posting where id = :id
+update {jobs} set {change}, priority = :priority, version = :version, posting = :posting
+where id = :id and tag = :was
 
 -- name: jobs_insert
 -- Passes over a job whose uuid or key is taken.

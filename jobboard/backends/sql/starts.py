@@ -12,12 +12,13 @@ A starting point makes a look short and decides nothing: rows are locked and com
 
 **What it passes over, and for how long.** A *survey* reads the first unclaimed job of each priority, without a lock, so
 that jobs count which another transaction is claiming. An id rises to that job, and no further than to the highest id
-that was drawn :data:`LATE` seconds earlier; the instants rise to that time. So all that is committed within
-:data:`LATE` seconds of the moment at which it drew its id, or read the clock, is found at once. A job that is committed
-later than that is found by the next *full survey*, which trusts no starting point and sets it anew, downwards too. A
-full survey comes every :data:`EVERY` seconds, or every :data:`RARELY` times as long as one takes. A take that finds
-nothing looks from the beginning before it returns. So does a take of the engine's, under limits, that finds fewer jobs
-than it asks for. With a condition, behind full scopes and under pauses takes always look from the beginning.
+that was drawn :data:`COMMIT_SECONDS` earlier; the instants rise to that time. So all that is committed within
+:data:`COMMIT_SECONDS` of the moment at which it drew its id, or read the clock, is found at once. A job that is
+committed later than that is found by the next *full survey*, which trusts no starting point and sets it anew,
+downwards too. A full survey comes every :data:`EVERY` seconds, or every :data:`RARELY` times as long as one takes. A
+take that finds nothing looks from the beginning before it returns. So does a take of the engine's, under limits, that
+finds fewer jobs than it asks for. With a condition, behind full scopes and under pauses takes always look from the
+beginning.
 
 Behind 6,000 dead entries a claim and its end read 160 pages on MariaDB, not 13,500, and 130 entries on PostgreSQL,
 not 10,500: they took 5 ms instead of 24, and 1.1 ms instead of 3.
@@ -30,13 +31,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-LATE = 2.0
+COMMIT_SECONDS = 2.0
 """The seconds that a transaction may take from the draw of an id to its commit, so that looks find the job at once."""
 
-SHORT = 250_000
+END_MICROS = 250_000
 """The µs that may lie between the end of a lease or delay and the commit that stores it, so that looks find it."""
 
-OFTEN = 0.25
+SURVEY_SECONDS = 0.25
 """The seconds for which a survey serves. Each look passes the jobs that were consumed since the survey."""
 
 EVERY = 1.0
@@ -134,9 +135,9 @@ class Surveyor:
         return self._point if time.monotonic() < self._until else None
 
     def _survey(self, begun: float, survey: Callable[[Point], SurveyResult]) -> None:
-        while len(self._drawn) > 1 and self._drawn[1].at <= begun - LATE:
+        while len(self._drawn) > 1 and self._drawn[1].at <= begun - COMMIT_SECONDS:
             del self._drawn[0]
-        late = self._drawn[0] if self._drawn and self._drawn[0].at <= begun - LATE else None
+        late = self._drawn[0] if self._drawn and self._drawn[0].at <= begun - COMMIT_SECONDS else None
         since = self._point if self._point is not None and begun < self._until else None
         is_full = since is None
         if since is None:
@@ -152,7 +153,10 @@ class Surveyor:
         if late is None or (is_full and result.ran < EXPENSIVE):
             self._point, self._due = None, self._until
         else:
-            self._point, self._due = _risen(since, result, late)._replace(highest=highest), min(at + OFTEN, self._until)
+            self._point, self._due = (
+                _risen(since, result, late)._replace(highest=highest),
+                min(at + SURVEY_SECONDS, self._until),
+            )
         self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
 
@@ -164,7 +168,7 @@ def _risen(since: Point, result: SurveyResult, late: _Drawn) -> Point:
     for priority, begun in since.ids.items():
         first = min((id_ for found, id_ in result.firsts if found == priority), default=late.highest)
         ids[priority] = max(begun, min(first, late.highest))
-    wake = result.now - SHORT if result.event is None else min(result.event, result.now - SHORT)
+    wake = result.now - END_MICROS if result.event is None else min(result.event, result.now - END_MICROS)
     return since._replace(ids=ids, wake=max(since.wake, wake))
 
 

@@ -226,6 +226,8 @@ class SQLStore(Store):
         self.waiter.forked()
         self.links.leak()
         self._local = threading.local()
+        if self._fast is not None:
+            self._fast.forked()
 
     @property
     def patience(self) -> float:
@@ -807,27 +809,36 @@ class SQLStore(Store):
     def _each(self, run: Runner, statement: str, rows: Sequence[Mapping[str, Any]]) -> int:
         """Write rows by one statement that takes them all, or takes one at a time; return how many it has changed."""
         found = self.statements[statement]
-        if "rows" in found.parameters:
-            return run.count(found, {"board": self.board, "rows": _packed(rows)})
+        for name in ("rows", "gone"):
+            if name in found.parameters:
+                return run.count(found, {"board": self.board, name: _packed(rows)})
         return run.each(found, [{"board": self.board, **row} for row in rows])
 
     def _change(self, run: Runner, changes: Sequence[Change]) -> None:
-        """Write what becomes of jobs that are locked."""
-        updates, others, gone = [], [], []
+        """Write what becomes of jobs that are locked.
+
+        :raises Stale: a job has changed: its lock was lost.
+        :raises JobFailure: the database has written less, as triggers and rules of somebody's can have it do.
+        """
+        written: dict[str, list[dict[str, Any]]] = {"jobs_delete": [], "jobs_update": [], "jobs_replace": []}
         for before, after, _ in changes:
             if before is None:
                 continue
+            id_, was = cast("tuple[int, int]", before.tag)
             if not isinstance(after, Record):
-                gone.append(before.record.sequence)
+                written["jobs_delete"].append({"id": id_, "was": was})
             elif _is_replaced(before, after):
-                others.append(replaced(after))
+                written["jobs_replace"].append({**replaced(after), "was": was})
             else:
-                updates.append(changed(after))
-        for some in chunks(gone):
-            self._count(run, "jobs_delete", ids=some)
-        for statement, rows in (("jobs_update", updates), ("jobs_replace", others)):
-            if rows:
-                self._each(run, statement, rows)
+                written["jobs_update"].append({**changed(after), "was": was})
+        for statement, rows in written.items():
+            if rows and self._each(run, statement, rows) < len(rows):
+                found = {tuple(row) for row in self._rows(run, "jobs_locked", ids=list(map(_id, rows)))}
+                if any((row["id"], row["was"]) in found for row in rows):
+                    raise JobFailure(
+                        f"a trigger or a rule on the table {self.table.name} keeps jobs as they were: drop it"
+                    )
+                raise Stale
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Stored]:
         """:raises Stale: another has been quicker with a key, or with an arrival."""

@@ -119,17 +119,16 @@ class Tables:
         PostgreSQL reads the constraints anew for each statement. They take a fifth of its CPU time for a post, so there
         are no more of them."""
         c = self.jobs.c
-        rests = c.lock_until.is_(None)
+        rests, is_live = c.lock_until.is_(None), c.gone_on.is_(None)
+        state = sa.case(
+            (sa.not_(is_live), str(TRASHED)),
+            (rests, str(UNCLAIMED)),
+            (c.state == str(CLAIMED), str(CLAIMED)),
+            else_=str(SCHEDULED),
+        )
         rules = {
-            "state": sa.and_(
-                sa.case(
-                    (rests, c.state.in_([str(UNCLAIMED), str(TRASHED)])),
-                    else_=c.state.in_([str(CLAIMED), str(SCHEDULED)]),
-                ),
-                rests == c.wake_at.is_(None),
-                c.gone_on.is_(None) == (c.state != str(TRASHED)),
-            ),
-            "key": c.live_key.is_not_distinct_from(sa.case((c.gone_on.is_(None), c.key))),
+            "state": sa.and_(c.state == state, rests == c.wake_at.is_(None), sa.or_(rests, is_live)),
+            "key": c.live_key.is_not_distinct_from(sa.case((is_live, c.key))),
         }
         for name, rule in rules.items():
             self.jobs.append_constraint(sa.CheckConstraint(rule, f"{self.prefix}_{name}_check"))

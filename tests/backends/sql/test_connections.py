@@ -193,6 +193,27 @@ def test_a_connection_that_takes_no_writes_is_replaced(
         assert board.post("after").name == "after"
 
 
+@pytest.mark.backends("postgresql")
+@pytest.mark.parametrize("times", [1, 10])
+def test_a_column_whose_type_changes_fails_no_call(board: JobBoard, engine: sa.Engine, times: int) -> None:
+    """PostgreSQL refuses a prepared statement whose result has another type by then. psycopg drops its prepared
+    statements with a rollback, but not once it has prepared the rollback, too."""
+
+    def works() -> None:
+        board.post("resize")
+        job = board.claim_next("anna")
+        assert job is not None
+        board.consume(job, "anna")
+
+    for _ in range(times):
+        board.engine.store.links.run(lambda link: link.rollback())
+    for _ in range(10):
+        works()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {board.table.name} ALTER COLUMN retries TYPE bigint")
+    works()
+
+
 OFF, ON = (
     {
         "postgresql": [

@@ -11,7 +11,7 @@ from jobboard import codec
 from jobboard.backends.sql import store
 from jobboard.backends.sql.statements import Statement
 from jobboard.board import JobBoard
-from jobboard.engine import GATE, ClaimTerms, Side, Stored
+from jobboard.engine import GATE, ClaimTerms, Stored
 from jobboard.exceptions import JobFailure
 from jobboard.job import Posting
 from jobboard.primitives import Draft, End, Finish, Nonce
@@ -45,42 +45,31 @@ def test_no_job_is_taken_before_an_overdue_one(board: JobBoard, engine: sa.Engin
 
 
 @pytest.mark.parametrize("names", [None, ["a"], ["b", "a"]], ids=str)
-def test_claims_and_renewals_raise_the_tag_of_their_job(board: JobBoard, names: list[str] | None) -> None:
-    """A commit that was decided before compares the tag."""
+def test_a_claim_returns_the_job_as_it_is_stored(board: JobBoard, names: list[str] | None) -> None:
     store, job = board.engine.store, board.post("a")
 
     def stored() -> Stored:
         [found] = store.read([job.uuid]).jobs
         return found
 
-    tags = [stored().tag]
     [taken], _ = store.take(KEPT, 1, names, codec.VERSION, call())
     assert taken == stored()
-    tags.append(taken.tag)
-    assert store.renew("other-handle", [(job.uuid, taken.record.token)], 2 * MINUTE) == []
-    tags.append(stored().tag)
     board.release(board.get(job.uuid))
-    tags.append(stored().tag)
-    claimed = store.claim(job.uuid, KEPT, call())
-    assert claimed == stored()
-    assert tags == sorted({*tags}) < [claimed.tag]
+    assert store.claim(job.uuid, KEPT, call()) == stored()
 
 
-def test_a_heartbeat_renews_living_claims_of_its_handle_and_token(board: JobBoard, engine: sa.Engine) -> None:
+def test_a_heartbeat_renews_claims_of_its_handle_and_token(board: JobBoard) -> None:
     store, handle = board.engine.store, board.engine.handle
-    board.post_many([Posting("a")] * 2)
-    living, lapsed = board.claim_many("anna", 2)
-    with engine.begin() as connection:
-        ended = sa.update(board.table).values(lock_until=store.now() - 1_000_000)
-        connection.execute(ended.where(board.table.c.uuid == lapsed.uuid))
-    held = [(job.uuid, job.claim.token) for job in (living, lapsed)]
-    older = (living.uuid, held[0][1] - 1)
-    before = store.read([living.uuid, lapsed.uuid]).jobs
-    assert store.renew("another", held, MINUTE) == held
-    assert store.renew(handle, [older, held[1]], MINUTE) == [older, held[1]]
-    assert store.read([living.uuid, lapsed.uuid]).jobs == before
-    assert store.renew(handle, held, 2 * MINUTE) == held[1:]
-    [renewed] = store.read([living.uuid]).jobs
+    board.post("a")
+    [job] = board.claim_many("anna", 1)
+    held = (job.uuid, job.claim.token)
+    older = (job.uuid, job.claim.token - 1)
+    before = store.read([job.uuid]).jobs
+    assert store.renew("another", [held], MINUTE) == [held]
+    assert store.renew(handle, [older], MINUTE) == [older]
+    assert store.read([job.uuid]).jobs == before
+    assert store.renew(handle, [held], 2 * MINUTE) == []
+    [renewed] = store.read([job.uuid]).jobs
     assert MINUTE < renewed.record.lock_until - store.now() <= 2 * MINUTE
 
 
@@ -140,30 +129,6 @@ def test_places_rise_whichever_way_a_job_is_posted(board: JobBoard, engine: sa.E
     board.consume_many(board.claim_many("anna", 10), "anna")
     last = board.post("a")
     assert last.sequence > max(stored.values())
-
-
-# Repetitions
-
-
-@pytest.mark.parametrize("later", [0, 1])
-def test_a_first_try_behind_its_own_repetition_does_nothing(board: JobBoard, later: int) -> None:
-    """The slot has the answer of this call, or of a later one."""
-    store = board.engine.store
-    board.post_many([{"name": "a"}] * 3)
-    [held] = board.claim_many("anna", 1)
-    slot = Nonce("slow", 1, 7)
-    board.engine.raw.insert(slot._replace(call=7 + later, attempt=2), [draft(1)])
-    before = store.read([job.uuid for job in board.iterjobs()]).jobs
-    assert store.post([draft(2)], slot) is None
-    assert store.post([draft(2), draft(3)], slot) is None
-    for names in (None, ["a"], ["a", "b"]):
-        assert store.take(KEPT, 1, names, codec.VERSION, slot) is None
-    unclaimed = next(board.iterjobs(only_unclaimed=True))
-    assert store.claim(unclaimed.uuid, KEPT, slot) is None
-    assert not store.consume(
-        [Finish(held.uuid, Holder("anna", held.claim.token), End(CONSUME))], slot, Side(*GATE, None, None, None)
-    )
-    assert store.read([job.uuid for job in board.iterjobs()]).jobs == before
 
 
 # Rows that others hold

@@ -10,11 +10,13 @@ import pytest
 import sqlalchemy as sa
 
 import jobboard
+from jobboard import codec
 from jobboard.backends.sql.tables import SPARE_BYTES
 from jobboard.board import JobBoard
+from jobboard.engine import Change, Stale
 from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Nonce, Returned
-from jobboard.states import OK, Holder, Verb
+from jobboard.states import CLAIMED, OK, Holder, Verb
 from jobboard.testing import eventually
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -133,6 +135,7 @@ def test_the_table_refuses_rows_that_no_board_writes(board: JobBoard, engine: sa
         ({"state": "SCHEDULED", "lock_until": 1}, "state"),
         ({"state": "TRASHED"}, "state"),
         ({"gone_on": 1, "live_key": None}, "state"),
+        ({"state": "TRASHED", "gone_on": 1, "live_key": None, "lock_until": 1, "wake_at": 1}, "state"),
         ({"live_key": None}, "key"),
         ({"live_key": "other"}, "key"),
         ({"state": "TRASHED", "gone_on": 1}, "key"),
@@ -172,3 +175,49 @@ def test_a_constraint_of_somebodys_is_a_failure_of_the_call(board: JobBoard, eng
         assert isinstance(failure.value.cause, engine.dialect.loaded_dbapi.IntegrityError)
     board.consume(job, "anna")
     board.claim(other, "anna")
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["changes", "deletes"])
+def test_a_commit_that_has_lost_its_locks_changes_no_job(make_board: Callable[..., JobBoard], ends: bool) -> None:
+    """As where the server has ended the transaction."""
+    board, other = make_board(), make_board()
+    board.post("a")
+    store, jobs = board.engine.store, []
+
+    def write() -> None:
+        with store.transaction():
+            [stored] = store.lock(store.look(1, None, codec.VERSION).ready)
+            store.lasting().rollback()
+            jobs.append(other.claim_next("anna"))
+            store.commit([Change(stored, None if ends else stored.record._replace(who="bert"), "")])
+
+    with pytest.raises(Stale):
+        write()
+    assert jobs[0].owner == "anna"
+    other.consume(jobs[0], "anna")
+
+
+MUTE = {
+    "postgresql": (
+        "CREATE FUNCTION {0}_mute() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE TRIGGER {0}_mute BEFORE {1} ON {0} FOR EACH ROW EXECUTE FUNCTION {0}_mute()",
+    ),
+    "sqlite": ("CREATE TRIGGER {0}_mute BEFORE {1} ON {0} BEGIN SELECT RAISE(IGNORE); END",),
+}
+
+
+@pytest.mark.backends(*MUTE)
+@pytest.mark.parametrize("verb", ["UPDATE", "DELETE"])
+def test_a_trigger_that_swallows_changes_is_a_failure_of_the_call(
+    board: JobBoard, engine: sa.Engine, backend: str, verb: str
+) -> None:
+    """As one that returns NEW before a deletion, where NEW is null. The board must not report what is not stored."""
+    job = board.post("a")
+    board.claim(job, "anna")
+    with engine.begin() as connection:
+        for statement in MUTE[backend]:
+            connection.exec_driver_sql(statement.format(board.table.name, verb))
+    end = board.consume if verb == "DELETE" else board.abandon
+    with pytest.raises(jobboard.JobFailure, match="a trigger or a rule on the table"):
+        end(job, "anna")
+    assert job.state == CLAIMED

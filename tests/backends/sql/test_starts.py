@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard import Act
+from jobboard import Act, codec
 from jobboard.backends.sql import starts
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
+from jobboard.testing.conformance.processes import in_child
 
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
@@ -50,7 +51,7 @@ def taken(board: JobBoard, **wanted: Any) -> Any:
     return job
 
 
-def work(board: JobBoard, clock: Clock, seconds: float = 3 * starts.LATE, **wanted: Any) -> list[str]:
+def work(board: JobBoard, clock: Clock, seconds: float = 3 * starts.COMMIT_SECONDS, **wanted: Any) -> list[str]:
     """Take a job four times a second, for as long; return the names. Enough others remain."""
     board.post_many([{"name": "other"}] * (int(seconds * 4) + 10))
     names = []
@@ -103,6 +104,20 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
         connection.rollback()
 
 
+def test_a_child_that_is_forked_during_a_survey_makes_surveys(board: JobBoard, clock: Clock) -> None:
+    paths = board.engine.store._fast  # type: ignore[union-attr]
+    surveyor = paths._starts.of(None)
+
+    def survey() -> bool:
+        work(board, clock)
+        return paths.point(None, codec.VERSION) is not None
+
+    # The lock that a surveying thread holds. The child does not have that thread.
+    with surveyor._turn:
+        made = in_child(survey)
+    assert made()
+
+
 def cost_of_a_job(board: JobBoard, engine: sa.Engine) -> int:
     """Return what a claim and its end read, entries of indexes or pages: the fewest, as a server counts for others,
     too."""
@@ -138,7 +153,7 @@ def test_a_post_that_commits_within_the_time_allowed_is_next(
         late = board.post("late", connection=connection)
         # All the jobs before it go meanwhile.
         board.consume_many(board.claim_many("anna", 100, names=names), "anna")
-        assert set(work(board, clock, starts.LATE - 0.5, names=names)) == {"other"}
+        assert set(work(board, clock, starts.COMMIT_SECONDS - 0.5, names=names)) == {"other"}
     assert taken(board, names=names).uuid == late.uuid
 
 
@@ -191,6 +206,24 @@ def test_a_claim_that_is_rolled_back_leaves_its_job_next(board: JobBoard, engine
         work(board, clock)
         connection.rollback()
     assert taken(board).uuid == first.uuid
+
+
+def test_a_survey_leaves_the_locks_of_its_transaction(
+    make_board: Callable[..., JobBoard], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under limits, a call that holds its first jobs looks again."""
+    board, other = make_board(), make_board()
+    jobs = [board.post("a"), board.post("a")]
+    surveys: list[object] = []
+    survey = starts.Surveyor._survey
+    monkeypatch.setattr(starts.Surveyor, "_survey", lambda *args: surveys.append(survey(*args)))
+    store = board.engine.store
+    with store.transaction():
+        store.lock(store.look(1, None, codec.VERSION).ready)
+        store.look(1, None, codec.VERSION)
+        assert surveys
+        assert taken(other) == jobs[1]
+    assert taken(other) == jobs[0]
 
 
 def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, clock: Clock) -> None:

@@ -147,7 +147,7 @@ def isolation(board: JobBoard, ask: str) -> str:
 def test_a_transaction_that_lost_or_found_no_room_is_repeated(board: JobBoard, spy: Any) -> None:
     codes: dict[str, list[Any]] = {
         "postgresql": ["40001", "40P01", "53100", "53200", "58030"],
-        "mariadb": [1213, 1205, 1020, 1180, 1021, 1114],
+        "mariadb": [1213, 1205, 1020, 1180, 1317, 1021, 1114],
     }
     claim = board.claim(board.post("a"), "anna")
     for code in codes[board.engine.store.product.dialect.name]:
@@ -241,6 +241,9 @@ def test_the_servers_defaults_for_others_are_not_ours(private_server: Callable[.
         for setting in (
             "sql_mode = 'ORACLE,EMPTY_STRING_IS_NULL'",
             "tx_isolation = 'SERIALIZABLE'",
+            "sql_safe_updates = on",
+            "sql_select_limit = 1",
+            "sql_big_selects = off, max_join_size = 2",
         ):
             connection.exec_driver_sql(f"SET GLOBAL {setting}")
     admin.dispose()
@@ -248,6 +251,7 @@ def test_the_servers_defaults_for_others_are_not_ours(private_server: Callable[.
         board.post_many([{"name": "a", "details": {"text": ""}}] * 3)
         jobs = board.claim_many("anna", 3)
         assert [job.details for job in jobs] == [{"text": ""}] * 3
+        assert len(list(board.iterjobs())) == 3
         board.consume_many(jobs, "anna")
         assert board.job_count == 0
         assert isolation(board, "SELECT @@tx_isolation") == "read committed"
