@@ -141,7 +141,7 @@ def extras(
     """
     if not (extra is None or isinstance(extra, Mapping)):
         raise TypeError(f"extra must be a mapping of arguments, not {type(extra).__name__}")
-    given = {name: value for name, value in {**(extra or {}), **named}.items() if value is not None}
+    given = {name: value for name, value in ({**extra, **named} if extra else named).items() if value is not None}
     for name in given:
         if name not in known:
             hint = meant(str(name), known, "")

@@ -67,6 +67,16 @@ class Scene:
         """Give the connection back that asks the server."""
 
 
+class MemoryScene(Scene):
+    """The memory of each process."""
+
+    def version(self) -> str:
+        return "memory"
+
+    def written(self) -> None:
+        return None
+
+
 class ServerScene(Scene):
     def __init__(self, server: Server) -> None:
         super().__init__(server.uri)
@@ -188,6 +198,9 @@ def on(backend: str, folder: Path, volatile: bool = False) -> Iterator[Scene]:
     :param volatile: take a folder in memory, too.
     :raises SystemExit: the folder is in memory, which would make durability free.
     """
+    if backend == "memory":
+        yield MemoryScene("memory://")
+        return
     if in_memory(folder) and not volatile:
         raise SystemExit(
             f"{folder} is in memory, where nothing waits for a disk: name a folder on a disk with --folder, or leave "

@@ -45,8 +45,8 @@ def fetch(
     except exception.NoMatches:
         known = sorted(ExtensionManager(namespace).names())
         hint = configuration.meant(scheme, known, "")
-        told = f"{hint and f'{hint} '}installed are: {', '.join(known) or 'none'}"
-        raise NotFound(f"there is no backend {scheme!r}; {told}") from None
+        hint = f"{hint and f'{hint} '}installed are: {', '.join(known) or 'none'}"
+        raise NotFound(f"there is no backend {scheme!r}; {hint}") from None
     for argument in kwargs:
         if argument not in BoardArguments.__annotations__:
             raise TypeError(

@@ -14,10 +14,12 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
+import operator
 import threading
 import time
 import uuid
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -46,6 +48,61 @@ class ManualClock:
             shelf.tell(MISSED)
 
 
+BLOCK = 1000
+"""The most names in one block."""
+
+FREE = frozenset({"add", "remove", "ring"})
+"""The operations that are never refused."""
+
+
+class Names:
+    """Sorted names in sorted blocks, so that a change moves the names of one block alone, however many there are."""
+
+    def __init__(self) -> None:
+        # No block but the first is empty.
+        self._blocks: list[list[str]] = [[]]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks))
+
+    def _find(self, name: str) -> tuple[int, list[str], int, bool]:
+        """Return the number and the block of a name, its place in the block, and whether it is there."""
+        number = bisect.bisect_right(self._blocks, name, 1, key=_first) - 1
+        block = self._blocks[number]
+        at = bisect.bisect_left(block, name)
+        return number, block, at, at < len(block) and block[at] == name
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name)[3]
+
+    def add(self, name: str) -> None:
+        number, block, at, is_there = self._find(name)
+        if not is_there:
+            block.insert(at, name)
+            if len(block) > BLOCK:
+                self._blocks[number : number + 1] = block[: BLOCK // 2], block[BLOCK // 2 :]
+
+    def remove(self, name: str) -> None:
+        number, block, at, is_there = self._find(name)
+        if is_there:
+            del block[at]
+            if not block and len(self._blocks) > 1:
+                del self._blocks[number]
+
+    def range(self, after: str, most: int) -> list[str]:
+        """Return the first ``most`` names behind ``after``."""
+        number, block, at, is_there = self._find(after)
+        found = block[at + is_there : at + is_there + most]
+        for block in self._blocks[number + 1 :] if len(found) < most else ():
+            found += block[: most - len(found)]
+            if len(found) == most:
+                break
+        return found
+
+
+_first = operator.itemgetter(0)
+
+
 class Shelf:
     """The records and indexes of one board, which all its drivers share. Every access but ``tell`` holds ``lock``."""
 
@@ -53,8 +110,8 @@ class Shelf:
         self.clock = clock
         self.lock = threading.Lock()
         self.records: dict[str, Node] = {}
-        self.names: dict[str, list[str]] = {}
-        """The sorted names of each index and folder of records."""
+        self.names: defaultdict[str, Names] = defaultdict(Names)
+        """The names of each index and folder of records."""
         self.versions = itertools.count(1)
         self.sequence = 1
         self.listeners: weakref.WeakSet[MemoryDriver] = weakref.WeakSet()
@@ -73,11 +130,9 @@ class Shelf:
         if op.do == "create":
             return op.path not in self.records
         if op.do == "lives":
-            return self.has(f"{ALIVE}/{op.path}")
-        if op.do in ("put", "delete", "check"):
-            node = self.records.get(op.path)
-            return node is not None and op.version == node.version
-        return True
+            return op.path in self.names[ALIVE]
+        node = self.records.get(op.path)
+        return node is not None and op.version == node.version
 
     def write(self, path: str, value: bytes) -> Version:
         if path not in self.records:
@@ -86,34 +141,13 @@ class Shelf:
         self.records[path] = Node(value, version)
         return version
 
-    def delete(self, path: str) -> None:
-        del self.records[path]
-        self.remove(path)
-
-    def has(self, path: str) -> bool:
-        place, _, name = path.rpartition("/")
-        names = self.names.get(place, [])
-        at = bisect.bisect_left(names, name)
-        return at < len(names) and names[at] == name
-
     def add(self, path: str) -> None:
         place, _, name = path.rpartition("/")
-        names = self.names.setdefault(place, [])
-        at = bisect.bisect_left(names, name)
-        if at == len(names) or names[at] != name:
-            names.insert(at, name)
+        self.names[place].add(name)
 
     def remove(self, path: str) -> None:
         place, _, name = path.rpartition("/")
-        names = self.names.get(place, [])
-        at = bisect.bisect_left(names, name)
-        if at < len(names) and names[at] == name:
-            del names[at]
-
-    def range(self, wanted: Range) -> list[str]:
-        names = self.names.get(wanted.place, [])
-        at = bisect.bisect_right(names, wanted.after) if wanted.after else 0
-        return names[at : at + wanted.most]
+        self.names[place].remove(name)
 
 
 _shelves: dict[str, Shelf] = {}
@@ -191,31 +225,35 @@ class MemoryDriver(Driver):
         shelf = self._shelf
         with shelf.lock:
             get = shelf.records.get
-            return Snapshot(shelf.now(), [get(path) for path in paths], [shelf.range(each) for each in ranges])
+            names = [shelf.names[place].range(after, most) for place, most, after in ranges]
+            return Snapshot(shelf.now(), [get(path) for path in paths], names)
 
     def count(self, place: str) -> int:
         with self._shelf.lock:
-            return len(self._shelf.names.get(place, ()))
+            return len(self._shelf.names[place])
 
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
         shelf = self._shelf
         versions: dict[str, Version] = {}
+        bells: list[str] = []
         with shelf.lock:
-            wrong = [op.path for op in ops if not shelf.fits(op)]
+            wrong = [op.path for op in ops if op.do not in FREE and not shelf.fits(op)]
             if wrong:
                 raise Refused(*wrong)
             for do, path, value, _ in ops:
-                if do in ("create", "put"):
-                    versions[path] = shelf.write(path, value)
-                elif do == "delete":
-                    shelf.delete(path)
-                elif do == "add":
+                if do == "add":
                     shelf.add(path)
                 elif do == "remove":
                     shelf.remove(path)
-        for op in ops:
-            if op.do == "ring":
-                shelf.tell(op.path)
+                elif do in ("create", "put"):
+                    versions[path] = shelf.write(path, value)
+                elif do == "delete":
+                    del shelf.records[path]
+                    shelf.remove(path)
+                elif do == "ring":
+                    bells.append(path)
+        for bell in bells:
+            shelf.tell(bell)
         return versions
 
     def number(self, count: int, beaten: bool) -> Numbers:

@@ -242,7 +242,10 @@ class Engine(Hears):
                 # The new posting clears the failures of the job, so the lapse shows in the log alone.
                 log_lapse(after if after.state == TRASHED else before.record)
         # A short answer leaves out the uuids of the jobs that it has posted.
-        deeds = [deed._replace(uuid=deed.uuid or draft.uuid) for deed, draft in zip(result.deeds, drafts, strict=True)]
+        deeds = [
+            deed if deed.uuid else deed._replace(uuid=draft.uuid)
+            for deed, draft in zip(result.deeds, drafts, strict=True)
+        ]
         records = {stored.record.uuid: stored.record for stored in result.stored}
         unknown = [deed.uuid for deed in deeds if deed.uuid not in records and deed.uuid not in holders]
         if unknown:

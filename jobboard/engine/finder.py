@@ -351,6 +351,8 @@ class Choice:
             else:
                 # Under locks of scopes, lapses were swept before.
                 look = finder.look(asked, names, full, self._where)
+            if not self._lost:
+                return look
             left = [stored for stored in look.ready if version(stored) not in self._lost]
             if len(left) < len(look.ready):
                 look = look._replace(

@@ -204,10 +204,10 @@ class RetryingEngine:
         """Make a mutation, with the same nonce for each try. Return the answer, and the time of the answered try."""
         self.check_open()
         nonce = self._borrow()
-        around, _calls.until = _calls.until, boottime() + self.retry_for
+        sent = boottime()
+        around, _calls.until = _calls.until, sent + self.retry_for
         is_worn = False
         try:
-            sent = boottime()
             answer = call(nonce, *args, **extra), sent
             # A slot whose last try failed is not worn: its next call refuses the try if that is still on its way.
             is_worn = nonce.call >= self.backend.slot_calls

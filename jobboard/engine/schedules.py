@@ -229,7 +229,7 @@ class Schedules:
 
     def _next(self, entry: StoredSchedule, now: int) -> tuple[StoredSchedule, list[Draft]]:
         """Return the schedule after the next commit, and the jobs that the commit posts."""
-        times = entry.timetable.met(entry.due, now)
+        times = entry.timetable.due_times(entry.due, now)
         most = max(1, min(MOST_POSTED, MOST_POSTED_BYTES // max(1, len(entry.draft.posting))))
         drafts = [entry.job(due, self._wire) for due in islice(times, most)]
         if len(times) > most:

@@ -81,6 +81,8 @@ GATE = ("gate", "rules")
 OVERDUE = 100
 """The number of overdue jobs that a look returns at most."""
 
+_NO_TRANSACTION = contextlib.nullcontext()
+
 RETRY_HELD = 50_000
 """The µs until the next look at ready jobs that other transactions hold. Their rollback wakes nobody."""
 
@@ -474,7 +476,7 @@ class Store(abc.ABC):
         :param extra: ``connection``: the caller's own transaction, where the store has this extra argument.
         :raises Stale: at the end of the block, or at any request in it: the transaction has lost against another.
         """
-        return contextlib.nullcontext()
+        return _NO_TRANSACTION
 
     def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
         """Lock the unchanged jobs that no other transaction holds, until the end of the block's transaction. Return

@@ -24,6 +24,7 @@ is in µs. Everything else is quoted: it holds ASCII letters and digits, ``_ - ~
 from __future__ import annotations
 
 import functools
+import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -34,17 +35,27 @@ READY, LIVE, TIMED, KEPT, HOLDERS, TRASH, DONE, OVER = (
     *("ready", "live", "timed", "kept", "holders", "trash", "done", "over"),
 )
 
+JOB = "job/"
+"""The beginning of the path of each job."""
+
 _SEQUENCES, _TIMES = 10**16, 10**18
+
+_PLAIN = re.compile("[A-Za-z0-9_~: -]*").fullmatch
 
 
 @functools.lru_cache(4096)
 def quoted(text: str) -> str:
     """Return a text as a part of a path or of a name."""
-    return quote(text, safe=" :").replace(".", "%2E")
+    return text if _PLAIN(text) else quote(text, safe=" :").replace(".", "%2E")
 
 
 def job_path(uuid: str) -> str:
-    return f"job/{quoted(uuid)}"
+    return f"{JOB}{quoted(uuid)}"
+
+
+def uuid_at(path: str) -> str:
+    """Return the uuid of the job at a path."""
+    return unquote(path.removeprefix(JOB))
 
 
 def side_path(kind: str, key: str) -> str:
@@ -72,11 +83,17 @@ class Entry(NamedTuple):
         :raises ValueError: no job has such a name.
         """
         rank, sequence, uuid, version, job, group = name.split(".")
-        return cls(int(rank), int(sequence), unquote(uuid), int(version), unquote(job), unquote(group) or None)
+        if "%" in name:
+            uuid, job, group = map(unquote, (uuid, job, group))
+        return cls(int(rank), int(sequence), uuid, int(version), job, group or None)
 
     def __str__(self) -> str:
-        rank, sequence, uuid, version, name, group = self
-        return f"{rank:03d}.{sequence:016d}.{quoted(uuid)}.{version}.{quoted(name)}.{quoted(group or '')}"
+        return entry_name(*self)
+
+
+def entry_name(rank: int, sequence: int, uuid: str, version: int, name: str, group: str | None) -> str:
+    """Return the name of a job in ``ready`` and ``live``."""
+    return f"{rank:03d}.{sequence:016d}.{quoted(uuid)}.{version}.{quoted(name)}.{quoted(group or '')}"
 
 
 def behind(place: tuple[int, int] | None) -> str:
@@ -113,8 +130,12 @@ def over_name(until: int, done: str) -> str:
 
 
 def time_of(name: str) -> int:
-    """Return the time at the beginning of a name in ``timed`` or ``over``."""
-    return int(name[:18])
+    """Return the time at the beginning of a name in ``timed`` or ``over``.
+
+    :raises ValueError: no job has such a name.
+    """
+    time, _, _, _ = name.split(".")
+    return int(time)
 
 
 def uuid_of(name: str) -> str:
@@ -126,28 +147,29 @@ def kept_by_session(record: Record) -> bool:
     return record.state == CLAIMED and record.lock_until is None
 
 
-def job_names(record: Record, session: str | None) -> set[str]:
+def job_names(record: Record, session: str | None) -> tuple[str, ...]:
     """Return the names under which a job is found: ``index/name``.
 
     :param session: the session that keeps the claim; None: no session does.
     """
     if record.state == TRASHED:
-        return {f"{TRASH}/{newest_of(record)}"}
-    entry = str(Entry.of(record))
-    names = {f"{LIVE}/{entry}"}
+        return (f"{TRASH}/{newest_of(record)}",)
+    entry = entry_name(record.priority, record.sequence, record.uuid, record.version, record.name, record.group)
+    live = f"{LIVE}/{entry}"
     if record.state == UNCLAIMED:
-        names.add(f"{READY}/{entry}")
-    elif record.lock_until is not None:
-        names.add(f"{TIMED}/{timed_name(record.lock_until, record.sequence, record.state, record.uuid)}")
-    elif session is not None:
-        names.add(f"{KEPT}/{kept_name(session, record.sequence, record.uuid)}")
-    return names
+        return live, f"{READY}/{entry}"
+    if record.lock_until is not None:
+        return live, f"{TIMED}/{timed_name(record.lock_until, record.sequence, record.state, record.uuid)}"
+    if session is not None:
+        return live, f"{KEPT}/{kept_name(session, record.sequence, record.uuid)}"
+    return (live,)
 
 
-def outcome_names(record: Record, until: int | None) -> set[str]:
+def outcome_names(record: Record, until: int | None) -> tuple[str, ...]:
     """Return the names under which an outcome is found: ``index/name``.
 
     :param until: the time at which the outcome is dropped; None: never.
     """
     name = newest_of(record)
-    return {f"{DONE}/{name}"} if until is None else {f"{DONE}/{name}", f"{OVER}/{over_name(until, name)}"}
+    done = f"{DONE}/{name}"
+    return (done,) if until is None else (done, f"{OVER}/{over_name(until, name)}")

@@ -2,7 +2,9 @@
 
 Tests of rules that no driver can break run on the driver in memory alone."""
 
+import functools
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,12 +15,12 @@ import pytest
 
 from jobboard import codec
 from jobboard.engine import GATE, Change, Hears, Mark, Side, Stale, Store, Stored
-from jobboard.exceptions import ConnectionFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import Posting
 from jobboard.kv import layout
 from jobboard.kv.driver import Driver, Op
 from jobboard.primitives import Draft
-from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, claim
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, take, uuids
 from jobboard.testing.conformance.wire import QUIET
@@ -65,6 +67,26 @@ def asked(backend: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(made, "read", reading)
     monkeypatch.setattr(made, "commit", committing)
     return tally
+
+
+@on_each_driver
+def test_no_count_is_negative_while_jobs_are_posted(
+    make_board: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live jobs and the ready jobs are counted one after the other."""
+    board = make_board()
+    made = driver_class(backend)
+    count = made.count
+
+    def counting(self: Driver, place: str) -> int | None:
+        counted = count(self, place)
+        if place == layout.LIVE:
+            board.post("resize")
+        return counted
+
+    monkeypatch.setattr(made, "count", counting)
+    stats = board.stats()
+    assert (stats.claimed, stats.unclaimed) == (0, 1)
 
 
 def test_requests_of_a_verb_do_not_grow_with_the_board(make_board: Any, asked: Counter[str]) -> None:
@@ -266,6 +288,18 @@ def test_a_tag_of_a_purged_job_never_returns(make_board: Any) -> None:
         assert_stale(store, each)
     tags = [each.tag for each in (*seen, stored(store, uuid))]
     assert not any(one == two for at, one in enumerate(tags) for two in tags[:at])
+
+
+@on_each_store
+def test_a_commit_returns_the_jobs_that_a_reading_returns(make_board: Any) -> None:
+    store, uuid = make_board().engine.store, uuid4().hex
+    [posted] = store.commit([Change(None, draft(uuid))]).jobs
+    assert store.read([uuid]).jobs == [posted] == store.look(1, None, 1).ready
+    until = store.now() + 60_000_000 if store.keeps == "lease" else None
+    _, after = claim(posted.record, store.now(), "anna", "a handle", until)
+    [claimed] = store.commit([Change(posted, after)]).jobs
+    assert store.read([uuid]).jobs == [claimed] != [posted]
+    assert len({posted.tag, claimed.tag, *(job and job.tag for job in store.read([uuid]).jobs)}) == 2
 
 
 @on_each_store
@@ -495,6 +529,32 @@ def test_malformed_names_of_an_index_are_passed_over(make_board: Any, caplog: py
         assert list(board.iterjobs()) == [job]
         assert take(board) == job
     assert "no job at all" in caplog.text
+
+
+@pytest.mark.parametrize("index", [layout.TIMED, layout.OVER])
+@pytest.mark.parametrize("name", ["!", "stray", f"{7:018d}", f"{7:018d}.{7:016d}"])
+def test_a_malformed_time_is_an_error_that_says_what_to_delete(make_board: Any, index: str, name: str) -> None:
+    board = make_board()
+    driver, job = driver_of(board), board.post("a", delay=LONG)
+    driver.commit([Op("add", f"{index}/{name}")])
+    call = board.engine.raw.tidy if index == layout.OVER else functools.partial(board.claim_next, "anna")
+    with pytest.raises(JobFailure, match=re.escape(driver.place(f"{index}/{name}"))):
+        call()
+    driver.commit([Op("remove", f"{index}/{name}")])
+    call()
+    assert list(board.iterjobs()) == [job]
+
+
+@on_each_driver
+def test_a_name_whose_record_was_deleted_stops_nothing(make_board: Any, caplog: pytest.LogCaptureFixture) -> None:
+    board = make_board()
+    gone, fine = board.post("a"), board.post("b")
+    driver = driver_of(board)
+    change(driver, "delete", layout.job_path(gone.uuid))
+    assert take(board) == fine
+    with caplog.at_level(logging.WARNING, "jobboard"):
+        assert board.claim_next("anna") is None
+    assert gone.uuid in caplog.text
 
 
 def test_the_trash_has_the_newest_first_with_fresh_lapses(make_board: Any) -> None:

@@ -1,6 +1,7 @@
 """The board in memory: its clock, its registry, and rules that only a stopped clock can show."""
 
 import itertools
+import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 import jobboard
 from jobboard import codec
-from jobboard.backends.memory import ManualClock, forget
+from jobboard.backends.memory import BLOCK, ManualClock, Names, forget
 from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
 from jobboard.primitives import Draft, Nonce
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
@@ -129,3 +130,22 @@ def test_the_doctor_reports_a_clock_that_differs_by_a_tenth_of_claim_ttl(board: 
     for seconds, places in ((1.5, []), (2.5, []), (10, ["clock"]), (86400, ["clock"])):
         clock.advance(time.time() - clock() + seconds)
         assert [each.place for each in board.examine() if each.place == "clock"] == places
+
+
+def test_names_stay_sorted_in_small_blocks() -> None:
+    """A claim removes the first name, which would move all the others of one list."""
+    draw = random.Random(7)
+    names, right = Names(), set[str]()
+    every = [f"{draw.randrange(6 * BLOCK):05d}" for _ in range(12 * BLOCK)]
+    for step, name in enumerate([*every, *sorted(every)[: 10 * BLOCK], *every[:BLOCK], *sorted(every, reverse=True)]):
+        adds = step < len(every) or len(every) + 10 * BLOCK <= step < len(every) + 11 * BLOCK
+        (names.add if adds else names.remove)(name)
+        (right.add if adds else right.discard)(name)
+        if step % (BLOCK // 2) == 0:
+            expected = sorted(right)
+            assert (names.range("", 10**6), len(names)) == (expected, len(expected))
+            after, most = f"{draw.randrange(6 * BLOCK):05d}", draw.randrange(1, 3 * BLOCK)
+            assert names.range(after, most) == [each for each in expected if each > after][:most]
+            assert (name in names) is adds
+            assert max(map(len, names._blocks)) <= BLOCK
+    assert names.range("", 1) == []
