@@ -198,7 +198,7 @@ class EtcdDriver(Driver):
     def _saw(self, clock: list[KV], numbers: list[KV]) -> None:
         if clock and numbers:
             self._exists = True
-            self.clock.saw(max(int(clock[0].value), int(numbers[0].value)))
+            self.clock.saw(max(map(_instant_of, (clock[0], numbers[0]))))
             self._next = numbers[0].revision
         elif self._exists:
             raise JobFailure(f"the board at {self._root} was deleted; connect() again makes a new one")
@@ -360,3 +360,10 @@ _WRITES: Mapping[str, Callable[[str, bytes], str]] = {
 
 def _instant(now: int) -> bytes:
     return b"%018d" % now
+
+
+def _instant_of(kv: KV) -> int:
+    if len(kv.value) == 18 and kv.value.isdigit():
+        return int(kv.value)
+    now = _instant(int(time.time() * 1e6)).decode()
+    raise JobFailure(f"the key {kv.key} holds {kv.value!r}, which is no time: write the time in µs there, as {now!r}")

@@ -41,7 +41,7 @@ Walk = Generator[list[str], list[list[KV]], list[str]]
 """A reading in steps: it yields operations, gets their answers, and returns names."""
 
 Part = tuple[str, str]
-"""The first place of a part, and the first place behind it."""
+"""The beginning of a part, and that of the next one, as names that no job needs to have."""
 
 
 class Fences:
@@ -75,7 +75,7 @@ class Fences:
         guess = list(itertools.islice(self._parts(index, after, fences), depth))
         listed, *found = yield [self._list(index, after), *(self._span(index, part, most) for part in guess)]
         known = dict(zip(guess, found, strict=True))
-        seen = fences = self._places(index, listed)
+        seen = fences = self._fenced(index, listed)
         names: list[str] = []
         passed: list[Part] = []
         empty: list[Part] = []
@@ -87,7 +87,7 @@ class Fences:
                 if len(fences) < _LISTED:
                     break
                 [listed] = yield [self._list(index, fences[-1], inclusive=True)]
-                fences = self._places(index, listed)
+                fences = self._fenced(index, listed)
                 parts = self._parts(index, "", fences)
                 continue
             step = min(2 * step, _ABREAST)
@@ -115,25 +115,25 @@ class Fences:
 
     def _removal(self, index: str, part: Part) -> str:
         """Return the operation that deletes the fence of an empty part, if later names keep a fence before them."""
-        start, end = (self._fence(index, place) for place in part)
+        start, end = (self._fence(index, name) for name in part)
         window = WINDOWS[index]
         behind = [exists(end)] if part[0][:window] == part[1][:window] else []
         names = [nothing_in(f"{self._root}{index}/{part[0]}", f"{self._root}{index}/{part[1]}")]
         return within([*names, *behind], [delete(start)])
 
-    def _fence(self, index: str, place: str) -> str:
-        return f"{self._root}fence/{index}/{place}"
+    def _fence(self, index: str, name: str) -> str:
+        return f"{self._root}fence/{index}/{name}"
 
     def _list(self, index: str, after: str, inclusive: bool = False) -> str:
         start = self._fence(index, after if inclusive or not after else after + "\0")
         return get(start, end_of(self._fence(index, "")), _LISTED, only="keys")
 
-    def _places(self, index: str, kvs: Sequence[KV]) -> list[str]:
+    def _fenced(self, index: str, kvs: Sequence[KV]) -> list[str]:
         start = len(self._fence(index, ""))
         return [kv.key[start:] for kv in kvs]
 
     def _span(self, index: str, part: Part, most: int) -> str:
-        start, end = (f"{self._root}{index}/{place}" for place in part)
+        start, end = (f"{self._root}{index}/{name}" for name in part)
         return get(start, end, max(most, 1), only="keys")
 
     def _names(self, index: str, kvs: Sequence[KV]) -> list[str]:

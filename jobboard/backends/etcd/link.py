@@ -131,7 +131,7 @@ class Gateway:
                 if refused is None and token is not None and _is_stale(error):
                     refused = token
                     continue
-                failure = self._told(error, changing)
+                failure = self._failure(error, changing)
             except _BROKEN as error:
                 failure = self._broken(error, changing)
             again = isinstance(failure, ConnectionFailure) and not failure.refused and not changing
@@ -170,12 +170,13 @@ class Gateway:
             self._restored()
         if response.status != 200 or "error" in answer:
             error = answer.get("error")
-            told = error if isinstance(error, dict) else answer
-            raise GatewayRefusal(str(told.get("message") or error), int(told.get("code") or told.get("grpc_code") or 0))
+            status = error if isinstance(error, dict) else answer
+            code = int(status.get("code") or status.get("grpc_code") or 0)
+            raise GatewayRefusal(str(status.get("message") or error), code)
         # An answer that is a stream has one message.
         return answer.get("result", answer)
 
-    def _told(self, error: GatewayRefusal, changes: bool) -> JobFailure:
+    def _failure(self, error: GatewayRefusal, changes: bool) -> JobFailure:
         message = str(error)
         if "authentication" in message:
             return ConnectionFailure(f"etcd has refused the user or the password: {message}", refused=True)
@@ -185,8 +186,8 @@ class Gateway:
             return JobFailure(f"etcd has refused the request: {message}{advice}", error)
         # Another member may carry the request out. This member is up, so its next answer does not show that it is back.
         self._move_on()
-        told = f"etcd can't carry the request out now: {message}{advice}"
-        return ConnectionFailure(told, error, "unknown" if changes and not nothing_done else "none")
+        text = f"etcd can't carry the request out now: {message}{advice}"
+        return ConnectionFailure(text, error, "unknown" if changes and not nothing_done else "none")
 
     def _broken(self, error: Exception, changes: bool) -> ConnectionFailure:
         self._lost()

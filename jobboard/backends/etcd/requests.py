@@ -154,7 +154,7 @@ def _flat(responses: Iterable[Any]) -> Iterable[Any]:
 
 def _kv(kv: Any) -> KV:
     value = a2b_base64(kv.get("value", ""))
-    return KV(a2b_base64(kv["key"]).decode(), value, int(kv["mod_revision"]))
+    return KV(a2b_base64(kv["key"]).decode("utf-8", "backslashreplace"), value, int(kv["mod_revision"]))
 
 
 def watch(folder: str, revision: int, without: str) -> str:

@@ -35,15 +35,15 @@ LAST = 9 * 10**15
 
 _NONE = msgpack.packb(())
 
-Place = tuple[str, str]
+Entry = tuple[str, str]
 """A container and a member of it."""
 
 
 class Damaged(NamedTuple):
-    """The tag of a job whose record cannot be decoded, and the places where the job was found."""
+    """The tag of a job whose record cannot be decoded, and the entries by which the job was found."""
 
     tag: bytes
-    places: frozenset[Place]
+    entries: frozenset[Entry]
 
 
 def text_of(raw: bytes) -> str:
@@ -56,18 +56,18 @@ def tail_of(record: Record) -> str:
     return f"{rank:03d}{sequence:018d}{record.uuid}\0{record.version}\0{record.name}\0{group}"
 
 
-def places_of(record: Record) -> set[Place]:
-    """Return the places of a job: its members in containers."""
+def entries_of(record: Record) -> set[Entry]:
+    """Return the entries of a job: its members in containers."""
     if record.state == TRASHED:
         return {("trash", newest(record.modified_on, record.sequence) + record.uuid)}
     tail = tail_of(record)
     if record.state == UNCLAIMED:
-        return {*ready_places(tail), ("live", tail)}
+        return {*ready_entries(tail), ("live", tail)}
     clock = "due" if record.state == SCHEDULED else "final" if record.exhausted else "leases"
     return {("live", tail), (clock, f"{record.lock_until:018d}{record.sequence:018d}{record.uuid}")}
 
 
-def ready_places(tail: str) -> set[Place]:
+def ready_entries(tail: str) -> set[Entry]:
     return {("ready", "\0" + tail), ("ready", tail.split("\0")[2] + "\0" + tail)}
 
 
@@ -82,15 +82,15 @@ def pack(record: Record) -> bytes:
     return records.pack(record._replace(posting=""), tail_of(record))
 
 
-def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, places: frozenset[Place] = frozenset()) -> Stored:
-    """Return a job from the reply of a script. ``places``: the places where it was found."""
+def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozenset[Entry] = frozenset()) -> Stored:
+    """Return a job from the reply of a script. ``entries``: those by which it was found."""
     job = text_of(uuid)
     try:
         record, tail = records.unpack(job, blob[TAG:], posting or b"")
         if tail != tail_of(record):
-            raise ValueError("its record can't be decoded: it contradicts its place")
+            raise ValueError("its record can't be decoded: it contradicts its entries")
     except ValueError as error:
-        return Stored(records.damaged(job, posting or blob, error, now), Damaged(blob[:TAG], places))
+        return Stored(records.damaged(job, posting or blob, error, now), Damaged(blob[:TAG], entries))
     return Stored(record, blob[:TAG])
 
 

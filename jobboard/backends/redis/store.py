@@ -24,12 +24,12 @@ from jobboard.backends.redis.pubsub import ChannelListener
 from jobboard.backends.redis.records import (
     LAST,
     Damaged,
-    Place,
+    Entry,
+    entries_of,
     newest,
     pack,
     packed_draft,
-    places_of,
-    ready_places,
+    ready_entries,
     side_of,
     stored_of,
     text_of,
@@ -291,31 +291,31 @@ class RedisStore(Store):
 
     def _look(self, limit: int, *wanted: Any) -> tuple[Look, list[_Stray]]:
         ready: list[Stored] = []
-        met = _Oddities()
+        oddities = _Oddities()
         after: Any = ""
         while True:
             # One damaged record may be followed by many.
-            most = 100 if met.damaged else limit - len(ready)
+            most = 100 if oddities.damaged else limit - len(ready)
             now, news, event, gate, some, ended, horizon = self.run("look", most, *wanted, after)
             for uuid, blob, posting, tail in _rows(some, 4):
-                ready += met.sound(uuid, blob, posting, now, ready_places(text_of(tail)))
+                ready += oddities.sound(uuid, blob, posting, now, ready_entries(text_of(tail)))
             if not after:
                 self.waiters.looked(news)
                 overdue: list[Stored] = []
                 for uuid, blob, posting, container, member in _rows(ended, 5):
-                    place = (list(CONTAINERS)[container - 1], text_of(member))
-                    overdue += met.sound(uuid, blob, posting, now, {place})
+                    entry = (list(CONTAINERS)[container - 1], text_of(member))
+                    overdue += oddities.sound(uuid, blob, posting, now, {entry})
                 first = now, event or None, side_of(*GATE, gate)
-            after = horizon or (met.damaged and len(some) == 4 * most and some[-1])
-            if len(ready) >= limit or met.strays or not after:
+            after = horizon or (oddities.damaged and len(some) == 4 * most and some[-1])
+            if len(ready) >= limit or oddities.strays or not after:
                 now, event, side = first
-                return Look(now, ready[:limit], [*overdue, *met.damaged][:OVERDUE], event, side), met.strays
+                return Look(now, ready[:limit], [*overdue, *oddities.damaged][:OVERDUE], event, side), oddities.strays
 
     def _drop(self, stray: _Stray) -> None:
         """Remove members that contradict their job, unless the job has changed meanwhile."""
-        uuid, tag, places = stray
-        LOG.warning("board %r removes entries that contradict job %s: %s", self.seat.name, uuid, [*places])
-        self.run("commit", "", [uuid, tag], [], None, [], [], [], [], _by_container(places), *[[]] * 5, False, False)
+        uuid, tag, entries = stray
+        LOG.warning("board %r removes entries that contradict job %s: %s", self.seat.name, uuid, [*entries])
+        self.run("commit", *CommitArguments(jobs=[uuid, tag], leaves=_by_container(entries)))
 
     def page(
         self,
@@ -326,21 +326,23 @@ class RedisStore(Store):
         fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
         found: list[Stored] = []
-        place: Any = None if after is None else f"{after.priority:03d}{after.sequence:018d}\x7f"
+        position: Any = None if after is None else f"{after.priority:03d}{after.sequence:018d}\x7f"
         letters = None if states >= LIVE else list(states)
         while True:
-            low = "-" if place is None else b"(" + (place if isinstance(place, bytes) else place.encode())
-            now, rows, place = self.run("scan", _NUMBERS["live"], low, "+", limit - len(found), False, names, letters)
+            low = "-" if position is None else b"(" + (position if isinstance(position, bytes) else position.encode())
+            now, rows, position = self.run(
+                "scan", _NUMBERS["live"], low, "+", limit - len(found), False, names, letters
+            )
             for member, blob, posting in _rows(rows, 3):
                 uuid = member[21:].partition(b"\0")[0]
                 stored = stored_of(uuid, blob, posting, now) if blob is not False else None
-                if stored is None or ("live", text_of(member)) not in places_of(stored.record):
+                if stored is None or ("live", text_of(member)) not in entries_of(stored.record):
                     LOG.warning(
                         "board %r leaves out job %r: its record is missing or damaged", self.seat.name, uuid.decode()
                     )
                 else:
                     found.append(stored)
-            if len(found) >= limit or not place:
+            if len(found) >= limit or not position:
                 return now, found
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
@@ -434,16 +436,16 @@ class RedisStore(Store):
         events: list[tuple[str, str]] = []
         ready: list[tuple[str, int]] = []
         soon: list[tuple[int, str]] = []
-        leaves: set[Place] = set()
-        enters: set[Place] = set()
+        leaves: set[Entry] = set()
+        enters: set[Entry] = set()
         for before, after, event in changes:
             if isinstance(after, Draft):
                 jobs += after.uuid, False
                 drafts.append(packed_draft(after, event))
                 continue
             assert before is not None
-            uuid, old = before.record.uuid, _places(before)
-            new = set() if after is None else places_of(after)
+            uuid, old = before.record.uuid, _entries(before)
+            new = set() if after is None else entries_of(after)
             jobs += uuid, _tag(before)
             leaves |= old - new
             enters |= new - old
@@ -465,13 +467,25 @@ class RedisStore(Store):
             for part in (_field(side), False if side.tag is None else side.tag)
         ]
         ends = [(_field(mark.before), mark.value, mark.until, mark.ttl) for mark in marks]
-        wakes = any(mark.wakes for mark in marks)
-        moved = (_by_container(leaves), _by_container(enters))
-        fine, *answer_parts = self.run(
-            POST if drafts else "commit",
-            *(self.hears.handle, jobs, sides, answer, drafts, blobs, postings, gone, *moved, ends, events, ready, soon),
-            *(wakes, reschedules(changes, marks)),
+        arguments = CommitArguments(
+            handle=self.hears.handle,
+            jobs=jobs,
+            sides=sides,
+            answer=answer,
+            drafts=drafts,
+            blobs=blobs,
+            postings=postings,
+            gone=gone,
+            leaves=_by_container(leaves),
+            enters=_by_container(enters),
+            marks=ends,
+            events=events,
+            ready=ready,
+            soon=soon,
+            wakes=any(mark.wakes for mark in marks),
+            reschedules=reschedules(changes, marks),
         )
+        fine, *answer_parts = self.run(POST if drafts else "commit", *arguments)
         if not fine:
             uuids, fields = answer_parts
             raise Stale([uuid.decode() for uuid in uuids], [tuple(field.decode().split("\0", 1)) for field in fields])
@@ -601,12 +615,33 @@ class RedisStore(Store):
         LOG.warning("listening to other processes again; their events meanwhile were missed")
 
 
+class CommitArguments(NamedTuple):
+    """The arguments of ``commit.lua``, in the order of that script, which describes them."""
+
+    handle: str = ""
+    jobs: Sequence[Any] = ()
+    sides: Sequence[Any] = ()
+    answer: Any = None
+    drafts: Sequence[Any] = ()
+    blobs: Sequence[Any] = ()
+    postings: Sequence[Any] = ()
+    gone: Sequence[str] = ()
+    leaves: Sequence[Any] = ()
+    enters: Sequence[Any] = ()
+    marks: Sequence[Any] = ()
+    events: Sequence[tuple[str, str]] = ()
+    ready: Sequence[tuple[str, int]] = ()
+    soon: Sequence[tuple[int, str]] = ()
+    wakes: bool = False
+    reschedules: bool = False
+
+
 class _Stray(NamedTuple):
     """Members that contradict their job, which has this tag, or is not stored: false."""
 
     uuid: str
     tag: Any
-    places: Collection[Place]
+    entries: Collection[Entry]
 
 
 class _Oddities:
@@ -616,16 +651,16 @@ class _Oddities:
         self.damaged: list[Stored] = []
         self.strays: list[_Stray] = []
 
-    def sound(self, uuid: bytes, blob: Any, posting: Any, now: int, found: set[Place]) -> list[Stored]:
-        """Return the job if it is sound and belongs into the places where it was found. Else note it."""
-        places = found | {("live", member[1:]) for name, member in found if name == "ready" and member[0] == "\0"}
+    def sound(self, uuid: bytes, blob: Any, posting: Any, now: int, found: set[Entry]) -> list[Stored]:
+        """Return the job if it is sound and has the entries by which it was found. Else note it."""
+        entries = found | {("live", member[1:]) for name, member in found if name == "ready" and member[0] == "\0"}
         if blob is False:
-            self.strays.append(_Stray(text_of(uuid), False, places))
+            self.strays.append(_Stray(text_of(uuid), False, entries))
             return []
-        stored = stored_of(uuid, blob, posting, now, frozenset(places))
+        stored = stored_of(uuid, blob, posting, now, frozenset(entries))
         if isinstance(stored.tag, Damaged):
             self.damaged.append(stored)
-        elif found <= places_of(stored.record):
+        elif found <= entries_of(stored.record):
             return [stored]
         else:
             self.strays.append(_Stray(stored.record.uuid, stored.tag, found))
@@ -651,12 +686,12 @@ def _tag(stored: Stored) -> Any:
     return stored.tag.tag if isinstance(stored.tag, Damaged) else stored.tag
 
 
-def _places(stored: Stored) -> set[Place]:
-    return set(stored.tag.places) if isinstance(stored.tag, Damaged) else places_of(stored.record)
+def _entries(stored: Stored) -> set[Entry]:
+    return set(stored.tag.entries) if isinstance(stored.tag, Damaged) else entries_of(stored.record)
 
 
-def _by_container(places: Collection[Place]) -> list[tuple[int, list[str]]]:
+def _by_container(entries: Collection[Entry]) -> list[tuple[int, list[str]]]:
     found = defaultdict(list)
-    for container, member in places:
+    for container, member in entries:
         found[_NUMBERS[container]].append(member)
     return list(found.items())

@@ -28,7 +28,7 @@ class ClockBounds:
         self._since: float | None = None
         self._asked: float | None = None
 
-    def told(self, mtime: int, sent: float, arrived: float, asked: bool = False) -> None:
+    def learn(self, mtime: int, sent: float, arrived: float, asked: bool = False) -> None:
         low, high = mtime * 1e3 - arrived * 1e6, mtime * 1e3 + 1e3 - sent * 1e6
         with self._lock:
             if self._since is not None:

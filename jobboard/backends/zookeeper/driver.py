@@ -254,7 +254,7 @@ class ZooKeeperDriver(Driver):
             if not self._exists:
                 return 0
             raise self._incomplete() from None
-        self.clock.told(stat.mtime, start, boottime(), asked=True)
+        self.clock.learn(stat.mtime, start, boottime(), asked=True)
         return self.clock.earliest()
 
     # Reading
@@ -371,7 +371,7 @@ class ZooKeeperDriver(Driver):
                 continue
             mtime = next((result.mtime for result in results if isinstance(result, ZnodeStat)), None)
             if mtime is not None:
-                self.clock.told(mtime, start, boottime())
+                self.clock.learn(mtime, start, boottime())
             return results
         raise ConnectionFailure(f"given up after {_TRIES} tries: each time another process had changed the same znodes")
 
@@ -412,8 +412,8 @@ class ZooKeeperDriver(Driver):
             [[folder], [bases]] = self.connection.read([path], [path], fresh=self._root)
             if folder is None or bases is None:
                 raise self._incomplete()
-            if bases:
-                base = max(map(int, bases))
+            if numbers := [int(base) for base in bases if base.isdecimal()]:
+                base = max(numbers)
                 [[found], _] = self.connection.read([f"{path}/{base}"])
                 if found is not None:
                     return _JobCounter(base, found[1].version)

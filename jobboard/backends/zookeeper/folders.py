@@ -161,8 +161,8 @@ class FolderWalk:
         if self._place != layout.TIMED or "." not in folder:
             return False
         _, *parts, last = folder.split("/")
-        start = int("".join((*parts, last[0]))) * _SLOT
-        return start - _SLOT <= self._now < start + _SLOT
+        digits = "".join((*parts, last[0]))
+        return digits.isdecimal() and -_SLOT <= self._now - int(digits) * _SLOT < _SLOT
 
 
 def growing(items: Iterable[T]) -> Iterator[list[T]]:

@@ -88,17 +88,17 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
 
 def _acls(value: Any) -> list[Any]:
     """Parse ACLs of kazoo's, or mappings of arguments of make_acl (with a ``password``: of make_digest_acl)."""
-    made = []
+    acls = []
     for each in value:
         if isinstance(each, ACL):
-            made.append(each)
+            acls.append(each)
         elif isinstance(each, Mapping):
-            made.append((make_digest_acl if "password" in each else make_acl)(**each))
+            acls.append((make_digest_acl if "password" in each else make_acl)(**each))
         else:
             raise TypeError("must be a list of kazoo ACLs, or of dicts of make_acl's arguments")
-    if not made:
+    if not acls:
         raise ValueError("must hold one ACL at least; without the option anybody may do anything")
-    return made
+    return acls
 
 
 def _handler(value: Any) -> Any:

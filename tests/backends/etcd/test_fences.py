@@ -133,6 +133,20 @@ def test_deleted_names_of_one_priority_do_not_slow_another(driver: EtcdDriver, c
     assert len(counts) < 16
 
 
+def test_a_repeated_look_behind_an_empty_part_is_one_request(
+    driver: EtcdDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One empty part is too little for the removal of its fence."""
+    names = [ready(number * 700_000) for number in range(1, 4)]
+    add(driver, "ready", *names)
+    remove(driver, "ready", names[0])
+    assert first(driver, "ready", 1) == names[1:2]
+    requests, call = list[str](), driver.link.call
+    monkeypatch.setattr(driver.link, "call", lambda path, *args: requests.append(path) or call(path, *args))
+    assert first(driver, "ready", 1) == names[1:2]
+    assert len(requests) == 1
+
+
 def test_a_fence_that_another_reading_removes_hides_no_name(
     driver: EtcdDriver, make_driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,14 @@ PLANTS: dict[str, Callable[[Containers], object]] = {
     "listed: no side": orphan("listed", "entity\0x"),
     "waiters: many": orphan("waiters", f"resize\0##{'d' * 32}", 150),
     "bells: garbage": lambda plant: plant.client.hset(plant.bells, "x" * 32, GARBAGE),
+    "waiters: of a bell of garbage": lambda plant: (
+        plant.client.zadd(plant.waiters, {f"resize\0{10**16:018d}{1:018d}{'d' * 32}": 0}),
+        plant.client.hset(plant.bells, "d" * 32, GARBAGE),
+    ),
     "meta: no min_reader": lambda plant: plant.client.hdel(plant.meta, "min_reader"),
+    "meta: layout, garbage": lambda plant: plant.client.hset(plant.meta, "layout", "inf"),
+    "meta: last, garbage": lambda plant: plant.client.hset(plant.meta, "last", GARBAGE),
+    "meta: news, garbage": lambda plant: plant.client.hset(plant.meta, "news", GARBAGE),
 }
 
 
@@ -123,6 +130,15 @@ def test_a_stray_entry_takes_no_job_from_its_holder(plant: Containers, container
     assert [found.seen_state for found in plant.board.iterjobs()] == [CLAIMED]
     plant.board.consume(job, "anna")
     assert plant.board.job_count == 0
+
+
+@pytest.mark.parametrize("container", ["leases", "due", "final"])
+@pytest.mark.parametrize("stray", ["!", "stray"])
+def test_an_entry_without_a_time_hides_no_lapse(plant: Containers, container: str, stray: str) -> None:
+    job = plant.board.post("resize")
+    plant.board.claim(job, "anna", expiry=SHORT)
+    plant.client.zadd(getattr(plant, container), {stray: 0})
+    eventually(lambda: plant.board.claim_next("bert") == job, 5)
 
 
 def test_many_damaged_records_in_a_row_hide_no_job(plant: Containers) -> None:

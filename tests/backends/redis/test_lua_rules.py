@@ -19,7 +19,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends import memory
 from jobboard.backends.redis.keys import CONTAINERS
-from jobboard.backends.redis.records import places_of, stored_of
+from jobboard.backends.redis.records import entries_of, stored_of
 from jobboard.board import JobBoard
 from jobboard.primitives import RANKS, Arrival, Draft, End, Finish, Nonce
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, UNCLAIMED, Failure, Holder, Record, Verb
@@ -149,9 +149,9 @@ class Pair:
     def check_containers(self) -> None:
         stored = self.stored()
         records = [stored_of(uuid, blob, b"", 0).record for uuid, blob in stored["jobs"].items()]
-        places = {place for record in records for place in places_of(record)}
+        entries = {entry for record in records for entry in entries_of(record)}
         indexes = ("ready", "live", "due", "leases", "final", "trash")
-        assert {(name, member.decode()) for name in indexes for member in stored[name]} == places
+        assert {(name, member.decode()) for name in indexes for member in stored[name]} == entries
         assert stored["postings"].keys() == stored["jobs"].keys()
         assert not stored["waiters"] | stored["bells"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
+from jobboard.job import Posting
 from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, replaced
@@ -122,6 +123,16 @@ class TestIdle:
         place.count()
         stands_still(place, 1.2)
         assert not place.calls
+
+    def test_a_job_of_another_name_wakes_no_waiter(self, place: Place, sleeper: Sleeper) -> None:
+        board = place.board()
+        waiter = sleeper(place.board(), names=["a"])
+        place.count()
+        board.post_many([Posting("b"), Posting("b", delay=0.1)])
+        stands_still(place, 0.3)
+        assert place.calls["evalsha"] == 1
+        job = board.post("a")
+        assert waiter.wait(LIMIT) == job
 
     def test_a_waiter_ignores_messages_of_an_earlier_sleep(self, place: Place, sleeper: Sleeper) -> None:
         board = place.board()

@@ -19,7 +19,7 @@ def lag(board: JobBoard, seconds: float) -> None:
     driver, arrived = driver_of(board), boottime()
     mtime = int(driver.now(exact=True) / 1000 - seconds * 1000)
     driver.clock = ClockBounds()
-    driver.clock.told(mtime, arrived - seconds, arrived, asked=True)
+    driver.clock.learn(mtime, arrived - seconds, arrived, asked=True)
 
 
 def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: JobBoard) -> None:

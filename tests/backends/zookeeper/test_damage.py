@@ -43,6 +43,28 @@ def test_deleted_folders_are_made_again(make_board: Any, caller: KazooClient) ->
         use(board)
 
 
+def claim_one(make_board: Any) -> None:
+    fresh = make_board(auto_setup=False)
+    fresh.claim(fresh.post("resize"), "anna")
+
+
+def test_connect_makes_deleted_znodes_that_every_board_has(make_board: Any, caller: KazooClient) -> None:
+    """Until then a call that needs one of them names it."""
+    board = make_board(claim_ttl=QUIET)
+    for name in ("bell", "clock", "next", "alive"):
+        job = board.post("resize")
+        caller.delete(f"{root_of(board)}/{name}", recursive=True)
+        with pytest.raises(JobFailure, match=rf"has lost {name}.*; connect\(\) again"):
+            claim_one(make_board)
+        board.close()
+        board.connect()
+        assert take(board) == job
+        board.consume(job, "anna")
+        while rest := board.claim_next("anna"):
+            board.consume(rest, "anna")
+        use(board)
+
+
 def test_a_deleted_board_is_an_error_until_connect_makes_it_again(make_board: Any, caller: KazooClient) -> None:
     board = make_board(retry_for=0)
     job = board.post("resize")
@@ -74,6 +96,9 @@ STRAYS = (
     "holders/stray",
     "kept/stray",
     "timed/stray",
+    "timed/stray/stray/0.00",
+    "timed/stray/stray/stray.00",
+    "next/stray",
     "trash/stray",
     "job/00/stray",
     "side/key/00/stray",

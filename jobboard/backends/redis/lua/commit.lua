@@ -100,7 +100,7 @@ for index = 2, #blobs, 2 do
   blobs[index] = digits(tag) .. blobs[index]
   record_of[blobs[index - 1]] = blobs[index]
 end
--- Records come last. If the server refuses a command half-way, no job is without its places, and no answer is stored.
+-- Records come last. If the server refuses a command half-way, no job is without its entries, and no answer is stored.
 for _, each in ipairs(leaves) do send('ZREM', KEYS[each[1]], each[2]) end
 for number, words in pairs(adds) do send('ZADD', KEYS[number], words) end
 send('HSET', POSTINGS, postings)

@@ -74,6 +74,6 @@ for container = N_DUE, N_FINAL do
 end
 local first = first_end('[' .. digits(now + 1))
 return cmsgpack.pack({
-  now, tonumber(call('HGET', META, 'news') or 0), first and first - now or false, call('HGET', SIDES, GATE), ready, overdue,
+  now, latest_news(), first and first - now or false, call('HGET', SIDES, GATE), ready, overdue,
   #ready < 4 * limit and horizon or false,
 })

@@ -24,6 +24,9 @@ local function numbers(count, news)
   return first
 end
 
+-- Return the number of the latest news. Damage counts as none: the next news bring a number.
+local function latest_news() return tonumber(call('HGET', META, 'news') or 0) or 0 end
+
 -- Send a command with any number of words, which come in pairs, in pieces that Lua can unpack.
 local function send(verb, key, words)
   for at = 1, #words, WORDS do call(verb, key, unpack(words, at, math.min(at + WORDS - 1, #words))) end
@@ -54,7 +57,7 @@ local function lease_of(job, id)
   return container, digits(job[UNTIL]) .. string.sub(job[TAIL], 4, 21) .. id
 end
 
--- Return the end of the first lease or delay from `from` on, a bound of ZRANGEBYLEX, or nil.
+-- Return the end of the first lease or delay from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
 local function first_end(from)
   local first
   for _, clock in ipairs({DUE, LEASES, FINAL}) do
@@ -107,7 +110,8 @@ end
 local function forget(id)
   local members = call('HGET', BELLS, id)
   if not members then return false end
-  call('ZREM', WAITERS, unpack(cmsgpack.unpack(members)))
+  local fine, found = pcall(cmsgpack.unpack, members)
+  if fine and type(found) == 'table' and found[1] then call('ZREM', WAITERS, unpack(found)) end
   return call('HDEL', BELLS, id) == 1
 end
 
@@ -140,7 +144,7 @@ end
 
 -- A lease or a delay that ends `till` was stored: tell waiters that sleep longer.
 local function remind(till, name)
-  if till - now < CAP and anybody() and first_end('-') == till then foretell(math.max(till - now, 0), name) end
+  if till - now < CAP and anybody() and first_end('[0') == till then foretell(math.max(till - now, 0), name) end
 end
 
 -- Publish events to listeners of other processes, as [handle, event, uuid, record, posting], while the jobs are stored.

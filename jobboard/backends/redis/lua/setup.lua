@@ -5,9 +5,10 @@
 -- Returns the stored [layout, oldest layout], or [] if there is no board.
 
 local function stored() return call('HMGET', META, 'layout', 'min_reader') end
+local function is_number(text) return text and string.match(text, '^%d+$') end
 
 local found = stored()
-if not (tonumber(found[1] or '') and tonumber(found[2] or '')) and (found[1] or args[1]) then
+if not (is_number(found[1]) and is_number(found[2])) and (found[1] or args[1]) then
   call('HSET', META, 'layout', args[2], 'min_reader', args[3])
   found = stored()
 end

@@ -13,7 +13,7 @@
 
 local field, number, handle, who, keeper, ttl, limit, names, readable = unpack(args, 1, 9)
 local gate, slot = unpack(call('HMGET', SIDES, GATE, field))
-local first = first_end('-')
+local first = first_end('[0')
 if gate or not is_next(slot, number) or first and first <= now or names and #names * limit > WORDS then
   return cmsgpack.pack(false)
 end
@@ -26,7 +26,7 @@ end
 if names then table.sort(tails) end
 for index = #tails, limit + 1, -1 do tails[index] = nil end
 if not tails[1] then
-  return cmsgpack.pack({tonumber(call('HGET', META, 'news') or 0), first and first - now or false, now, {}})
+  return cmsgpack.pack({latest_news(), first and first - now or false, now, {}})
 end
 for index, tail in ipairs(tails) do
   local id, version = string.match(tail, '^(%Z*)%z(%d+)%z', 22)

@@ -9,7 +9,7 @@
 
 local id, names, readable, takes, known = unpack(args, 1, 5)
 forget(id)
-if (tonumber(call('HGET', META, 'news') or 0) or 0) > known then return cmsgpack.pack(false) end
+if latest_news() > known then return cmsgpack.pack(false) end
 local members = {}
 for index, name in ipairs(takes and (names or {''}) or {'\1'}) do
   members[index] = name .. '\0' .. digits(now) .. digits(readable) .. id
