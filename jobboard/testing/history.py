@@ -30,9 +30,10 @@ class HistoryEntry(NamedTuple):
     ``token`` is the one that a claim got, or that an act was made with. ``until`` is the moment before which nobody
     else may have the job, as a claim or an extend told its holder: None for a claim that is kept without a lease.
     ``rank`` (of the priority, 0 first), ``name`` and ``group`` go with a post; ``ready`` (claimable at once) with that
-    and with an abandon. ``chosen``: the board chose this job for a claim, out of all of them, or of those ``among``
-    these names. ``uuid`` is empty where a post or a claim was never answered. ``keeps``: a consume that leaves an
-    outcome. ``occasion``, of a job that a schedule has posted: which schedule it was, and for which due time.
+    and with an abandon. A post that has met a finished job by its key has no name. ``chosen``: the board chose this job
+    for a claim, out of all of them, or of those ``among`` these names. ``uuid`` is empty where a post or a claim was
+    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted:
+    which schedule it was, and for which due time.
     """
 
     began: float
@@ -81,7 +82,7 @@ class RecordedClaims:
     """The claims of a history, for how long each has lived for sure, and perhaps."""
 
     def __init__(self, entries: Sequence[HistoryEntry]) -> None:
-        self._posts = {entry.uuid: entry for entry in entries if entry.verb == Verb.POST}
+        self._posts = _named_posts(entries)
         self._acts: dict[str, list[HistoryEntry]] = defaultdict(list)
         self._seen: dict[str, float] = defaultdict(lambda: -math.inf)
         for entry in entries:
@@ -485,12 +486,18 @@ def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
 
 def claimed_while_paused(entries: Sequence[HistoryEntry], pauses: Sequence[Pausing]) -> list[str]:
     """Claims that began when jobs of that name were surely paused, and ended before anybody resumed them."""
-    names = {entry.uuid: entry.name for entry in _happened(entries, Verb.POST)}
+    names = {uuid: post.name for uuid, post in _named_posts(_happened(entries, Verb.POST)).items()}
     return [
         f"claimed while paused: {claim.uuid}, by {claim.process}"
         for claim in _happened(entries, Verb.CLAIM)
         if claim.uuid in names and _paused(names[claim.uuid], claim, pauses)
     ]
+
+
+def _named_posts(entries: Sequence[HistoryEntry]) -> dict[str, HistoryEntry]:
+    """Return a post of each job, with its name and group if any post shows them."""
+    posts = (entry for entry in entries if entry.verb == Verb.POST)
+    return {post.uuid: post for post in sorted(posts, key=lambda post: post.name != "")}
 
 
 def _paused(name: str, claim: HistoryEntry, pauses: Sequence[Pausing], *, perhaps: bool = False) -> bool:

@@ -14,12 +14,21 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
 from jobboard.job import ClaimedJob, Job, boottime
 from jobboard.priorities import rank_of
-from jobboard.states import UNCLAIMED, Verb
+from jobboard.states import COMPLETE, UNCLAIMED, Verb
 from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Outcome, Pausing
 
 Write = Callable[[int, HistoryEntry], None]
 """Takes an entry and its number. An act is written down when it begins, as of unknown outcome, and again under the same
 number when it has ended: what a killed process was about stays on record."""
+
+
+def with_job(post: HistoryEntry, job: Job) -> HistoryEntry:
+    """Return the entry of a post with the job that it returned.
+
+    Of a finished job, which the post has met by its key, it knows the uuid alone: the rest is that of the posting."""
+    ready, rank = job.seen_state == UNCLAIMED, rank_of(job.priority)
+    shown = post._replace(uuid=job.uuid, rank=rank, ready=ready)
+    return shown if job.seen_state == COMPLETE else shown._replace(name=job.name, group=job.group)
 
 
 class Recorder:
@@ -43,10 +52,7 @@ class Recorder:
         jobs = self.board.post_many(postings)
         ended = boottime()
         for number, job in zip(numbers, jobs, strict=True):
-            ready = job.seen_state == UNCLAIMED
-            rank = rank_of(job.priority)
-            entry = asked._replace(ended=ended, uuid=job.uuid, outcome="ok", rank=rank, ready=ready)
-            self._write(number, entry._replace(name=job.name, group=job.group))
+            self._write(number, with_job(asked._replace(ended=ended, outcome="ok"), job))
         return jobs
 
     def pause(self, names: Sequence[str] | None = None) -> None:

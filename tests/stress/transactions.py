@@ -17,10 +17,9 @@ import sqlalchemy as sa
 
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Act, Job, Posting, boottime
-from jobboard.priorities import rank_of
-from jobboard.states import UNCLAIMED, Verb
+from jobboard.states import Verb
 from jobboard.testing.history import HistoryEntry, Outcome
-from jobboard.testing.recording import Recorder
+from jobboard.testing.recording import Recorder, with_job
 
 LEDGER = sa.Table(
     "ledger",
@@ -88,12 +87,7 @@ class Caller:
             # A job that comes back by this waits, or lies in the trash.
             told = asked._replace(ended=ended, outcome=outcome, ready=False)
             if asked is post:
-                if posted is None:
-                    told = told._replace(outcome="refused")
-                else:
-                    ready = posted.seen_state == UNCLAIMED
-                    told = told._replace(uuid=posted.uuid, rank=rank_of(posted.priority), ready=ready)
-                    told = told._replace(name=posted.name, group=posted.group)
+                told = told._replace(outcome="refused") if posted is None else with_job(told, posted)
             recorder._write(number, told)
         return list(jobs) if outcome == "refused" else []
 

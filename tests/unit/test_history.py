@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from jobboard import fetch
+from jobboard.job import Posting
 from jobboard.states import State, Verb
 from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Pausing, judge, left_over
+from jobboard.testing.recording import Recorder
 
 KINDS = {"token": int, "rank": int, "until": lambda text: None if text == "none" else float(text)}
 FLAGS = {"chosen": {"chosen": True}, "keeps": {"keeps": True}, "later": {"ready": False}}
@@ -278,6 +281,7 @@ OVER = {
     "of its group": ([ONE._replace(per="group")], f"{FIRST}; {SECOND}"),
     "together with another": ([ONE], f"3 claim a token=1 until=31 process=q; {SECOND}"),
     "of a lowered limit": ([ONE._replace(concurrency=5), changed(2, 2.2, concurrency=1)], f"{FIRST}; {SECOND}"),
+    "posted again when it was done": ([ONE], f"{FIRST}; {SECOND}; 4 consume a token=1; 5 post a; 5 post b"),
     "within the window": ([changed(0, 0.1, rate=(1, 2.6))], f"{FIRST}; 1.6 abandon a token=1; {SECOND}"),
 }
 
@@ -333,3 +337,15 @@ def test_a_release_that_overlaps_a_claim_may_have_ended_the_claim_before(release
     board = left("a CLAIMED 9; b UNCLAIMED 0; c CLAIMED 9; d CLAIMED 1")
     faults = ["out of order: d was served while b was waiting"]
     assert judge(entries, board, limits=[ONE]) == ([] if released < 1.25 else faults)
+
+
+def test_a_post_that_meets_a_finished_job_says_nothing_of_its_name() -> None:
+    """The job that such a post returns has the name of the posting."""
+    entries: dict[int, HistoryEntry] = {}
+    with fetch("finished", {"board": "memory"}) as board:
+        recorder = Recorder(board, "p", entries.__setitem__)
+        recorder.post_many([Posting("mail", key="once", key_for=60.0)])
+        recorder.consume_many(recorder.claim_many("w", 1), "w")
+        recorder.post_many([Posting("print", key="once")])
+    posts = [entry for entry in entries.values() if entry.verb == Verb.POST]
+    assert [(post.uuid == posts[0].uuid, post.name) for post in posts] == [(True, "mail"), (True, "")]

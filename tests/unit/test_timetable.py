@@ -125,26 +125,26 @@ class TestCron:
         tz, due = "Europe/Berlin", at("2026-03-27T02:30", "Europe/Berlin")
         now = at("2026-04-03T02:29:59", tz)
         one, every, none = (Timetable("30 2 * * *", None, tz, missed) for missed in ("one", "all", "none"))
-        assert [local(time, tz) for time in one.met(due, now)] == ["2026-04-02T02:30+02:00"]
-        times = [local(time, tz)[5:16] for time in every.met(due, now)]
+        assert [local(time, tz) for time in one.due_times(due, now)] == ["2026-04-02T02:30+02:00"]
+        times = [local(time, tz)[5:16] for time in every.due_times(due, now)]
         assert times == [f"0{month}-{day:02d}T{'03:00' if day == 29 else '02:30'}" for month, day in _days()]
-        assert none.met(due, now) == []
-        assert none.met(due, due + LATE) == one.met(due, due + LATE) == [due]
-        assert one.met(due, due - 1) == []
+        assert none.due_times(due, now) == []
+        assert none.due_times(due, due + LATE) == one.due_times(due, due + LATE) == [due]
+        assert one.due_times(due, due - 1) == []
 
     def test_a_stored_due_time_counts_beside_the_expression(self) -> None:
         due = at("2026-11-20T03:30")
         timetable = Timetable("0 3 * * *", None, missed="all")
-        assert timetable.met(due, due) == [due]
-        assert timetable.met(due, due + DAY) == [due, at("2026-11-21T03:00")]
+        assert timetable.due_times(due, due) == [due]
+        assert timetable.due_times(due, due + DAY) == [due, at("2026-11-21T03:00")]
 
     def test_at_most_a_thousand_missed_times_are_made_up_for(self) -> None:
         now = at("2026-11-20T03:30")
         for cron, step in (("* * * * *", MINUTE), ("0 * * * *", HOUR)):
-            times = Timetable(cron, None, missed="all").met(now - 20_000 * HOUR, now)
+            times = Timetable(cron, None, missed="all").due_times(now - 20_000 * HOUR, now)
             first = now - now % step - (MOST - 1) * step
             assert times == [first + index * step for index in range(MOST)]
-        times = Timetable(None, SECOND, missed="all").met(0, 5000 * SECOND)
+        times = Timetable(None, SECOND, missed="all").due_times(0, 5000 * SECOND)
         assert times == [second * SECOND for second in range(4001, 5001)]
 
 
@@ -159,13 +159,13 @@ class TestSpans:
         assert first == 10 * SECOND + 123
         assert timetable.after(first, first) == 20 * SECOND + 123
         assert timetable.after(first + 35 * SECOND, first) == 50 * SECOND + 123
-        assert timetable.met(first, first + 35 * SECOND) == [40 * SECOND + 123]
+        assert timetable.due_times(first, first + 35 * SECOND) == [40 * SECOND + 123]
 
     def test_without_missed_times_a_due_time_counts_for_a_minute(self) -> None:
         timetable = Timetable(None, HOUR, missed="none")
-        assert timetable.met(0, LATE) == [0]
-        assert timetable.met(0, LATE + 1) == []
-        assert timetable.met(0, HOUR + LATE) == [HOUR]
+        assert timetable.due_times(0, LATE) == [0]
+        assert timetable.due_times(0, LATE + 1) == []
+        assert timetable.due_times(0, HOUR + LATE) == [HOUR]
 
 
 class TestZones:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,7 +35,7 @@ class Harness:
 
     Every board has the library's engine, so that a test of any backend may use these:
 
-    - a moment inside of a call: :meth:`replaced`, :meth:`lost_reply`, :meth:`beat`;
+    - a moment inside of a call: :meth:`replaced`, :meth:`lost_reply`, :meth:`first_try_held`, :meth:`beat`;
     - a record as it is stored, sound or damaged: :meth:`record`, :meth:`side`, :meth:`set_side`, :meth:`plant`;
     - a call with a nonce, a token or an origin of the test's own: :attr:`engine`, :attr:`calls`, :meth:`arrive`,
       :meth:`finish`.
@@ -80,6 +81,29 @@ class Harness:
         with self.replaced(primitive, lose):
             yield
         assert told, f"{primitive} was not called"
+
+    @contextlib.contextmanager
+    def first_try_held(self) -> Iterator[list[Callable[[], object]]]:
+        """Hold the first try of the next mutation back, so that the mutation is repeated. Yield a list, which then has
+        that try, to be made later."""
+        held: list[Callable[[], object]] = []
+        mutate = self.calls.mutate
+
+        def holding(call: Callable[..., Any], *args: Any, **extra: Any) -> Any:
+            def tried(nonce: Nonce, *args: Any, **extra: Any) -> Any:
+                if held:
+                    return call(nonce, *args, **extra)
+                held.append(functools.partial(call, nonce, *args, **extra))
+                raise ConnectionFailure("the request is on its way", outcome="unknown")
+
+            return mutate(tried, *args, **extra)
+
+        self.calls.mutate = holding
+        try:
+            yield held
+        finally:
+            del self.calls.mutate
+        assert held, "no mutation was made"
 
     def beat(self) -> None:
         """Do one beat of the heartbeat."""

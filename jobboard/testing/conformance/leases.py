@@ -386,9 +386,9 @@ class TestAttempts:
             board.purge(job)
 
 
-def kept(board: JobBoard) -> tuple[Job, Claim]:
+def kept(board: JobBoard, **posting: Any) -> tuple[Job, Claim]:
     """Claim a job that the board keeps."""
-    board.post("resize")
+    board.post("resize", **posting)
     job = take(board)
     assert job.claim is not None
     assert job.claim.kept
@@ -439,6 +439,30 @@ class TestHeartbeats:
         assert take(other, "bert") == job
         with pytest.raises(ClaimLost):
             board.consume(job, "anna")
+
+    def test_a_late_beat_revives_no_claim_whose_attempts_are_used_up(self, make_board: MakeBoard) -> None:
+        """Readers have seen the job in the trash, though no sweep has written that down."""
+        board, other = make_board(claim_ttl=HELD / 3), make_board()
+        harness = Harness(board)
+        job, claim = kept(board, max_attempts=1)
+        [stored] = harness.store.read([job.uuid]).jobs
+        if stored.record.lock_until is None:
+            return  # as where a session keeps the claim, which ends for good
+        late: list[str] = []
+
+        def lapsed(original: Callable[..., Any], *args: Any) -> Any:
+            late.append("sent")
+            eventually(lambda: other.get(job.uuid).seen_state == TRASHED, LIMIT)
+            answer = original(*args)
+            late.remove("sent")
+            return answer
+
+        with harness.replaced("renew", lapsed):
+            # To read claim.lost would stop the renewals.
+            eventually(lambda: not (late or harness.held()), LIMIT)
+        assert claim.lost
+        assert uuids(other.trashed()) == [job.uuid]
+        assert other.claim_next("bert") is None
 
     def test_the_beat_comes_by_itself(self, make_board: MakeBoard) -> None:
         board, other = make_board(claim_ttl=HELD), make_board()

@@ -336,6 +336,13 @@ class TestRateLimits:
         board.post("mail")
         assert board.claim_next("anna") is None
 
+    def test_a_lapsed_claim_begins_no_second_time_by_its_extension(self, board: JobBoard) -> None:
+        job = board.post("mail")
+        board.set_limit("mail", rate=(1, LONG))
+        let_lapse(board, job)
+        board.extend(job, "anna", expiry=LONG)
+        board.consume(job, "anna")
+
     def test_rate_per_group_counts_each_group(self, board: JobBoard) -> None:
         one, two, free = post(board, 2, group="one"), post(board, 2, group="two"), post(board, 2)
         board.set_limit("mail", rate=(1, LONG), per="group")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Returned
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
@@ -405,6 +405,7 @@ ACTS = {
         "claim": LateCall(one, lambda board, job: board.claim(job, "anna"), release),
         "claim_next": LateCall(three, of_board("claim_next", "anna"), consume_first),
         "claim_next of a name": LateCall(three, of_board("claim_next", "anna", names=["resize"]), consume_first),
+        "claim_next of names": LateCall(three, of_board("claim_next", "anna", names=["resize", "crop"]), consume_first),
         "claim_many": LateCall(three, of_board("claim_many", "anna", 2, expiry=LONG), consume_first),
     },
     "ending": {
@@ -474,6 +475,28 @@ def clear_all(board: JobBoard) -> None:
     for entry in board.schedules():
         board.unschedule(entry.id)
     clear(board)
+
+
+class TestLateTries:
+    """A first try that is held back as a whole, on backends that have no wire, too."""
+
+    any_driver = True
+
+    @pytest.mark.parametrize("kind", ACTS)
+    def test_late_first_try_changes_nothing(self, board: JobBoard, other: JobBoard, kind: str) -> None:
+        for name, act in ACTS[kind].items():
+            given = act.prepare(board)
+            with Harness(board).first_try_held() as late:
+                answer = act.do(board, given)
+            act.go_on(other, given, answer)
+            # The slot holds the answer of this call, and then that of a later one.
+            for _ in range(2):
+                before = all_of(other)
+                with contextlib.suppress(JobFailure):
+                    late[0]()
+                assert all_of(other) == before, f"the first {name} was carried out when it came"
+                board.post("later")
+            clear_all(board)
 
 
 class TestLateOnTheWire:

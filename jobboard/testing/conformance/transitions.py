@@ -18,7 +18,7 @@ from jobboard.job import Job
 from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take
 
 MINUTE = 60_000_000
 
@@ -227,6 +227,49 @@ class TestLifecycle:
             "TRASHED": 4,
             "COMPLETE": 1,
         }
+
+
+class TestTags:
+    any_driver = True
+
+    def test_each_version_of_a_job_has_a_tag_of_its_own(self, board: JobBoard, other: JobBoard) -> None:
+        """A commit compares the tag that it was decided by."""
+        job = board.post("resize")
+        mine = Harness(board)
+        versions: dict[Any, Record] = {}
+
+        def note(act: str) -> Record:
+            [stored] = Harness(other).store.read([job.uuid]).jobs
+            record: Record = stored.record
+            assert versions.setdefault(stored.tag, record) == record, f"{act} has left the tag"
+            return record
+
+        def renew(ttl: float) -> None:
+            mine.calls.renew([(job.uuid, note("").token)], int(ttl * 1e6))
+
+        def release() -> None:
+            board.release(board.get(job.uuid))
+
+        acts: list[tuple[str, Callable[[], object]]] = [
+            ("claim", lambda: board.claim(job, "anna")),
+            ("renew", lambda: renew(LONG)),
+            ("renew", lambda: renew(2 * LONG)),
+            ("extend", lambda: board.extend(job, "anna", LONG)),
+            ("abandon", lambda: board.abandon(job, "anna")),
+            ("cancel", lambda: board.cancel(board.get(job.uuid))),
+            ("restore", lambda: board.restore(board.get(job.uuid))),
+            ("take", lambda: take(board)),
+            ("release", release),
+            ("take of a name", lambda: take(board, names=["resize"])),
+            ("release", release),
+            ("take of names", lambda: take(board, names=["crop", "resize"])),
+            ("release", release),
+        ]
+        note("post")
+        for _ in range(2):
+            for name, act in acts:
+                act()
+                note(name)
 
 
 def settled(board: JobBoard, record: Record | None) -> Record | None:
