@@ -304,18 +304,18 @@ def bracketed(host: str) -> str:
 
 
 def _redacted(where: Target, values: Mapping[str, Any], parts: Mapping[str, str]) -> str:
-    told = dict(where.parts)
+    shown = dict(where.parts)
     for part, option in parts.items():
         value = where.given.get(option)
         if value is not None and part != "password":
-            told[part] = value if isinstance(value, str) else str(values[option])
-    if not told:
+            shown[part] = value if isinstance(value, str) else str(values[option])
+    if not shown:
         return where.scheme
-    user = f"{quote(told['user'])}@" if "user" in told else ""
-    number = f":{told['port']}" if "port" in told else ""
-    host = told.get("host", "")
+    user = f"{quote(shown['user'])}@" if "user" in shown else ""
+    number = f":{shown['port']}" if "port" in shown else ""
+    host = shown.get("host", "")
     host = host if "," in host else bracketed(host)
-    return f"{where.scheme}://{user}{host}{number}/{quote(told.get('path', ''))}"
+    return f"{where.scheme}://{user}{host}{number}/{quote(shown.get('path', ''))}"
 
 
 COMMON: Mapping[str, Option] = {

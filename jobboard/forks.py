@@ -63,20 +63,20 @@ class ForkGuard:
 
 def _end_child(error: BaseException | None) -> NoReturn:
     """End this process with the status, and the words on stderr, with which Python would end for ``error``."""
-    status, told = 1, ""
+    status, words = 1, ""
     try:
         if error is None:
             status = 0
         elif not isinstance(error, SystemExit):
-            told = "".join(traceback.format_exception(error))
+            words = "".join(traceback.format_exception(error))
         elif error.code is None or isinstance(error.code, int):
             status = (error.code or 0) & 0xFF
         else:
-            told = f"{error.code}\n"
+            words = f"{error.code}\n"
     finally:
         with contextlib.suppress(OSError):
             # Not by sys.stderr, whose lock another thread may have held when this process was forked.
-            os.write(2, told.encode(errors="backslashreplace"))
+            os.write(2, words.encode(errors="backslashreplace"))
         os._exit(status)
 
 

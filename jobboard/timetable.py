@@ -81,7 +81,7 @@ class Timetable(NamedTuple):
             return time
         raise ValueError(f"cron={self.cron!r} names no time within the next 50 years")
 
-    def met(self, due: int, now: int) -> list[int]:
+    def due_times(self, due: int, now: int) -> list[int]:
         """Return the due times to post for, from ``due`` up to ``now``, in their order."""
         if due > now:
             return []

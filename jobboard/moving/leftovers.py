@@ -51,13 +51,13 @@ def outcomes_of(board: JobBoard) -> Iterator[list[StoredOutcome]]:
 
 
 def copy_outcomes(
-    source: JobBoard, target: JobBoard, leave: Callable[[Left], object], told: Callable[[int, int], object]
+    source: JobBoard, target: JobBoard, leave: Callable[[Left], object], progress: Callable[[int, int], object]
 ) -> int:
     """Return the number of outcomes that the target did not have.
 
     The oldest is copied first, as some stores list outcomes in the order in which they came.
 
-    :param told: called with the number of outcomes that are at the target, and of how many.
+    :param progress: called with the number of outcomes that are at the target, and of how many.
     """
     newest: list[StoredOutcome] = []
     ends: list[StoredOutcome] = []
@@ -78,7 +78,7 @@ def copy_outcomes(
                 for each in batch:
                     leave(_left(each, str(error)))
         done += len(page)
-        told(min(done, total), total)
+        progress(min(done, total), total)
     return new
 
 

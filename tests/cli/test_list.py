@@ -12,7 +12,7 @@ from rich.cells import cell_len
 import jobboard
 from jobboard.backends.memory import ManualClock
 from jobboard.cli.common import FAILED
-from jobboard.cli.tables import Column, drawn, made, uuid_column
+from jobboard.cli.tables import Column, drawn, table_of, uuid_column
 from tests.support.commands import Commands
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -224,7 +224,7 @@ def test_texts_give_way_before_numbers(width: int | None) -> None:
         Column("more", lambda row: "more", "more", least=100),
         Column("empty", lambda row: None, "empty"),
     ]
-    header, line = drawn(made(columns, [None], width), width=width).splitlines()
+    header, line = drawn(table_of(columns, [None], width), width=width).splitlines()
     assert "1234567" in line
     assert ("empty" in header) is (width is None)
     assert ("more" in header) is (width is None or width >= 100)
