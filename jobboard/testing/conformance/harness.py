@@ -1,4 +1,4 @@
-"""What lies below the verbs of a board, for tests of moments and records that no verb shows."""
+"""The level below the verbs of a board, for tests of moments and records that no verb shows."""
 
 from __future__ import annotations
 
