@@ -170,8 +170,8 @@ class Committer:
             return self._joined(plan, extra)
         self.before_call(nonce)
         began = boottime()
-        place = slot_of(nonce)
-        slot, stored = self._known_slot(nonce, place), None
+        key = slot_of(nonce)
+        slot, stored = self._known_slot(nonce, key), None
         for number in self.tries():
             try:
                 with self.store.transaction(**extra):
@@ -186,7 +186,7 @@ class Committer:
                     made = plan()
                     if not (made.changes or made.marks) and nonce.attempt == 1:
                         # A repetition stores its answer in any case: a delayed first try would act after it.
-                        self._slots[place] = nonce.call, slot
+                        self._slots[key] = nonce.call, slot
                         self.commit([])
                         return Result(made.deeds, [], False)
                     answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.deeds)).packed(), KEPT)
@@ -201,7 +201,7 @@ class Committer:
                 if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
-            self._slots[place] = nonce.call, committed.sides[0]
+            self._slots[key] = nonce.call, committed.sides[0]
             return Result(made.deeds, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
 
@@ -214,15 +214,18 @@ class Committer:
                 return Result(made.deeds, committed.jobs, False)
         raise AssertionError("unreachable")
 
-    def _known_slot(self, nonce: Nonce, place: tuple[str, str]) -> Side | None:
+    def _known_slot(self, nonce: Nonce, key: tuple[str, str]) -> Side | None:
         """Return the side record of the slot as the call before has left it, or None if the record must be read from
-        the store."""
+        the store.
+
+        :param key: the kind and the key of the record.
+        """
         if nonce.attempt > 1:
             return None
         if nonce.call == 1:
-            return Side(*place, None, None, None)
+            return Side(*key, None, None, None)
         # The entry returns with the answer. A call that breaks off has the next one read the slot.
-        call, slot = self._slots.pop(place, (nonce.call, None))
+        call, slot = self._slots.pop(key, (nonce.call, None))
         return slot if call < nonce.call else None
 
     def note_fast_path(self, nonce: Nonce) -> None:

@@ -150,6 +150,7 @@ class Link(Runner):
         self.cursor: Any = self.raw.cursor()
         self.in_doubt = False
         """Whether the last request may have been carried out although no reply came."""
+        # Whether begin() or several() has begun a transaction that is open. One that only reads begins by itself.
         self._has_begun = False
         self.since: float | None = None
         """When the request under way was sent, on the monotonic clock."""
