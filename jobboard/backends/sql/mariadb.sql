@@ -207,7 +207,8 @@ and name = :one_name
 exists (select 1 from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at <= {now} {since?} limit 1)
 
 -- name: take_nothing
--- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs.
+-- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
+-- hold.
 select json_array('', {now}, (
     select wake_at
     from {jobs} force index (`{prefix}_wake`)
@@ -475,8 +476,21 @@ select concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other.
-select place from {sides} where board = :board and kind = 'scope' and place in (:places) order by place for update
+-- In one order, so that two transactions never wait for each other. MariaDB waits for a second at most: a process that
+-- was stopped in its transaction may hold a scope. MySQL has no such limit in a statement.
+/*M! set statement innodb_lock_wait_timeout = 1 for */
+select place
+from {sides}
+where board = :board and kind = 'scope' and place in (:places)
+order by place
+for update
+
+-- name: scopes_free_locked
+select place
+from {sides}
+where board = :board and kind = 'scope' and place in (:places)
+order by place
+for update skip locked
 
 -- name: parts_locked_all
 -- Of each scope the first part of its lock that is free.

@@ -139,8 +139,8 @@ with {prefix}_clock as materialized (
 select * from taken
 
 -- name: take_nothing
--- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs. A plain EXISTS
--- might walk through the table.
+-- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
+-- hold. A plain EXISTS might walk through the table.
 select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
     {has_rules}, (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
 
@@ -427,8 +427,24 @@ select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * 1000
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other.
-select place from {sides} where board = :board and kind = 'scope' and place = any(:places) order by place for update
+-- In one order, so that two transactions never wait for each other. From here on, this transaction waits for a quarter of
+-- a second at most: a process that was stopped in its transaction may hold a scope.
+with {prefix}_patience as materialized (
+    select set_config('lock_timeout', '250ms', true)
+)
+select place
+from {prefix}_patience
+cross join {sides} as s
+where board = :board and kind = 'scope' and place = any(:places)
+order by place
+for update of s
+
+-- name: scopes_free_locked
+select place
+from {sides}
+where board = :board and kind = 'scope' and place = any(:places)
+order by place
+for update skip locked
 
 -- name: parts_locked
 -- Of each scope the first part of its lock that is free. A scope is given by the places of its parts.

@@ -51,6 +51,7 @@ from jobboard.engine import (
     Committed,
     Found,
     Hears,
+    HeldTooLong,
     Lane,
     Look,
     Mark,
@@ -974,14 +975,23 @@ class SQLStore(Store):
 
     # Limits
 
-    def occupied(self, places: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
-        if locks:
-            self._block.keeps_out = True
-            counts = scopes.locked(self.statements, self._together, self._write_lasting, places)
-        else:
-            asked = scopes.counts(self.statements, places)
-            counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
+    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
+        asked = scopes.counts(self.statements, places)
+        counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
         return scopes.counted(self.statements, self.query, places, counts)
+
+    def lock_scopes(self, places: Sequence[ScopePlace], waits: bool) -> tuple[int, list[int | None]]:
+        self._block.keeps_out = True
+        try:
+            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, waits)
+        except Exception as error:
+            if self.product.trouble(error, None) is not Trouble.CONTENDED:
+                raise
+            raise HeldTooLong from error
+        claims = scopes.claims_in(counts)
+        lanes = [(scope.name, scope.group) for scope in places]
+        found = [claims.get(lane, (0, 0))[0] if scope in free else None for scope, lane in zip(places, lanes, strict=True)]
+        return counts[0][0][0], found
 
     def wake(self) -> None:
         self.query("notify", channel=self.tables.prefix, payload=self.board)
