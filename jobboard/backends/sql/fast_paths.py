@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from jobboard import states
 from jobboard.backends.sql import scopes
 from jobboard.backends.sql.rows import Row, record_of, stored_of
-from jobboard.backends.sql.starts import Point, Starts, SurveyResult
+from jobboard.backends.sql.starts import CALLERS, Moment, Point, Starts, SurveyResult
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
 from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
@@ -250,20 +250,52 @@ class FastPaths(abc.ABC):
 
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
         """Return where a take begins; None: at the beginning."""
+        return self._starts.of(names).point(_Reader(self, names, readable))
 
-        def survey(since: Point) -> SurveyResult:
-            statement, params = self._surveying(since, names)
-            rows = self._read(statement, {**self._base, **params, "readable": readable})
-            _, _, highest, event, now, ran = rows[-1]
-            return SurveyResult(now, [(row[0], row[1]) for row in rows if row[0] is not None], highest, event, ran)
+    def moment(self, highest: int) -> Moment | None:
+        """See :meth:`Reader.moment <jobboard.backends.sql.starts.Reader.moment>`."""
 
-        return self._starts.of(names).point(survey)
+        def work(link: Link) -> Moment | None:
+            if link.has_begun:
+                return None
+            # The transactions come last: a later one stores later instants, and draws higher ids.
+            [(now, found)] = link.rows(self._statements["moment"], {**self._base, "highest": highest})
+            under_way = self._under_way(link)
+            link.end_read()
+            return Moment(now, found, frozenset(under_way))
+
+        return self._links.run(work)
+
+    def survey(self, since: Point, names: Sequence[str] | None, readable: int) -> SurveyResult:
+        """See :meth:`Reader.survey <jobboard.backends.sql.starts.Reader.survey>`."""
+        statement, params = self._surveying(since, names)
+        rows = self._read(statement, {**self._base, **params, "readable": readable})
+        *_, event, ran = rows[-1]
+        return SurveyResult([(row[0], row[1]) for row in rows if row[0] is not None], event, ran)
+
+    def _under_way(self, link: Link) -> Iterable[str]:
+        """Return marks of the transactions that may write at this moment."""
+        raise NotImplementedError
 
     def _claims(self, claims: Sequence[tuple[str, int | None]]) -> Params:
         return {
             "uuids": self._listed([uuid for uuid, _ in claims]),
             "claims": self._listed([f"{uuid} {token}" for uuid, token in claims]),
         }
+
+
+class _Reader(NamedTuple):
+    """The requests of a survey for the jobs of some names."""
+
+    paths: FastPaths
+    names: Sequence[str] | None
+    readable: int
+
+    def moment(self, highest: int) -> Moment | None:
+        return self.paths.moment(highest)
+
+    def survey(self, since: Point) -> SurveyResult:
+        return self.paths.survey(since, self.names, self.readable)
 
 
 class PostgreSQLPaths(FastPaths):
@@ -311,6 +343,9 @@ class PostgreSQLPaths(FastPaths):
         parts, params = self._ranges(point, names)
         return self._statements.made("survey", **parts), params
 
+    def _under_way(self, link: Link) -> Iterable[str]:
+        return (mark for (mark,) in link.rows(self._statements["writing"], self._base))
+
     def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[dict[str, str], Params]:
         st, lists = self._statements, zip(("priorities", "ids", "pasts"), zip(*point.ranges, strict=True), strict=True)
         params = {**point.instants, **{name: f"{{{','.join(map(str, values))}}}" for name, values in lists}}
@@ -340,6 +375,8 @@ class PostgreSQLPaths(FastPaths):
 
 
 class MariaDBPaths(FastPaths):
+    _callers = frozenset(map(str, range(CALLERS)))
+
     def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
         return _unpacked(link.compound(statement, params))
 
@@ -433,6 +470,10 @@ class MariaDBPaths(FastPaths):
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         number, parts, params = self._ranges(point, names)
         return self._statements.union("survey_all", "survey", number, **parts), params
+
+    def _under_way(self, link: Link) -> Iterable[str]:
+        free = {place for (place,) in link.rows(self._statements["callers_free_locked"], self._base)}
+        return self._callers - free
 
     def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
         """Return how many selects there are, one for each name and range, with their parts and arguments."""
