@@ -97,7 +97,7 @@ class Point(NamedTuple):
         return {"returned": self.returned, "wake": self.wake}
 
 
-class Moment(NamedTuple):
+class WriteMoment(NamedTuple):
     """A moment before a survey.
 
     :param now: the time.
@@ -124,10 +124,10 @@ class SurveyResult(NamedTuple):
     ran: int
 
 
-class Reader(Protocol):
+class SurveyRequests(Protocol):
     """The requests of a survey."""
 
-    def moment(self, highest: int) -> Moment | None:
+    def moment(self, highest: int) -> WriteMoment | None:
         """Note a moment; None in a transaction that holds locks.
 
         :param highest: an id that is known to be drawn.
@@ -159,21 +159,21 @@ class Surveyor:
         self._period = EVERY
         self._last = self._due = self._until = float("-inf")
 
-    def point(self, reader: Reader) -> Point | None:
+    def point(self, requests: SurveyRequests) -> Point | None:
         """Return where the next look begins; None: at the beginning."""
         at = time.monotonic()
         # A survey pays where other looks follow.
         is_busy, self._last = at < self._last + self._period, at
         if is_busy and at >= self._due and self._turn.acquire(blocking=False):
             try:
-                self._survey(at, reader)
+                self._survey(at, requests)
             finally:
                 self._turn.release()
         return self._point if time.monotonic() < self._until else None
 
-    def _survey(self, begun: float, reader: Reader) -> None:
+    def _survey(self, begun: float, requests: SurveyRequests) -> None:
         known = self._noted[-1].highest if self._noted else 0
-        moment = reader.moment(known)
+        moment = requests.moment(known)
         if moment is None:
             return
         ended = self._note(begun, moment._replace(highest=max(moment.highest or 0, known)))
@@ -182,7 +182,7 @@ class Surveyor:
         if since is None:
             # Jobs that came back before the instant from which on looks will look them up count as any others.
             since = Point(dict.fromkeys(self._priorities, 0), 0 if ended is None else ended.now)
-        result = reader.survey(since)
+        result = requests.survey(since)
         at = time.monotonic()
         if is_full:
             self._period = max(EVERY, RARELY * result.ran / 1e6)
@@ -193,7 +193,7 @@ class Surveyor:
             self._point, self._due = _risen(since, result, ended), min(at + SURVEY_SECONDS, self._until)
         self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
-    def _note(self, begun: float, moment: Moment) -> _Noted | None:
+    def _note(self, begun: float, moment: WriteMoment) -> _Noted | None:
         """Note a moment. Return the latest one whose transactions have ended; None without one."""
         assert moment.highest is not None
         noted = [each._replace(under_way=each.under_way & moment.under_way) for each in self._noted]
