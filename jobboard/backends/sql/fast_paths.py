@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from jobboard import states
 from jobboard.backends.sql import scopes
 from jobboard.backends.sql.rows import Row, record_of, stored_of
-from jobboard.backends.sql.starts import CALLERS, WriteMoment, Point, Starts, SurveyResult
+from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
 from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
