@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobboard import codec
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, RETRY_HELD, Lane, Look, Side, Stale, Stored, weight
+from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Lane, Look, Side, Stale, Stored, weight
 from jobboard.primitives import batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
@@ -24,6 +25,9 @@ _AGAIN = 5
 _HALVED = 10
 """The number of refused tries after which a claim of many jobs is content with half as many. Among others that claim
 single jobs, one of many jobs always lacks some at its commit."""
+
+LOCK_ROUNDS = 3
+"""The number of requests by which a try locks jobs. Between them, it replaces the jobs that other calls hold."""
 
 SPARE_LOCKED = 8
 """The number of jobs whose scopes a call locks beside those that it claims. Others may claim the first ones while the
@@ -86,6 +90,9 @@ class Finder:
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
         self._refused: dict[Version, float] = {}
+        # Whether a call waits for the locks of scopes. False after a wait that was too long, until no other transaction
+        # holds such a lock.
+        self._waits = True
 
     def rules_of(self, gate: Side) -> GateRules:
         """Return the rules of this gate."""
@@ -155,6 +162,20 @@ class Finder:
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())
 
+    def lock(self, scopes: Mapping[str, LimitScope], rooms: Rooms) -> None:
+        """Lock these scopes in a call's transaction, and count the claims in them.
+
+        A process that was stopped in its transaction may hold a scope. It delays one call. After that, a scope that is
+        held counts as full.
+
+        :raises HeldTooLong: the call has to begin again.
+        """
+        try:
+            self._waits = rooms.lock(scopes, self._waits)
+        except HeldTooLong:
+            self._waits = False
+            raise
+
     def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, full)
@@ -213,64 +234,71 @@ class Choice:
         self._met: dict[str, Stored] = {}
         # Jobs at which others were quicker. Another transaction holds those that a look shows unchanged.
         self._lost: set[Version] = set()
-        # The jobs that this try has locked, and the room in the scopes that it has locked.
-        self._locked: dict[str, Stored] = {}
-        self._held: Rooms | None = None
         self._needed: dict[str, LimitScope] = {}
         self._full: dict[str, LimitScope] = {}
+        # The scopes whose last room overlapping calls have taken, or whose lock one of these holds.
+        self._closed: dict[str, LimitScope] = {}
 
     def next(self) -> Look:
-        """Return the jobs to claim in the next try, locked, and no more than one commit may change.
+        """Return the jobs to claim in this try, locked, and no more than one commit may change.
 
-        :raises Stale: the try has to begin again.
+        An empty look rests on a whole one: each job that it leaves out is held by an overlapping call, or has no room.
+
+        :raises Stale: the try has to begin again, without the locks that it holds.
         """
-        store = self._finder.committer.store
-        self._locked, self._held = {}, None
-        for _ in self._finder.committer.tries():
-            look = self._next()
-            if self._trashed is not None and self.rooms is not None:
-                look = self._under_locks(look, self.rooms)
-            if store.most_bytes is not None and look.ready:
-                look = look._replace(ready=next(batches(look.ready, weight, len(look.ready), store.most_bytes)))
-            wanted = [stored for stored in look.ready if stored.record.uuid not in self._locked]
-            if not wanted or self._trashed is None:
-                return look
-            self._lock(wanted, len(wanted))
-            lost = {stored.record.uuid for stored in wanted} - self._locked.keys()
-            if not lost:
-                return look._replace(ready=[self._locked[stored.record.uuid] for stored in look.ready])
-            # Other calls hold these jobs, and claim them.
-            self._lose(lost)
-            self._goes_on = True
-        raise AssertionError("unreachable")
-
-    def _lock(self, jobs: Sequence[Stored], limit: int) -> list[Stored]:
-        found = self._finder.committer.store.lock(jobs, limit)
-        self._locked |= {stored.record.uuid: stored for stored in found}
-        return found
+        look = self._next()
+        if self._trashed is None:
+            return look
+        if self.rooms is not None:
+            look = self._under_locks(look, self.rooms)
+        locked: dict[str, Stored] = {}
+        lost: set[str] = set()
+        for _ in range(LOCK_ROUNDS):
+            ready = [stored for stored in self._ready() if stored.record.uuid not in locked]
+            if not ready:
+                break
+            found = self._finder.committer.store.lock(ready, len(ready))
+            locked |= {stored.record.uuid: stored for stored in found}
+            # Other calls hold the rest of these jobs, and claim them.
+            beaten = {stored.record.uuid for stored in ready} - locked.keys()
+            self._lose(beaten)
+            lost |= beaten
+        if lost and not locked:
+            raise Stale(lost)
+        return look._replace(ready=sorted(locked.values(), key=_order))
 
     def _under_locks(self, look: Look, rooms: Rooms) -> Look:
         """Lock the scopes of the first jobs with room, and count again, as others may have claimed jobs meanwhile.
 
         Scopes are locked before jobs, as others pass over a locked job.
 
-        :raises Stale: another scope has to be locked.
+        :raises Stale: another scope has to be locked, or the room of all of these jobs is taken.
         """
         if not rooms.locks(stored.record for stored in look.ready):
             return look
-        if self._held is None and not self._locked:
-            ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
-            rooms.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed})
-            self._held = rooms
-            look = look._replace(now=max(look.now, rooms.now), ready=self._fitting(self._limit)[0])
-        held = [rooms.holds(rooms.scopes([stored.record])) for stored in look.ready]
-        if all(held):
-            return look
-        if not self._locked:
-            self._needed = rooms.scopes(stored.record for stored in look.ready)
-            raise Stale(sides=[(SCOPE, key) for key in self._needed])
-        # The locked jobs are taken. A job behind them needs another scope.
-        return look._replace(ready=look.ready[: held.index(False)])
+        ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
+        self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms)
+        chosen, _ = self._fitting(1)
+        if not chosen:
+            # There may be jobs with room behind these scopes.
+            self._closed |= self._full
+            raise Stale(sides=[(SCOPE, key) for key in self._closed])
+        first = rooms.scopes([chosen[0].record])
+        if not rooms.holds(first):
+            self._needed = first
+            raise Stale(sides=[(SCOPE, key) for key in first])
+        return look._replace(now=max(look.now, rooms.now))
+
+    def _ready(self) -> list[Stored]:
+        """Return the first jobs that one commit may claim together by the scopes that are locked."""
+        store, rooms = self._finder.committer.store, self.rooms
+        ready, _ = self._fitting(self._limit)
+        if rooms is not None and store.locks_scopes:
+            # A job behind the first ones may need another scope.
+            ready = list(itertools.takewhile(lambda stored: rooms.holds(rooms.scopes([stored.record])), ready))
+        if store.most_bytes is not None and ready:
+            ready = next(batches(ready, weight, len(ready), store.most_bytes))
+        return ready
 
     def beaten(self, stale: Stale) -> None:
         """Take note of the refusal of the last try."""
@@ -281,11 +309,11 @@ class Choice:
         told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
         self._goes_on = told and not scopes & self._full.keys() and self._beaten % _AGAIN != 0
         self._lose(stale.uuids)
-        if self._finder.committer.store.locks_scopes and self.rooms is not None:
-            # The refusal has ended the locks of the scopes.
-            self._goes_on = False
-        elif self.rooms is not None:
+        if self.rooms is not None:
             self.rooms.forget(scopes)
+            if self._finder.committer.store.locks_scopes:
+                # The refusal has ended the locks of the scopes.
+                self._goes_on = False
 
     def _lose(self, uuids: Collection[str]) -> None:
         for uuid in uuids:
@@ -306,17 +334,19 @@ class Choice:
     def _look_again(self) -> Look | None:
         """Look for jobs again. Return None if the rules have changed between two looks, or if a sweep has brought back
         a job that may come before the chosen ones."""
-        finder, names, spare = self._finder, self._names, self._finder.committer.store.spare
-        wanted = min(self._limit + spare * (self._looks + finder.rules.limited(names)), 2 * MOST_CHANGES)
-        look = self._looked(wanted)
+        finder, names, store = self._finder, self._names, self._finder.committer.store
+        # Others may hold the first jobs, or these may have no room.
+        spare = store.spare * (self._looks + (store.locks_scopes or finder.rules.limited(names)))
+        wanted = min(self._limit + spare, 2 * MOST_CHANGES)
+        look = self._looked(wanted, list(self._closed.values()))
         self._looks += 1
         rules = finder.rules_of(look.gate)
-        self._look, self._full, self.rooms = look, {}, None
-        self._met = {stored.record.uuid: stored for stored in look.ready} | self._locked
+        self._look, self._full, self.rooms = look, dict(self._closed), None
+        self._met = {stored.record.uuid: stored for stored in look.ready}
         if not rules.limited(names):
             return look._replace(ready=self._fitting(self._limit)[0])
-        self.rooms = rooms = self._held or Rooms(finder.committer, rules.limits, look.now, self._trashed)
-        known = 0
+        self.rooms = rooms = Rooms(finder.committer, rules.limits, look.now, self._trashed)
+        known = len(self._full)
         chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
             # Behind jobs without room there may be jobs with room. Many may have none.
@@ -326,7 +356,7 @@ class Choice:
             look = self._looked(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
                 return None
-            self._met |= {stored.record.uuid: stored for stored in look.ready} | self._locked
+            self._met |= {stored.record.uuid: stored for stored in look.ready}
             chosen, enough = self._fitting(self._limit)
         if rooms.brought_back:
             return None
@@ -335,7 +365,7 @@ class Choice:
             if event is None and not chosen:
                 # The look was full, and none of its jobs has room.
                 event = finder.look(0, None).next_event
-            waits = (event, rooms.opens_in, finder.recheck)
+            waits = (event, rooms.opens_in, RETRY_HELD if self._closed else finder.recheck)
             event = min(wait for wait in waits if wait is not None)
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
@@ -346,11 +376,7 @@ class Choice:
             return finder.preview(wanted, names, full)
         asked = wanted
         while True:
-            if self._held is None:
-                look = finder.sweep_and_look(asked, names, self._trashed, full, self._where)
-            else:
-                # Under locks of scopes, lapses were swept before.
-                look = finder.look(asked, names, full, self._where)
+            look = finder.sweep_and_look(asked, names, self._trashed, full, self._where)
             if not self._lost:
                 return look
             left = [stored for stored in look.ready if version(stored) not in self._lost]
@@ -363,13 +389,9 @@ class Choice:
             # Others hold some of the first jobs.
             asked *= 2
 
-    def _in_order(self) -> list[Stored]:
-        # Others have passed over the locked jobs, so these go first.
-        return sorted(self._met.values(), key=lambda stored: (stored.record.uuid not in self._locked, _order(stored)))
-
     def _fitting(self, limit: int) -> tuple[list[Stored], bool]:
         """Return the first jobs that can be claimed together, and whether one commit may claim no more."""
-        met, rooms = self._in_order(), self.rooms
+        met, rooms = sorted(self._met.values(), key=_order), self.rooms
         if rooms is None:
             return met[:limit], len(met) >= limit
         rooms.learn(stored.record for stored in met)

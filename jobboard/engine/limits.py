@@ -28,7 +28,7 @@ import msgpack
 from jobboard.engine.answers import HOUR
 from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, Change, Found, Lane, Mark, ScopePlace, Side, Stale, Stored, turns
+from jobboard.engine.store import GATE, Change, Found, Lane, Mark, Occupied, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
@@ -246,6 +246,7 @@ class Rooms:
         self._own = own
         self._rooms: dict[str, _Room] = {}
         self._locked: frozenset[str] = frozenset()
+        self._busy: frozenset[str] = frozenset()
         self._weights: dict[str, int] = {}
         self._scopes: dict[tuple[str, str | None], list[LimitScope]] = {}
         self.now = now
@@ -277,10 +278,19 @@ class Rooms:
         """Return whether claims of these jobs need locked scopes."""
         return self._committer.store.locks_scopes and any(map(self._scopes_of, jobs))
 
-    def lock(self, scopes: Mapping[str, LimitScope]) -> None:
-        """Lock these scopes until the end of the transaction, and count again."""
-        self._read_counted(scopes, locks=True)
-        self._locked = frozenset(scopes)
+    def lock(self, scopes: Mapping[str, LimitScope], waits: bool = True) -> bool:
+        """Lock these scopes until the end of the transaction, and count again. Return whether all are locked.
+
+        :param waits: wait for other transactions. If False, a scope that another transaction holds counts as full.
+        :raises HeldTooLong: another transaction holds one of the scopes.
+        """
+        store, asked = self._committer.store, boottime()
+        now, claims = store.lock_scopes([_place(scope) for scope in scopes.values()], waits)
+        # A claim that has lapsed counts, as its holder may prolong it.
+        self._learn_counts(scopes, now, asked, [Occupied(number or 0, 0, []) for number in claims])
+        self._busy = frozenset(key for key, number in zip(scopes, claims, strict=True) if number is None)
+        self._locked = frozenset(scopes) - self._busy
+        return not self._busy
 
     def holds(self, scopes: Iterable[str]) -> bool:
         """Return whether all of these scopes are locked."""
@@ -304,7 +314,9 @@ class Rooms:
         """Let the store count the claims in these scopes, and sweep the lapsed ones."""
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
-            lapsed, now = self._read_counted(scopes), self.now
+            asked = boottime()
+            now, counts = self._committer.store.occupied([_place(scope) for scope in scopes.values()])
+            lapsed, now = self._learn_counts(scopes, now, asked, counts), self.now
             # A lapse that could not be written down, as another holds the job, takes its slot for now.
             left = [each for each in lapsed if tried.get(each.record.uuid) != each]
             # Under locks, the next try sweeps them, as this try may be given up.
@@ -314,10 +326,11 @@ class Rooms:
             self._sweep(left, now)
         raise AssertionError("unreachable")
 
-    def _read_counted(self, scopes: Mapping[str, LimitScope], locks: bool = False) -> list[Stored]:
-        """Count the claims in these scopes, under locks if asked. Return lapsed claims that a sweep can free."""
-        store, asked = self._committer.store, boottime()
-        now, counts = store.occupied([_place(scope) for scope in scopes.values()], locks)
+    def _learn_counts(
+        self, scopes: Mapping[str, LimitScope], now: int, asked: float, counts: Sequence[Occupied]
+    ) -> list[Stored]:
+        """Take these counts of claims for the room of the scopes. Return lapsed claims that a sweep can free."""
+        store = self._committer.store
         self._note_time(now, asked)
         rated = [(SCOPE, key) for key, scope in scopes.items() if scope.limit.rate is not None]
         sides = {side.key: side for side in (store.read([], rated).sides if rated else ())}
@@ -330,7 +343,7 @@ class Rooms:
                 counted -= 1
             if self._trashed is None:
                 counted -= occupied.ended
-            elif not locks and occupied.ended < MOST_LAPSED:
+            elif occupied.ended < MOST_LAPSED:
                 # Others have swept some meanwhile. The count under locks shows those that were prolonged.
                 counted -= occupied.ended - len(occupied.lapsed)
             side = sides.get(key) or Side(SCOPE, key, None, None, None)
@@ -418,8 +431,10 @@ class Rooms:
 
     def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
         """Return the scopes that have no room for a claim of this job."""
-        scopes = self._scopes_of(job)
-        return [scope for scope in scopes if not self._rooms[scope.key].open_to(job.uuid, self.now, begins)]
+        rooms = ((scope, self._rooms[scope.key]) for scope in self._scopes_of(job))
+        return [
+            scope for scope, room in rooms if scope.key in self._busy or not room.open_to(job.uuid, self.now, begins)
+        ]
 
     def enter(self, claim: Record, begins: bool = True) -> None:
         """Let this claim begin, or be revived, and take its slots."""

@@ -194,6 +194,10 @@ class Stale(Exception):
         super().__init__(*self.uuids)
 
 
+class HeldTooLong(Stale):
+    """The refusal of a lock that another transaction holds: a process may have been stopped in it."""
+
+
 class ClaimTerms(NamedTuple):
     """The terms of a new claim.
 
@@ -344,7 +348,7 @@ class Store(abc.ABC):
     """The table of the jobs on SQL; None elsewhere."""
 
     locks_scopes: bool = False
-    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`occupied`. Otherwise the
+    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`lock_scopes`. Otherwise the
     side record of the scope lists the claims."""
 
     wakes: bool = False
@@ -469,7 +473,7 @@ class Store(abc.ABC):
         """Return the block of one try of a call of this thread.
 
         At first the block has no transaction: a reading locks nothing, and a commit stands at once. A transaction
-        begins with :meth:`lock`, :meth:`occupied` or ``connection=``. It stands once the block has ended without an
+        begins with :meth:`lock`, :meth:`lock_scopes` or ``connection=``. It stands once the block has ended without an
         exception, or once the caller has committed. It never stands if the block commits nothing. A reading in a
         transaction of the caller's locks the jobs.
 
@@ -489,12 +493,20 @@ class Store(abc.ABC):
         """
         return list(jobs)
 
-    def occupied(self, places: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
-        """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``.
+    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
+        """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``."""
+        raise NotImplementedError
 
-        :param locks: lock the scopes until the end of the transaction, all in one order, and then count by a statement
-            that begins under the locks. Missing records are created. A transaction locks scopes once. A try that needs
-            more scopes begins again.
+    def lock_scopes(self, places: Sequence[ScopePlace], waits: bool) -> tuple[int, list[int | None]]:
+        """Lock scopes until the end of the transaction, and count the jobs of each that are stored as claimed.
+
+        Locks are taken in one order. The count is a statement that begins under the locks. Missing records are created.
+        A transaction locks scopes once: a try that needs more scopes begins again. Only for a store that
+        ``locks_scopes``.
+
+        :param waits: wait for other transactions for a moment. If False, lock the scopes that are free.
+        :returns: the time, and the counts; None for a scope that another transaction holds.
+        :raises HeldTooLong: the wait was too long.
         """
         raise NotImplementedError
 

@@ -150,8 +150,8 @@ class Link(Runner):
         self.cursor: Any = self.raw.cursor()
         self.in_doubt = False
         """Whether the last request may have been carried out although no reply came."""
-        # Whether begin() or several() has begun a transaction that is open. One that only reads begins by itself.
-        self._has_begun = False
+        self.has_begun = False
+        """Whether begin() or several() has begun a transaction that is open. One that only reads begins by itself."""
         self.since: float | None = None
         """When the request under way was sent, on the monotonic clock."""
         self._descriptor: int | None = None
@@ -198,7 +198,7 @@ class Link(Runner):
     def compound(self, statement: Text, params: Mapping[str, Any]) -> list[Row]:
         """Run several statements with their commit as one request; return the rows of the first that has any."""
         rows = self.single(statement, params)
-        self.in_doubt, self._has_begun = True, False
+        self.in_doubt, self.has_begun = True, False
         # The error of a later statement comes behind the rows of an earlier one.
         while self.cursor.nextset():
             pass
@@ -230,7 +230,7 @@ class Link(Runner):
                 self.commit()
             return found
         self.in_doubt, self.since = ends, time.monotonic()
-        self._has_begun = (self._has_begun or begins) and not ends
+        self.has_begun = (self.has_begun or begins) and not ends
         self.cursor.execute(joined)
         found = []
         while True:
@@ -250,23 +250,23 @@ class Link(Runner):
             self.connection.begin()
             self.product.rollback(self.raw, self.cursor)
         self.product.begin(self.cursor)
-        self._has_begun = True
+        self.has_begun = True
 
     def commit(self) -> None:
         self.in_doubt = True
         self.since = time.monotonic()
         self.product.commit(self.raw, self.cursor)
-        self.in_doubt = self._has_begun = False
+        self.in_doubt = self.has_begun = False
 
     def rollback(self) -> None:
         self.since = time.monotonic()
-        self._has_begun = False
+        self.has_begun = False
         self.product.rollback(self.raw, self.cursor)
 
     def end_read(self) -> None:
         """End the transaction, if there is one, in which something was read. A transaction that was begun goes on, with
         its locks: the reading was a part of it."""
-        if not self._has_begun:
+        if not self.has_begun:
             self.since = time.monotonic()
             self.product.end_read(self.raw)
 

@@ -137,6 +137,10 @@ left join (
 -- name: ready_none
 select null as uuid
 
+-- name: moment
+-- The time, and the highest stored id: see starts.py.
+select {now}, (select id from {jobs} where id >= :highest order by id desc limit 1)
+
 -- name: next_event
 -- When the next leases and delays end.
 select wake_at from {jobs} {by_wake} where board = :board and wake_at > :now order by wake_at limit 1

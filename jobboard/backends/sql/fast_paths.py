@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from jobboard import states
 from jobboard.backends.sql import scopes
 from jobboard.backends.sql.rows import Row, record_of, stored_of
-from jobboard.backends.sql.starts import Point, Starts, SurveyResult
+from jobboard.backends.sql.starts import CALLERS, Moment, Point, Starts, SurveyResult
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
-from jobboard.engine import RETRY_HELD, ClaimTerms, ScopePlace, Side, Stored
+from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
 from jobboard.sql.dialects import Database
@@ -31,9 +31,6 @@ first ones."""
 
 AHEAD = 9
 """The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
-
-LIMITED_TRIES = 4
-"""The number of tries of a take under limits, before the engine locks scopes as a whole."""
 
 Params = dict[str, Any]
 
@@ -88,12 +85,12 @@ class FastPaths(abc.ABC):
             return None
         if claims:
             return sorted(claims, key=lambda claim: serving_order(claim.record)), None
-        [(now, event, has_rules, busy)] = self._read(looks.nothing, {**self._base, **params})
-        # The engine sweeps. And of several names it finds the jobs behind those that others hold.
-        if has_rules or (event is not None and event <= now) or (busy and names is not None and len(names) > 1):
+        # There is no job to take if one statement sees none. Otherwise the engine looks: it sweeps, and finds the jobs
+        # that came back meanwhile, and those behind the ones that others hold.
+        [(now, event, has_rules, has_jobs)] = self._read(looks.nothing, {**self._base, **params})
+        if has_rules or has_jobs or (event is not None and event <= now):
             return None
-        left = None if event is None else event - now
-        return [], left if not busy else RETRY_HELD if left is None else min(left, RETRY_HELD)
+        return [], None if event is None else event - now
 
     def take_limited(
         self,
@@ -110,31 +107,21 @@ class FastPaths(abc.ABC):
         params = {**self._base, **_slot(nonce), **lease._asdict(), "limit": 1, "gate": gate.tag}
 
         def work(link: Link) -> Stored | None:
-            waits = False
-            for _ in range(LIMITED_TRIES):
-                found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
-                jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
-                wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
-                locks = scopes.part_locks(self._statements, wanted, waits)
-                asked = [*locks, *scopes.counts(self._statements, wanted)]
-                keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
-                filled = [(made, {**self._base, **some}) for made, some in asked]
-                rows = link.several(filled, begins=True, hurries=keeps_out)
-                locked = scopes.held(self._statements, wanted, rows[: len(locks)])
-                claims = scopes.claims_in(rows[len(locks) :])
-                if free := list(_free(jobs, locked, claims)):
-                    tags = {"ids": [id_ for id_, _ in free], "versions": [f"{id_} {tag}" for id_, tag in free]}
-                    more = {**params, **tags, "tags": json.dumps(free)}
-                    if (claim := self._claim_one_of(link, more, keeps_out)) is not None:
-                        return claim
-                    # Others have claimed all of these jobs meanwhile.
-                    waits = False
-                else:
-                    link.rollback()
-                    if not jobs or locked.issuperset(jobs[0][2]):
-                        return None
-                    waits = True
-            return None
+            found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
+            jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
+            wanted = {scope for *_, mine in jobs for scope in mine}
+            locks = scopes.part_locks(self._statements, wanted)
+            asked = [*locks, *scopes.counts(self._statements, wanted)]
+            keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
+            filled = [(made, {**self._base, **some}) for made, some in asked]
+            rows = link.several(filled, begins=True, hurries=keeps_out)
+            locked = scopes.held(self._statements, wanted, rows[: len(locks)])
+            free = list(_free(jobs, locked, scopes.claims_in(rows[len(locks) :])))
+            if not free:
+                link.rollback()
+                return None
+            tags = {"ids": [id_ for id_, _ in free], "versions": [f"{id_} {tag}" for id_, tag in free]}
+            return self._claim_one_of(link, {**params, **tags, "tags": json.dumps(free)}, keeps_out)
 
         return self._tried(work)
 
@@ -262,20 +249,52 @@ class FastPaths(abc.ABC):
 
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
         """Return where a take begins; None: at the beginning."""
+        return self._starts.of(names).point(_Reader(self, names, readable))
 
-        def survey(since: Point) -> SurveyResult:
-            statement, params = self._surveying(since, names)
-            rows = self._read(statement, {**self._base, **params, "readable": readable})
-            _, _, highest, event, now, ran = rows[-1]
-            return SurveyResult(now, [(row[0], row[1]) for row in rows if row[0] is not None], highest, event, ran)
+    def moment(self, highest: int) -> Moment | None:
+        """See :meth:`Reader.moment <jobboard.backends.sql.starts.Reader.moment>`."""
 
-        return self._starts.of(names).point(survey)
+        def work(link: Link) -> Moment | None:
+            if link.has_begun:
+                return None
+            # The transactions come last: a later one stores later instants, and draws higher ids.
+            [(now, found)] = link.rows(self._statements["moment"], {**self._base, "highest": highest})
+            under_way = self._under_way(link)
+            link.end_read()
+            return Moment(now, found, frozenset(under_way))
+
+        return self._links.run(work)
+
+    def survey(self, since: Point, names: Sequence[str] | None, readable: int) -> SurveyResult:
+        """See :meth:`Reader.survey <jobboard.backends.sql.starts.Reader.survey>`."""
+        statement, params = self._surveying(since, names)
+        rows = self._read(statement, {**self._base, **params, "readable": readable})
+        *_, event, ran = rows[-1]
+        return SurveyResult([(row[0], row[1]) for row in rows if row[0] is not None], event, ran)
+
+    def _under_way(self, link: Link) -> Iterable[str]:
+        """Return marks of the transactions that may write at this moment."""
+        raise NotImplementedError
 
     def _claims(self, claims: Sequence[tuple[str, int | None]]) -> Params:
         return {
             "uuids": self._listed([uuid for uuid, _ in claims]),
             "claims": self._listed([f"{uuid} {token}" for uuid, token in claims]),
         }
+
+
+class _Reader(NamedTuple):
+    """The requests of a survey for the jobs of some names."""
+
+    paths: FastPaths
+    names: Sequence[str] | None
+    readable: int
+
+    def moment(self, highest: int) -> Moment | None:
+        return self.paths.moment(highest)
+
+    def survey(self, since: Point) -> SurveyResult:
+        return self.paths.survey(since, self.names, self.readable)
 
 
 class PostgreSQLPaths(FastPaths):
@@ -323,6 +342,9 @@ class PostgreSQLPaths(FastPaths):
         parts, params = self._ranges(point, names)
         return self._statements.made("survey", **parts), params
 
+    def _under_way(self, link: Link) -> Iterable[str]:
+        return (mark for (mark,) in link.rows(self._statements["writing"], self._base))
+
     def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[dict[str, str], Params]:
         st, lists = self._statements, zip(("priorities", "ids", "pasts"), zip(*point.ranges, strict=True), strict=True)
         params = {**point.instants, **{name: f"{{{','.join(map(str, values))}}}" for name, values in lists}}
@@ -351,6 +373,8 @@ class PostgreSQLPaths(FastPaths):
 
 
 class MariaDBPaths(FastPaths):
+    _callers = frozenset(map(str, range(CALLERS)))
+
     def _write(self, link: Link, statement: Statement, params: Params) -> Sequence[Row]:
         return _unpacked(link.compound(statement, params))
 
@@ -445,6 +469,10 @@ class MariaDBPaths(FastPaths):
         number, parts, params = self._ranges(point, names)
         return self._statements.union("survey_all", "survey", number, **parts), params
 
+    def _under_way(self, link: Link) -> Iterable[str]:
+        free = {place for (place,) in link.rows(self._statements["callers_free_locked"], self._base)}
+        return self._callers - free
+
     def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
         """Return how many selects there are, one for each name and range, with their parts and arguments."""
         params: Params = dict(point.instants)
@@ -521,7 +549,8 @@ class SQLitePaths(FastPaths):
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         ready, params = self._ready(names)
-        return Looks(self._statements.made("take", ready=ready), self._statements["take_nothing"], params)
+        take, nothing = (self._statements.made(name, ready=ready) for name in ("take", "take_nothing"))
+        return Looks(take, nothing, params)
 
     def _ready(self, names: Sequence[str] | None) -> tuple[str, Params]:
         ready = self._statements.text("take_any" if names is None else "take_of_names")

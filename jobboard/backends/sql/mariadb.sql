@@ -6,6 +6,10 @@
 -- The time at which the statement began: µs since 1970. UNIX_TIMESTAMP() repeats an hour when a summer ends.
 timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
 
+-- name: instant
+-- The time at this moment, behind the wait for a lock.
+({now} + timestampdiff(microsecond, now(6), sysdate(6)))
+
 -- name: utf8
 -- For texts of JSON, which have the server's default character set otherwise.
 character set utf8mb4
@@ -194,16 +198,26 @@ union (
 )
 
 -- name: survey_all
--- With the highest id, the first lease or delay that has ended, the time, and for how long this ran.
-select json_array('', first.priority, first.id, (select id from {jobs} where id >= :highest order by id desc limit 1), (
+-- With the first lease or delay that has ended, and for how long this ran.
+select json_array('', first.priority, first.id, (
     select wake_at
     from {jobs} force index (`{prefix}_wake`)
     where board = :board and wake_at <= {now} {since}
     order by wake_at
     limit 1
-), {now}, timestampdiff(microsecond, now(6), sysdate(6)))
+), timestampdiff(microsecond, now(6), sysdate(6)))
 from (select 1) as one
 left join ({ones?}) as first on true
+
+-- name: caller_locked
+-- Shows to surveys that a transaction of a caller's is open.
+select version
+from {sides}
+where board = :board and kind = 'caller' and place = {now} div :micros % :callers
+lock in share mode
+
+-- name: callers_free_locked
+select place from {sides} where board = :board and kind = 'caller' for update skip locked
 
 -- name: since
 -- With a column that the index lacks, so that InnoDB compares each entry with the upper bound. By the index alone it
@@ -220,7 +234,8 @@ and name = :one_name
 exists (select 1 from {jobs} force index (`{prefix}_wake`) where board = :board and wake_at <= {now} {since?} limit 1)
 
 -- name: take_nothing
--- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs.
+-- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
+-- hold.
 select json_array('', {now}, (
     select wake_at
     from {jobs} force index (`{prefix}_wake`)
@@ -371,7 +386,11 @@ gone_on bigint path '$.gone_on', was bigint path '$.was'
 
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
-if(c.state = 'UNCLAIMED', {now}, null)
+if(c.state = 'UNCLAIMED', {instant}, null)
+
+-- name: woken
+-- When a lease or a delay ends, and never before the statement: see starts.py.
+if(c.wake_at < {instant}, {instant}, c.wake_at)
 
 -- name: jobs_update
 -- The rows come first, so that each job is found by its id. The spare room goes to what a claim adds: see tables.py.
@@ -380,7 +399,7 @@ update json_table(:rows, '$[*]' columns (
 )) as c
 straight_join {jobs} as j force index (primary) on j.id = c.id
 set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
-    j.lock_until = c.lock_until, j.wake_at = c.wake_at, j.modified_on = c.modified_on, j.errors = c.errors,
+    j.lock_until = c.lock_until, j.wake_at = {woken}, j.modified_on = c.modified_on, j.errors = c.errors,
     j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
     j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
 where j.tag = c.was
@@ -429,7 +448,7 @@ update json_table(:rows, '$[*]' columns (
 )) as c
 straight_join {jobs} as j force index (primary) on j.id = c.id
 set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
-    j.lock_until = c.lock_until, j.wake_at = c.wake_at, j.modified_on = c.modified_on, j.errors = c.errors,
+    j.lock_until = c.lock_until, j.wake_at = {woken}, j.modified_on = c.modified_on, j.errors = c.errors,
     j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
     j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1,
     j.priority = c.priority, j.version = c.version, j.posting = c.posting
@@ -453,7 +472,7 @@ values :rows
 union all
 select null, {instant}
 
--- name: gate_make
+-- name: lockable_make
 -- A row without a value, so that there is one to be locked.
 insert into {sides} (board, kind, place, `key`, value, until, version)
 values (:board, :kind, :place, :key, null, null, :version)
@@ -493,8 +512,21 @@ select concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other.
-select place from {sides} where board = :board and kind = 'scope' and place in (:places) order by place for update
+-- In one order, so that two transactions never wait for each other. MariaDB waits for a second at most: a process that
+-- was stopped in its transaction may hold a scope. MySQL has no such limit in a statement.
+/*M! set statement innodb_lock_wait_timeout = 1 for */
+select place
+from {sides}
+where board = :board and kind = 'scope' and place in (:places)
+order by place
+for update
+
+-- name: scopes_free_locked
+select place
+from {sides}
+where board = :board and kind = 'scope' and place in (:places)
+order by place
+for update skip locked
 
 -- name: parts_locked_all
 -- Of each scope the first part of its lock that is free.

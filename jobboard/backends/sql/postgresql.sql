@@ -139,8 +139,8 @@ with {prefix}_clock as materialized (
 select * from taken
 
 -- name: take_nothing
--- Why a take has found no job: the time, the next event, the rules, and whether others hold ready jobs. A plain EXISTS
--- might walk through the table.
+-- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
+-- hold. A plain EXISTS might walk through the table.
 select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
     {has_rules}, (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
 
@@ -202,9 +202,9 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
 
 -- name: survey
 -- The first unclaimed job of each range of priorities from a starting point on, leaving out those that came back since;
--- the highest id; the first lease or delay that has ended; the time; and, in the last row, for how long this ran.
+-- the first lease or delay that has ended; and, in the last row, for how long this ran.
 select
-    first.priority, first.id, drawn.id, event.wake_at, {now},
+    first.priority, first.id, event.wake_at,
     cast(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000 as bigint)
 from {ranges?}
 left join lateral (
@@ -215,10 +215,17 @@ left join lateral (
     order by {of_one?} priority, id
     limit 1
 ) as first on true
-left join (select id from {jobs} where id >= :highest order by id desc limit 1) as drawn on true
 left join (
     select wake_at from {jobs} where board = :board and wake_at <= {now} {since} order by wake_at limit 1
 ) as event on true
+
+-- name: writing
+-- The transactions that have written to the table, or are about to. Each takes this lock before it draws an id or reads
+-- the clock.
+select virtualtransaction
+from pg_locks
+where database = (select oid from pg_database where datname = current_database())
+    and relation = to_regclass('{jobs}') and mode = 'RowExclusiveLock' and pid is distinct from pg_backend_pid()
 
 -- name: since
 and wake_at >= :wake
@@ -339,12 +346,16 @@ modified_on bigint, errors text, retries int, live_key text, gone_on bigint, was
 
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
-case when c.state = 'UNCLAIMED' then {now} end
+case when c.state = 'UNCLAIMED' then {instant} end
+
+-- name: woken
+-- When a lease or a delay ends, and never before the statement: see starts.py.
+case when c.wake_at is not null then greatest(c.wake_at, {instant}) end
 
 -- name: jobs_update
 update {jobs}
 set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
-    wake_at = c.wake_at, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
+    wake_at = {woken}, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
     gone_on = c.gone_on, returned = {returned_now}, tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change})
 where {jobs}.id = c.id and {jobs}.tag = c.was
@@ -385,7 +396,7 @@ and (select version from {sides} where board = :board and {gate}) is not distinc
 -- With what another post brings.
 update {jobs}
 set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
-    wake_at = c.wake_at, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
+    wake_at = {woken}, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
     gone_on = c.gone_on, returned = {returned_now}, priority = c.priority, version = c.version, posting = c.posting,
     tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change}, priority int, version int, posting text)
@@ -396,7 +407,7 @@ where {jobs}.id = c.id and {jobs}.tag = c.was
 insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
     wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
 select uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, :board
+    {woken}, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, :board
 from rows from (json_to_recordset(cast(:rows as json)) as (
     uuid text, name text, priority smallint, key text, version int, posting text, state text, attempts int,
     max_attempts int, token bigint, who text, lock_until bigint, wake_at bigint, created_on bigint, modified_on bigint,
@@ -430,8 +441,24 @@ select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * 1000
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other.
-select place from {sides} where board = :board and kind = 'scope' and place = any(:places) order by place for update
+-- In one order, so that two transactions never wait for each other. From here on, this transaction waits for a quarter of
+-- a second at most: a process that was stopped in its transaction may hold a scope.
+with {prefix}_patience as materialized (
+    select set_config('lock_timeout', '250ms', true)
+)
+select place
+from {prefix}_patience
+cross join {sides} as s
+where board = :board and kind = 'scope' and place = any(:places)
+order by place
+for update of s
+
+-- name: scopes_free_locked
+select place
+from {sides}
+where board = :board and kind = 'scope' and place = any(:places)
+order by place
+for update skip locked
 
 -- name: parts_locked
 -- Of each scope the first part of its lock that is free. A scope is given by the places of its parts.

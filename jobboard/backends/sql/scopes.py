@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -45,31 +44,39 @@ Together = Callable[[Sequence[Asked]], list[list[Row]]]
 
 
 def locked(
-    statements: Statements, together: Together, write: Callable[..., object], scopes: Sequence[ScopePlace]
-) -> list[list[Row]]:
-    """Lock these scopes until the end of the transaction, and return the counts of a statement behind that: in one
-    request where the locked rows exist."""
+    statements: Statements,
+    together: Together,
+    write: Callable[..., object],
+    scopes: Sequence[ScopePlace],
+    waits: bool,
+) -> tuple[list[list[Row]], set[ScopePlace]]:
+    """Lock these scopes until the end of the transaction. Return the counts of a statement behind that, in one request
+    where the locked rows exist, and the scopes that are locked.
+
+    :param waits: wait for other transactions. If False, lock the scopes that are free.
+    """
+    if "scopes_locked" not in statements:
+        # A transaction of SQLite's that writes is alone.
+        return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
-    # A transaction of SQLite's that writes is alone.
-    some = chunks(sorted(keys)) if "scopes_locked" in statements else []
-    locks: list[Asked] = [(statements["scopes_locked"], {"places": places}) for places in some]
-    while True:
+    statement = statements["scopes_locked" if waits else "scopes_free_locked"]
+    locks: list[Asked] = [(statement, {"places": places}) for places in chunks(sorted(keys))]
+    for creates in (True, False):
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}
-        if not locks or have == keys.keys():
-            return found[len(locks) :]
-        made = [{"place": place, "key": keys[place]} for place in sorted(keys.keys() - have)]
-        write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
+        if have == keys.keys():
+            break
+        if creates:
+            made = [{"place": place, "key": keys[place]} for place in sorted(keys.keys() - have)]
+            write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
+    return found[len(locks) :], {scope for scope in scopes if have.issuperset(_parts(scope))}
 
 
-def part_locks(statements: Statements, scopes: Collection[ScopePlace], waits: bool) -> list[Asked]:
-    """Return the statements that lock a part of each scope: any part after a wait, or else the first one that is
-    free."""
+def part_locks(statements: Statements, scopes: Collection[ScopePlace]) -> list[Asked]:
+    """Return the statements that lock of each scope the first part that is free."""
     if "scopes_locked" not in statements or not scopes:
         return []
     places = [list(_parts(scope)) for scope in scopes]
-    if waits:
-        return [(statements["scopes_locked"], {"places": [random.choice(some) for some in places]})]
     if "parts_locked_all" in statements:
         made = statements.union("parts_locked_all", "parts_locked", len(places))
         return [(made, {f"one{i}": some for i, some in enumerate(places)})]

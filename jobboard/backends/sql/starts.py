@@ -10,15 +10,23 @@ done since. So where that costs much, a look begins at a *starting point*, and r
 
 A starting point makes a look short and decides nothing: rows are locked and compared as ever.
 
-**What it passes over, and for how long.** A *survey* reads the first unclaimed job of each priority, without a lock, so
-that jobs count which another transaction is claiming. An id rises to that job, and no further than to the highest id
-that was drawn :data:`COMMIT_SECONDS` earlier; the instants rise to that time. So all that is committed within
-:data:`COMMIT_SECONDS` of the moment at which it drew its id, or read the clock, is found at once. A job that is
-committed later than that is found by the next *full survey*, which trusts no starting point and sets it anew,
-downwards too. A full survey comes every :data:`EVERY` seconds, or every :data:`RARELY` times as long as one takes. A
-take that finds nothing looks from the beginning before it returns. So does a take of the engine's, under limits, that
-finds fewer jobs than it asks for. With a condition, behind full scopes and under pauses takes always look from the
-beginning.
+**It passes over no job.** Before a *survey*, a board notes a *moment*: the time, the highest stored id, and the
+transactions that may write at that moment. The survey reads the first unclaimed job of each priority, without a lock, so
+that jobs count which another transaction is claiming. An id rises to that job, and no further than to the highest id of
+an earlier moment whose transactions have ended since; the instants rise to the time of that moment. So a transaction of
+that moment was seen by the survey. A later one draws higher ids, and stores later instants: each instant is no earlier
+than its statement.
+
+- PostgreSQL lists the transactions that hold a lock for writing on the table. A reading snapshot holds none.
+- MariaDB shows other transactions to administrators only. There a transaction of a caller's shares the lock of a row
+  before its first act, one of :data:`CALLERS` rows in turn, and a moment notes the rows that are locked. The board's own
+  transactions are short: they count as ended after :data:`COMMIT_SECONDS`.
+
+A transaction that is open for longer than :data:`OPEN_SECONDS` is waited for no longer. What it brings is found by the
+next *full survey*, which trusts no starting point and sets it anew, downwards too. A full survey comes every
+:data:`EVERY` seconds, or every :data:`RARELY` times as long as one takes. A take that finds nothing looks from the
+beginning before it returns. So does a take of the engine's, under limits, that finds fewer jobs than it asks for. With a
+condition, behind full scopes and under pauses takes always look from the beginning.
 
 Behind 6,000 dead entries a claim and its end read 160 pages on MariaDB, not 13,500, and 130 entries on PostgreSQL,
 not 10,500: they took 5 ms instead of 24, and 1.1 ms instead of 3.
@@ -28,14 +36,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 COMMIT_SECONDS = 2.0
-"""The seconds that a transaction may take from the draw of an id to its commit, so that looks find the job at once."""
+"""The seconds that a transaction of the board's own may take from the draw of an id to its commit on MariaDB, so that
+looks find the job at once."""
 
-END_MICROS = 250_000
-"""The µs that may lie between the end of a lease or delay and the commit that stores it, so that looks find it."""
+OPEN_SECONDS = 60.0
+"""The seconds for which a starting point waits for an open transaction. Looks pass the jobs of this time, if a
+transaction that has written stays open."""
+
+CALLERS = 8
+"""The number of rows that callers' transactions lock on MariaDB, each for :data:`CALLERS_MICROS` in turn."""
+
+CALLERS_MICROS = 2_000_000
+"""The µs for which callers' transactions lock one row after they have begun."""
 
 SURVEY_SECONDS = 0.25
 """The seconds for which a survey serves. Each look passes the jobs that were consumed since the survey."""
@@ -62,13 +78,11 @@ class Point(NamedTuple):
     :param ids: the id to begin at by priority, as it is stored. Other priorities are read from their first job on.
     :param returned: the instant from which on jobs that came back are looked up.
     :param wake: the instant from which on leases and delays may have ended.
-    :param highest: an id that is known to be drawn; a survey looks for a higher one.
     """
 
     ids: Mapping[int, int]
     returned: int
     wake: int = 0
-    highest: int = 0
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -80,7 +94,20 @@ class Point(NamedTuple):
     @property
     def instants(self) -> dict[str, int]:
         """The other arguments of statements."""
-        return {"returned": self.returned, "wake": self.wake, "highest": self.highest}
+        return {"returned": self.returned, "wake": self.wake}
+
+
+class Moment(NamedTuple):
+    """A moment before a survey.
+
+    :param now: the time.
+    :param highest: the highest stored id; None if no stored id is as high as the one that the caller knows.
+    :param under_way: marks of the transactions that may have written before this moment, and may still commit.
+    """
+
+    now: int
+    highest: int | None
+    under_way: frozenset[str]
 
 
 class SurveyResult(NamedTuple):
@@ -88,24 +115,37 @@ class SurveyResult(NamedTuple):
 
     :param firsts: the priority and the id of the first unclaimed job of each name in each of the point's ranges of
         priorities. A job that came back counts only if it came back before the point's instant ``returned``.
-    :param highest: the highest stored id; None if no stored id is as high as the point's.
     :param event: the end of the first lease or delay that has ended; None if none has ended.
     :param ran: the duration of the survey, in µs.
     """
 
-    now: int
     firsts: Sequence[tuple[int, int]]
-    highest: int | None
     event: int | None
     ran: int
 
 
-class _Drawn(NamedTuple):
-    """at: on the monotonic clock, when the survey had been read. highest, now: the survey's."""
+class Reader(Protocol):
+    """The requests of a survey."""
+
+    def moment(self, highest: int) -> Moment | None:
+        """Note a moment; None in a transaction that holds locks.
+
+        :param highest: an id that is known to be drawn.
+        """
+
+    def survey(self, since: Point) -> SurveyResult:
+        """Survey the jobs from a point on, by a statement that begins after the moment."""
+
+
+class _Noted(NamedTuple):
+    """A moment, with its highest known id, and the transactions of it that have not ended.
+
+    at: on the monotonic clock, when the moment had been noted."""
 
     at: float
-    highest: int
     now: int
+    highest: int
+    under_way: frozenset[str]
 
 
 class Surveyor:
@@ -114,61 +154,70 @@ class Surveyor:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._point: Point | None = None
-        self._drawn: list[_Drawn] = []
+        self._noted: list[_Noted] = []
         self._priorities: set[int] = set()
         self._period = EVERY
         self._last = self._due = self._until = float("-inf")
 
-    def point(self, survey: Callable[[Point], SurveyResult]) -> Point | None:
-        """Return where the next look begins; None: at the beginning.
-
-        :param survey: has a survey read from a point on.
-        """
+    def point(self, reader: Reader) -> Point | None:
+        """Return where the next look begins; None: at the beginning."""
         at = time.monotonic()
         # A survey pays where other looks follow.
         is_busy, self._last = at < self._last + self._period, at
         if is_busy and at >= self._due and self._turn.acquire(blocking=False):
             try:
-                self._survey(at, survey)
+                self._survey(at, reader)
             finally:
                 self._turn.release()
         return self._point if time.monotonic() < self._until else None
 
-    def _survey(self, begun: float, survey: Callable[[Point], SurveyResult]) -> None:
-        while len(self._drawn) > 1 and self._drawn[1].at <= begun - COMMIT_SECONDS:
-            del self._drawn[0]
-        late = self._drawn[0] if self._drawn and self._drawn[0].at <= begun - COMMIT_SECONDS else None
+    def _survey(self, begun: float, reader: Reader) -> None:
+        known = self._noted[-1].highest if self._noted else 0
+        moment = reader.moment(known)
+        if moment is None:
+            return
+        ended = self._note(begun, moment._replace(highest=max(moment.highest or 0, known)))
         since = self._point if self._point is not None and begun < self._until else None
         is_full = since is None
         if since is None:
             # Jobs that came back before the instant from which on looks will look them up count as any others.
-            since = Point(dict.fromkeys(self._priorities, 0), 0 if late is None else late.now)
-        result = survey(since)
+            since = Point(dict.fromkeys(self._priorities, 0), 0 if ended is None else ended.now)
+        result = reader.survey(since)
         at = time.monotonic()
-        highest = max(result.highest or 0, since.highest)
-        self._drawn.append(_Drawn(at, highest, result.now))
         if is_full:
             self._period = max(EVERY, RARELY * result.ran / 1e6)
             self._until = at + self._period
-        if late is None or (is_full and result.ran < EXPENSIVE):
+        if ended is None or (is_full and result.ran < EXPENSIVE):
             self._point, self._due = None, self._until
         else:
-            self._point, self._due = (
-                _risen(since, result, late)._replace(highest=highest),
-                min(at + SURVEY_SECONDS, self._until),
-            )
+            self._point, self._due = _risen(since, result, ended), min(at + SURVEY_SECONDS, self._until)
         self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
+    def _note(self, begun: float, moment: Moment) -> _Noted | None:
+        """Note a moment. Return the latest one whose transactions have ended; None without one."""
+        assert moment.highest is not None
+        noted = [each._replace(under_way=each.under_way & moment.under_way) for each in self._noted]
+        ended = [
+            number
+            for number, each in enumerate(noted)
+            if each.at <= begun - (OPEN_SECONDS if each.under_way else COMMIT_SECONDS)
+        ]
+        # Earlier ones than the latest that has ended are of no use.
+        self._noted = noted[ended[-1] if ended else 0 :]
+        found = self._noted[0] if ended else None
+        self._noted.append(_Noted(time.monotonic(), moment.now, moment.highest, moment.under_way))
+        return found
 
-def _risen(since: Point, result: SurveyResult, late: _Drawn) -> Point:
+
+def _risen(since: Point, result: SurveyResult, ended: _Noted) -> Point:
     """Return the point that a survey from ``since`` allows: nothing that the survey has seen lies before the point, and
-    nothing that may have been drawn after ``late``."""
+    nothing that a transaction may bring which had not ended."""
     # Of a priority that begins no range the survey may have seen the first job of one name, and not that of another.
     ids = dict.fromkeys((priority for priority, _ in result.firsts), 0)
     for priority, begun in since.ids.items():
-        first = min((id_ for found, id_ in result.firsts if found == priority), default=late.highest)
-        ids[priority] = max(begun, min(first, late.highest))
-    wake = result.now - END_MICROS if result.event is None else min(result.event, result.now - END_MICROS)
+        first = min((id_ for found, id_ in result.firsts if found == priority), default=ended.highest)
+        ids[priority] = max(begun, min(first, ended.highest))
+    wake = ended.now if result.event is None else min(result.event, ended.now)
     return since._replace(ids=ids, wake=max(since.wake, wake))
 
 

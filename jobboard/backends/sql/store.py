@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import sqlalchemy as sa
 
 from jobboard import forks
-from jobboard.backends.sql import doctor, layout, scopes
+from jobboard.backends.sql import doctor, layout, scopes, starts
 from jobboard.backends.sql.callers import CallersTransactions
 from jobboard.backends.sql.conditions import condition_text
 from jobboard.backends.sql.fast_paths import fast_paths
@@ -51,6 +51,7 @@ from jobboard.engine import (
     Committed,
     Found,
     Hears,
+    HeldTooLong,
     Lane,
     Look,
     Mark,
@@ -177,8 +178,8 @@ class SQLStore(Store):
                 self.links.finish(lambda link: layout.create(link.connection, link.product, self.tables), patient=True)
             self.product = product = self.links.known_product()
             self.statements = Statements(product.dialect, self.tables)
-            if "gate_make" in self.statements and writes and self.read([], [GATE]).sides[0].tag is None:
-                self._make_gate()
+            if "lockable_make" in self.statements and writes and self.read([], [GATE]).sides[0].tag is None:
+                self._make_lockable()
             weak = list(doctor.weak_settings(self.statements, self.query, conf["synchronous"]))
         except BaseException:
             self.links.close()
@@ -261,9 +262,15 @@ class SQLStore(Store):
             read_only=conf["read_only"],
         )
 
-    def _make_gate(self) -> None:
-        gate = {"kind": GATE[0], "place": place_of(GATE[1]), "key": GATE[1], "version": secrets.randbits(62)}
-        self._transact(lambda run: self._count(run, "gate_make", **gate))
+    def _make_lockable(self) -> None:
+        """Create the rows that commits, callers' transactions and surveys lock."""
+        places = [(*GATE, place_of(GATE[1])), *(("caller", str(i), str(i)) for i in range(starts.CALLERS))]
+
+        def work(run: Runner) -> None:
+            for kind, key, place in places:
+                self._count(run, "lockable_make", kind=kind, place=place, key=key, version=secrets.randbits(62))
+
+        self._transact(work)
 
     # Transactions
 
@@ -271,6 +278,8 @@ class SQLStore(Store):
     def transaction(self, **extra: Any) -> Iterator[None]:
         if "connection" in extra:
             with self.joined.begun(extra["connection"]) as run, self._within(Block(run)):
+                if "caller_locked" in self.statements:
+                    self._rows(run, "caller_locked", micros=starts.CALLERS_MICROS, callers=starts.CALLERS)
                 yield
             return
         block = Block()
@@ -984,14 +993,23 @@ class SQLStore(Store):
 
     # Limits
 
-    def occupied(self, places: Sequence[ScopePlace], locks: bool = False) -> tuple[int, list[Occupied]]:
-        if locks:
-            self._block.keeps_out = True
-            counts = scopes.locked(self.statements, self._together, self._write_lasting, places)
-        else:
-            asked = scopes.counts(self.statements, places)
-            counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
+    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
+        asked = scopes.counts(self.statements, places)
+        counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
         return scopes.counted(self.statements, self.query, places, counts)
+
+    def lock_scopes(self, places: Sequence[ScopePlace], waits: bool) -> tuple[int, list[int | None]]:
+        self._block.keeps_out = True
+        try:
+            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, waits)
+        except Exception as error:
+            if self.product.trouble(error, None) is not Trouble.CONTENDED:
+                raise
+            raise HeldTooLong from error
+        claims = scopes.claims_in(counts)
+        lanes = [(scope.name, scope.group) for scope in places]
+        found = [claims.get(lane, (0, 0))[0] if scope in free else None for scope, lane in zip(places, lanes, strict=True)]
+        return counts[0][0][0], found
 
     def wake(self) -> None:
         self.query("notify", channel=self.tables.prefix, payload=self.board)

@@ -163,10 +163,11 @@ def test_a_take_looks_again_soon_where_others_hold_the_jobs(board: JobBoard, eng
     store, table = board.engine.store, board.table
     with engine.connect() as connection:
         connection.execute(sa.select(table.c.id).with_for_update())
-        for names in (None, ["a"]):
-            assert store.take(KEPT, 1, names, codec.VERSION, call()) == ([], 50_000)
-        # The engine looks for jobs behind these.
-        assert store.take(KEPT, 1, ["a", "b"], codec.VERSION, call()) is None
+        for names in (None, ["a"], ["a", "b"]):
+            # The engine looks for jobs behind these.
+            assert store.take(KEPT, 1, names, codec.VERSION, call()) is None
+            taken, _ = board.engine.take("anna", 1, None, names)
+            assert (taken.records, taken.next_event) == ([], 50_000)
         connection.rollback()
 
 

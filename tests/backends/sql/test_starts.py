@@ -95,6 +95,10 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
                 board.finish_many([Act(job, "abandon") for job in board.claim_many("anna", 100)], "anna")
             board.consume_many(board.claim_many("anna", 100), "anna")
         work(board, clock)
+        if pin == "write":
+            # A transaction that has written may bring a job that lies before a point.
+            clock.now += starts.OPEN_SECONDS
+            work(board, clock)
         board.post_many([{"name": "a"}] * 40)
         assert cost_of_a_job(board, engine) < 400
         # Each job has left entries, which a look from the beginning passes.
@@ -141,30 +145,54 @@ def cost_of_a_job(board: JobBoard, engine: sa.Engine) -> int:
     return min(costs)
 
 
+@pytest.mark.parametrize("how", ["post", "abandon", "delay"])
 @pytest.mark.parametrize(
     ("by_limits", "names"), [(False, None), (True, ["late", "other"])], indirect=["by_limits"], ids=["free", "limited"]
 )
 @pytest.mark.usefixtures("by_limits")
-def test_a_post_that_commits_within_the_time_allowed_is_next(
-    board: JobBoard, engine: sa.Engine, clock: Clock, names: list[str] | None
+def test_a_job_of_a_long_transaction_is_next_once_that_commits(
+    board: JobBoard, engine: sa.Engine, clock: Clock, names: list[str] | None, how: str
 ) -> None:
+    early = board.claim(board.post("late"), "bob").job
     work(board, clock, names=names)
     with open_transaction(engine) as connection:
-        late = board.post("late", connection=connection)
+        if how == "post":
+            early = board.post("late", connection=connection)
+        else:
+            board.abandon(early, "bob", delay=0.01 if how == "delay" else None, connection=connection)
         # All the jobs before it go meanwhile.
         board.consume_many(board.claim_many("anna", 100, names=names), "anna")
-        assert set(work(board, clock, starts.COMMIT_SECONDS - 0.5, names=names)) == {"other"}
-    assert taken(board, names=names).uuid == late.uuid
+        assert set(work(board, clock, 3 * starts.COMMIT_SECONDS, names=names)) == {"other"}
+    assert taken(board, names=names).uuid == early.uuid
+
+
+def test_a_point_rises_again_once_a_long_transaction_has_ended(
+    board: JobBoard, engine: sa.Engine, clock: Clock
+) -> None:
+    paths = board.engine.store._fast  # type: ignore[union-attr]
+    job = board.claim(board.post("late"), "bob").job
+    work(board, clock)
+    before = paths.point(None, codec.VERSION)
+    with open_transaction(engine) as connection:
+        board.abandon(job, "bob", connection=connection)
+        work(board, clock)
+        during = paths.point(None, codec.VERSION)
+        work(board, clock)
+        assert paths.point(None, codec.VERSION).ids == during.ids
+    work(board, clock)
+    assert max(paths.point(None, codec.VERSION).ids.values()) > max(during.ids.values()) >= max(before.ids.values())
 
 
 @pytest.mark.usefixtures("by_limits")
-def test_posts_that_commit_later_are_found_by_the_next_full_survey(
+def test_posts_that_commit_much_later_are_found_by_the_next_full_survey(
     board: JobBoard, engine: sa.Engine, clock: Clock
 ) -> None:
     work(board, clock)
     with open_transaction(engine) as connection:
         late = [job for _ in range(3) for job in board.post_many([{"name": "late"}] * 500, connection=connection)]
         board.consume_many(board.claim_many("anna", 100), "anna")
+        work(board, clock)
+        clock.now += starts.OPEN_SECONDS
         work(board, clock)
     for _ in range(int(starts.EVERY * 4) + 1):
         clock.now += 0.25
