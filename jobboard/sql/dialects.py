@@ -281,8 +281,9 @@ class MySQLDatabase(Database):
     # Going away, lost, shut down, too many connections, killed, refused.
     _GONE = frozenset({2000, 2002, 2003, 2006, 2013, 2014, 2055, 1040, 1053, 1077, 1079, 1927, 4031, 0})
     _TROUBLES = _meanings(
-        # 1180: the server has undone the commit; 1317: KILL QUERY; the last two: its limit for a statement.
-        contended=(1205, 1213, 1020, 1180, 3572, 1317, 1969, 3024),
+        # 1180: the server has undone the commit; 1317: KILL QUERY; 1467: the wait for the counter of ids was too long;
+        # the last two: its limit for a statement.
+        contended=(1205, 1213, 1020, 1180, 3572, 1317, 1467, 1969, 3024),
         full=(1021, 1037, 1041, 1114, 1206, 1226),  # disk, memory, table, locks, and what a user may do in an hour
         # An option of the server's forbids it, and of those that do this is read_only; InnoDB's; the session's.
         replaced=(1290, 1836, 1792),

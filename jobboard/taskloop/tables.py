@@ -58,6 +58,9 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
     """
     # Printed statements quote each name, as doloop's do, since other servers may reserve other words.
     quote = None if id_type is None else True
+    # The server may have another default format of rows, in which an index takes no long ids.
+    is_innodb = engine is not None and engine.lower() == "innodb"
+    options: dict[str, Any] = {f"{name}_row_format": "DYNAMIC" for name in _MYSQL if is_innodb}
     fence = (
         sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0"), quote=quote),
         sa.Column("who", sa.String(255), quote=quote),
@@ -73,6 +76,7 @@ def make(name: str, *, fenced: bool = True, id_type: str | None = None, engine: 
         quote=quote,
         mysql_engine=engine,
         mariadb_engine=engine,
+        **options,
     )
 
 

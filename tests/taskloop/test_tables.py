@@ -93,3 +93,10 @@ def test_sql_for_create_is_for_mysql_unless_told_otherwise() -> None:
         taskloop.sql_for_create("foo_loop", engine="MyISAM")
     with pytest.raises(ValueError, match="oracle"):
         taskloop.sql_for_create("foo_loop", dialect="oracle")
+
+
+@ONE
+def test_a_table_does_not_take_the_servers_format_of_rows() -> None:
+    """An older default format has no room for long ids in an index."""
+    assert "ROW_FORMAT=DYNAMIC" in taskloop.sql_for_create("loop", "VARCHAR(255)")
+    assert "ROW_FORMAT" not in taskloop.sql_for_create("loop", engine="RocksDB")

@@ -144,7 +144,7 @@ class FastPaths(abc.ABC):
             return self._ended(self._statements["consume"], params)
         outcomes = self._statements.text("consume_outcomes")
         leaving = self._statements.made("consume", outcomes=outcomes, columns="*,")
-        return self._ended(leaving, {**params, "outcomes": self._packed(kept)})
+        return self._ended(leaving, {**params, "outcomes": self._packed(kept), "kept": len(kept)})
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         params = {**self._claims(held), "handle": handle, "ttl": ttl}
@@ -220,8 +220,7 @@ class FastPaths(abc.ABC):
         """Return the statement of a survey, and its arguments."""
         raise NotImplementedError
 
-    @staticmethod
-    def _drafts(jobs: Sequence[Params]) -> Params:
+    def _drafts(self, jobs: Sequence[Params]) -> Params:
         """Return new jobs as arguments."""
         raise NotImplementedError
 
@@ -357,8 +356,7 @@ class PostgreSQLPaths(FastPaths):
 
     # To write out an array costs the driver more than to split a text does the server.
 
-    @staticmethod
-    def _drafts(jobs: Sequence[Params]) -> Params:
+    def _drafts(self, jobs: Sequence[Params]) -> Params:
         columns = zip(*(job.values() for job in jobs), strict=True)
         return {
             name: "\x1e".join(["\x1f" if value is None else str(value) for value in column])
@@ -485,9 +483,10 @@ class MariaDBPaths(FastPaths):
             return len(ones), {"index": "ready"}, params
         return len(ones), {"index": "by_name", "of_one": self._statements.text("of_one")}, {**params, "names": names}
 
-    @staticmethod
-    def _drafts(jobs: Sequence[Params]) -> Params:
-        return {"drafts": MariaDBPaths._packed(jobs)}
+    def _drafts(self, jobs: Sequence[Params]) -> Params:
+        row, board = self._statements.row, {"board": self._base["board"]}
+        kinds = {True: "post_many_row", False: "post_many_row_later"}
+        return {"rows": [row(kinds[job["due"] is None is job["delay"]], {**job, **board}) for job in jobs]}
 
     @staticmethod
     def _listed(values: Sequence[str]) -> Any:
@@ -520,9 +519,9 @@ class SQLitePaths(FastPaths):
 
         def work(link: Link) -> bool:
             link.begin()
-            if "outcomes" in params:
-                link.count(self._statements["consume_outcomes"], params)
-            if link.count(statement, params) < params["count"]:
+            kept = link.count(self._statements["consume_outcomes"], params) if "outcomes" in params else 0
+            # Each statement has a time of its own, at which a lease or a window may have ended.
+            if kept < params.get("kept", 0) or link.count(statement, params) < params["count"]:
                 link.rollback()
                 return False
             self._keep(link, params, params["answer"])
@@ -633,7 +632,6 @@ def _row(draft: Draft) -> dict[str, Any]:
         "job_group": group,
         "due": due,
         "delay": delay,
-        # The longest comes last: MariaDB finds the columns behind it only by reading it.
         "posting": posting,
     }
 

@@ -25,6 +25,10 @@ priority, id
 -- name: is_known
 s.version <=> :known
 
+-- name: instant
+-- The time at this moment, behind the wait for a lock.
+({now} + timestampdiff(microsecond, now(6), sysdate(6)))
+
 -- name: wanted
 json_table(:wanted, '$[*]' columns (name varchar(255) {collated} path '$')) as wanted
 
@@ -67,26 +71,29 @@ begin not atomic
 end
 
 -- name: post_many
--- Posts several jobs, in their order. A job whose time is yet to come is SCHEDULED. A posting comes
--- last, as what stands behind it is found only by reading it.
+-- Posts several jobs, in their order.
 begin not atomic
+    declare l_now bigint default {now};
     {keep_answer}
     insert into {jobs} (uuid, name, priority, version, posting, max_attempts, job_group, board,
         state, attempts, retries, token, created_on, modified_on, lock_until, wake_at)
-    select uuid, name, priority, version, posting, max_attempts, job_group, :board,
-        if(wake_at > {now}, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, {now}, {now},
-        if(wake_at > {now}, wake_at, null), if(wake_at > {now}, wake_at, null)
-    from (
-        select given.*, coalesce(due, {now} + delay) as wake_at
-        from json_table(convert(:drafts using utf8mb4), '$[*]' columns (
-            uuid varchar(64) {collated} path '$[0]', name varchar(255) {collated} path '$[1]', priority smallint path '$[2]',
-            version int path '$[3]', max_attempts int path '$[4]', job_group varchar(255) {collated} path '$[5]',
-            due bigint path '$[6]', delay bigint path '$[7]', posting longtext {utf8} path '$[8]'
-        )) as given
-    ) as draft
+    values :rows
     returning json_array('', uuid, id, tag, created_on);
     commit;
 end
+
+-- name: post_many_row
+(:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
+    'UNCLAIMED', 0, 0, 0, l_now, l_now, null, null)
+
+-- name: post_many_row_later
+-- A job whose time is yet to come is SCHEDULED.
+(:uuid, :name, :priority, :version, :posting, :max_attempts, :job_group, :board,
+    if({due_on} > l_now, 'SCHEDULED', 'UNCLAIMED'), 0, 0, 0, l_now, l_now,
+    if({due_on} > l_now, {due_on}, null), if({due_on} > l_now, {due_on}, null))
+
+-- name: due_on
+coalesce(:due, l_now + :delay)
 
 -- name: take
 -- Locks the first ready jobs. While a lease or a delay may have ended, there are none to take: the job of that may
@@ -149,11 +156,17 @@ where board = :board and state = 'UNCLAIMED'
 -- name: take_ahead
 -- Locks the first free one of these jobs. They are given in serving order.
 select json_array('' collate utf8mb4_bin, {record}, {jobs}.tag, {now})
-from json_table(:tags, '$[*]' columns (id bigint path '$[0]', tag bigint path '$[1]')) as wanted
+from {versions}
 straight_join {jobs} force index (primary) on {jobs}.id = wanted.id
 where {jobs}.tag = wanted.tag and not {overdue_there}
 limit :limit
 for update skip locked
+
+-- name: versions
+-- These jobs, and an id that no job has: the server unlocks a row whose tag is another when it goes on to the next id.
+json_table(json_array_append(:tags, '$', json_array(0, 0)), '$[*]' columns (
+    id bigint path '$[0]', tag bigint path '$[1]'
+)) as wanted
 
 -- name: take_since
 -- From a starting point on: the first jobs of a range of priorities, and a few more. See starts.py.
@@ -261,7 +274,8 @@ end
 
 -- name: consume
 -- Consumes all of these claims, each given as "uuid token", and leaves their outcomes; or it fails. A claim whose
--- lapse a sweep has recorded may end until another claims the job.
+-- lapse a sweep has recorded may end until another claims the job. Outcomes are left of rows that the statement locks,
+-- so that these are the rows which are deleted.
 begin not atomic
     {keep_answer}
     {outcomes?}
@@ -284,11 +298,16 @@ from json_table(convert(:outcomes using utf8mb4), '$[*]' columns (
     refused longtext {utf8} path '$[2]', result longtext {utf8} path '$[3]'
 )) as given
 straight_join {jobs} force index (`{prefix}_uuid`) on uuid = uuid_ and board = :board
-where {ends};
+where {ends}
+for update;
+if row_count() <> :kept then
+    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'not all of these claims end';
+end if;
 
 -- name: ends
 concat(uuid, ' ', token) in (:claims) and who is not null
-    and (state = 'UNCLAIMED' or state = 'CLAIMED' and lock_until > {now}) and (key_until is null or key_until <= {now})
+    and (state = 'UNCLAIMED' or state = 'CLAIMED' and lock_until > {instant})
+    and (key_until is null or key_until <= {now})
 
 -- name: renew_locked
 -- Locks those of these claims that live, each given as "uuid token". It passes over the jobs that others hold.
@@ -309,7 +328,7 @@ update {jobs} force index (primary) set lock_until = {now} + :ttl, tag = tag + 1
 -- The first of these jobs that are as they were read, and that no other transaction holds. They are given in serving
 -- order: if it sorted them, it would lock them all.
 select {record}, {jobs}.tag
-from json_table(:tags, '$[*]' columns (id bigint path '$[0]', tag bigint path '$[1]')) as wanted
+from {versions}
 straight_join {jobs} force index (primary) on {jobs}.id = wanted.id
 where {jobs}.tag = wanted.tag
 limit :limit
@@ -406,7 +425,7 @@ end
 -- name: gate_is
 -- set_limit and pause wait for those who have locked the gate.
 select version into l_gate from {sides} where board = :board and {gate} lock in share mode;
-if l_gate <> :gate then
+if not l_gate <=> :gate then
     signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the gate has changed';
 end if;
 
@@ -439,20 +458,19 @@ where j.tag = c.was
 -- In the order of the rows, which is that of their ids. Fails where a uuid or a key is taken.
 insert into {jobs} (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,
     lock_until, wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
-select c.uuid, c.name, c.priority, c.posted_key, c.version, c.posting, c.state, c.attempts, c.max_attempts, c.token,
-    c.who, c.lock_until, c.wake_at, c.created_on, c.modified_on, c.errors, c.retries, c.job_group, c.key_until,
-    c.live_key, c.gone_on, :board
-from json_table(:rows, '$[*]' columns (
-    number for ordinality, uuid varchar(64) {utf8} path '$.uuid', name varchar(255) {utf8} path '$.name',
-    priority smallint path '$.priority', posted_key varchar(255) {utf8} path '$.key', version int path '$.version',
-    posting longtext {utf8} path '$.posting', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
-    max_attempts int path '$.max_attempts', token bigint path '$.token', who varchar(255) {utf8} path '$.who',
-    lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', created_on bigint path '$.created_on',
-    modified_on bigint path '$.modified_on', errors longtext {utf8} path '$.errors', retries int path '$.retries',
-    job_group varchar(255) {utf8} path '$.job_group', key_until bigint path '$.key_until',
-    live_key varchar(255) {utf8} path '$.live_key', gone_on bigint path '$.gone_on'
-)) as c
-order by c.number
+values :rows
+
+-- name: jobs_insert_row
+(:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who,
+    :lock_until, :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on,
+    :board)
+
+-- name: clock_behind_keys
+-- Waits for the jobs that have one of these keys, and then reads the clock. An insert that waits for a key would have
+-- others wait that insert something next to the key in its index, as all jobs without a key may be.
+(select live_key, null from {jobs} {by_key} where board = :board and live_key in (:keys) for update)
+union all
+select null, {instant}
 
 -- name: lockable_make
 -- A row without a value, so that there is one to be locked.

@@ -267,19 +267,22 @@ select * from taken
 
 -- name: consume
 -- Consumes all of these claims, each given as "uuid token", and leaves their outcomes; or it fails, as an answer must
--- not be null. A claim whose lapse a sweep has recorded may end until another claims the job. CASE keeps the planner
--- from the indexes by state, where OR could have it read all of them, and array() has the list of claims split once, not
--- for each job. Only outcomes need the columns.
+-- not be null. A claim whose lapse a sweep has recorded may end until another claims the job. A claim that lapsed while
+-- the statement waited for its row does not count, as others may have seen the lapse. CASE keeps the planner from the
+-- indexes by state, where OR could have it read all of them, and array() has the list of claims split once, not for each
+-- job. Only outcomes need the columns.
 with taken as (
     delete from {jobs}
     where uuid = any(string_to_array(:uuids, ',')) and coalesce(board, '') = :board
         and uuid || ' ' || token = any(array(select unnest(string_to_array(:claims, ',')))) and who is not null
         and case state when 'UNCLAIMED' then true when 'CLAIMED' then lock_until > {now} end
         and (key_until is null or key_until <= {now}) and not {has_other_rules}
-    returning {columns?} true
+    returning {columns?} lock_until is null or lock_until > {instant} as holds
 ) {outcomes?}
 insert into {answers} (handle, slot, call, answer, stamp)
-select :handle, :slot, :call, case when count(*) = :count then :answer end, {stamp} from taken having count(*) > 0
+select :handle, :slot, :call, case when count(*) filter (where holds) = :count then :answer end, {stamp}
+from taken
+having count(*) > 0
 {keep_answer}
 returning 1
 

@@ -6,6 +6,8 @@ A text begins with a line ``-- name: verb``, and comments behind it are for its 
 
 - ``:name``: a parameter. A list in its place is an array on PostgreSQL, as in ``= any(:uuids)``. Other databases get
   it written out, as in ``in (:uuids)``, also where a shared text has an array;
+- ``values :rows``: rows of values, written out, see :meth:`Statements.row`. MariaDB has only these: an INSERT … SELECT
+  that waits for a lock would keep the lock on the table's counter of ids, and all other posts waiting;
 - ``{name}``: a table (``jobs``, ``answers``, ``sides``, ``outcomes``), ``record`` (the columns of a job), ``gate`` (the
   place of the gate's side record), ``key`` or ``call`` (a column whose name MariaDB reserves), or another text;
 - ``{by_wake}`` and the like: a hint that forces MariaDB to use this index, and nothing on other databases, unless their
@@ -37,6 +39,9 @@ _SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 500, LONGEST)
 """The numbers of elements with which lists are written out. The last element fills a list up to the next number, so
 that the database plans few texts."""
 
+_HERE = "\0"
+"""The place of rows in a text."""
+
 _MADE = 200
 """The number of texts with parts that are remembered at most."""
 
@@ -46,6 +51,7 @@ _COMMENT = re.compile(r"^\s*--.*\n?|\s+--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(\w+)(\??)\}")
 _ARRAY = re.compile(r"(= any|<> all)\(:(\w+)\)")
 _LIST = re.compile(r"\bin \(:(\w+)\)")
+_ROWS = re.compile(r"\bvalues :(\w+)")
 # Of what looks like a parameter, a string and a cast of PostgreSQL's are none.
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
 
@@ -75,6 +81,7 @@ class Statement:
         self.parameters = tuple(dict.fromkeys(found[1] for found in _PARAMETER.finditer(text) if found[1]))
         self._lists = tuple(dict.fromkeys(_LIST.findall(text)))
         self._arrays = tuple(dict.fromkeys(name for _, name in _ARRAY.findall(text)))
+        self._rows = _ROWS.findall(text)
         self._texts: dict[tuple[object, ...], tuple[str, tuple[str, ...]]] = {}
 
     def __repr__(self) -> str:
@@ -100,8 +107,11 @@ class Statement:
             values.update((f"{name}_{i}", value[i] if i < len(value) else last) for i in range(size))
         for name in self._arrays:
             values[name] = _array(values[name])
+        rows = [values.pop(name) for name in self._rows]
         key = (style, *sizes)
         text, order = self._texts.get(key) or self._texts.setdefault(key, self._written(style, dict(sizes)))
+        for written in rows:
+            text = text.replace(_HERE, ", ".join(written), 1)
         if style in ("named", "pyformat"):
             return text, values
         return text, tuple(values[name] for name in order)
@@ -117,12 +127,21 @@ class Statement:
             name = found[1]
             if name is None:
                 return found[0]
+            if name in self._rows:
+                return _HERE
             if name not in sizes:
                 return mark(name)
             return ", ".join(mark(f"{name}_{i}") for i in range(sizes[name]))
 
         text = self.text.replace("%", "%%") if style in ("format", "pyformat") else self.text
         return _PARAMETER.sub(put, text), tuple(order)
+
+
+def _literal(value: str | int | None) -> str:
+    """Return a value as MariaDB reads it, in any SQL mode and of any character set. A driver takes longer to quote."""
+    if value is None:
+        return "null"
+    return f"_utf8mb4 X'{value.encode().hex()}'" if isinstance(value, str) else str(int(value))
 
 
 def _array(values: Sequence[Any]) -> str:
@@ -162,6 +181,7 @@ class Statements:
                 self._names[place] = f"force index (`{index}`)" if _FILES[dialect.name] == "mariadb" else ""
         self._whole: dict[str, str] = {}
         self._made: dict[tuple[object, ...], Statement] = {}
+        self._rows: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._texts
@@ -191,6 +211,14 @@ class Statements:
                 self._made.pop(next(iter(self._made)), None)
             made = self._made[key] = Statement(name, self._filled(self._texts[name], parts))
         return made
+
+    def row(self, name: str, values: Mapping[str, str | int | None]) -> str:
+        """Return the text of this name with these values in it, for ``values :rows``."""
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = Statement(name, self.text(name))._written("format", {})
+        text, order = row
+        return text % tuple([_literal(values[each]) for each in order])
 
     def union(self, name: str, one: str, number: int, **parts: str) -> Statement:
         """Return the statement ``name`` with ``number`` times the text ``one`` in place of ``{ones?}``."""

@@ -62,6 +62,7 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    held_key,
     reschedules,
     slot_of,
     turns,
@@ -817,7 +818,10 @@ class SQLStore(Store):
 
     def _each(self, run: Runner, statement: str, rows: Sequence[Mapping[str, Any]]) -> int:
         """Write rows by one statement that takes them all, or takes one at a time; return how many it has changed."""
-        found = self.statements[statement]
+        found, row = self.statements[statement], f"{statement}_row"
+        if row in self.statements:
+            written = [self.statements.row(row, {"board": self.board, **each}) for each in rows]
+            return run.count(found, {"rows": written})
         for name in ("rows", "gone"):
             if name in found.parameters:
                 return run.count(found, {"board": self.board, name: _packed(rows)})
@@ -853,7 +857,13 @@ class SQLStore(Store):
         """:raises Stale: another has been quicker with a key, or with an arrival."""
         if not drafts:
             return []
-        now = self._rows(run, "clock")[0][0]
+        keys = [key for draft in drafts if (key := held_key(draft)) is not None]
+        if keys and "clock_behind_keys" in self.statements:
+            *taken, (_, now) = self._rows(run, "clock_behind_keys", keys=keys)
+            if taken:
+                raise Stale(sides=[("key", key) for key, _ in taken])
+        else:
+            now = self._rows(run, "clock")[0][0]
         records = [draft.record(0, now) for draft in drafts]
         uuids = [record.uuid for record in records]
         if self._each(run, "jobs_insert", list(map(inserted, records))) < len(records):

@@ -59,7 +59,8 @@ class Tables:
 
     def _table(self, suffix: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:
         for name in ("mysql", "mariadb"):
-            options |= {f"{name}_engine": "InnoDB", f"{name}_charset": "utf8mb4"}
+            # The server may have another default format of rows, in which an index takes no long texts.
+            options |= {f"{name}_engine": "InnoDB", f"{name}_charset": "utf8mb4", f"{name}_row_format": "DYNAMIC"}
         return sa.Table(self.prefix + suffix, self.metadata, *columns, **options)
 
     def _jobs(self) -> sa.Table:
