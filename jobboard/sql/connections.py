@@ -19,6 +19,7 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
+from jobboard.sql.inherited import close_inherited, close_later
 from jobboard.sql.runners import Row, Runner, Statement, Text, executed
 from jobboard.threads import started
 
@@ -297,6 +298,8 @@ class Link(Runner):
     def leak(self) -> None:
         """Leave the connection, which nobody uses, to the parent. For a forked child."""
         forks.keep(self)
+        if self.product.exclusive:
+            close_later(self.raw.close)
 
     def broke(self) -> None:
         """Discard a broken connection, and have a caller's pool replace its others: they have hardly been spared."""
@@ -464,7 +467,6 @@ class Links:
         self._options = options
         self.own = own
         self.product: Database | None = None
-        self._inherited: list[Link] = []
         self._reset()
 
     def _reset(self) -> None:
@@ -645,8 +647,7 @@ class Links:
         """Make a connection of our own, or take one from a caller's pool, and set it up."""
         if self._closed or self.watch.spent:
             raise ConnectionFailure(f"{self._name} is closed")
-        if self._inherited:
-            self._close_inherited()
+        close_inherited()
         try:
             connection = self.engine.connect()
         except (sa.exc.SQLAlchemyError, OSError, *UNSENDABLE) as error:
@@ -700,23 +701,7 @@ class Links:
 
     def leak(self) -> None:
         """Leave the connections to the parent, and connect anew. For a forked child."""
-        if self._apart is not None:
-            self.inherit(*self._apart.idle)
-        self.inherit(*self.idle)
+        for link in (*self.idle, *(self._apart.idle if self._apart is not None else ())):
+            link.leak()
         forks.keep(self._engine, self._apart)
         self._reset()
-
-    def inherit(self, *links: Link) -> None:
-        """Leave these connections to the parent. For a forked child."""
-        for link in links:
-            link.leak()
-        self._inherited += links
-
-    def _close_inherited(self) -> None:
-        """Close inherited connections of SQLite, which takes their locks for the child's until then. The parent loses
-        nothing. A child that never uses the board does not call SQLite: another thread of the parent may have been
-        inside SQLite at the fork."""
-        inherited, self._inherited = self._inherited, []
-        for link in inherited:
-            if link.product.exclusive:
-                link.raw.close()
