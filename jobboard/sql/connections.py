@@ -502,8 +502,16 @@ class Links:
 
     def _beside(self) -> Links:
         engine = self._made_engine()
+        theirs = engine.pool
+        # Without the limit of the caller's pool, and with its listeners.
+        pool = sa.NullPool(
+            theirs._creator,
+            reset_on_return=theirs._reset_on_return,
+            dialect=theirs._dialect,
+            _dispatch=theirs.dispatch,
+        )
         return Links(
-            lambda: Engine(engine.pool.recreate(), engine.dialect, engine.url),
+            lambda: Engine(pool, engine.dialect, engine.url),
             True,
             self._patience,
             self._deadline,
