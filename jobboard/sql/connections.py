@@ -289,10 +289,7 @@ class Link(Runner):
             # SQLite's locks are the process's, and stay as long as a statement of this connection is known.
             with contextlib.suppress(Exception):
                 self.product.rollback(self.raw, self.cursor)
-        with contextlib.suppress(Exception):
-            self.connection.invalidate()
-        with contextlib.suppress(Exception):
-            self.connection.close()
+        _discard(self.connection)
         self._forget()
 
     def leak(self) -> None:
@@ -338,6 +335,13 @@ class Link(Runner):
 
     def __del__(self) -> None:
         self._forget()
+
+
+def _discard(connection: Connection) -> None:
+    """Close a connection of a pool itself. Listeners to the pool's events may raise anything."""
+    for end in (connection.invalidate, connection.close):
+        with contextlib.suppress(Exception):
+            end()
 
 
 class Watchdog:
@@ -666,6 +670,7 @@ class Links:
                 self.product = database(connection.dialect)
             link = Link(connection, self.product)
             with self.watch.watching(link):
+                self.product.commit_begun(link.raw)
                 connection.execution_options(isolation_level=self.product.isolation)
                 if self.own:
                     self.product.prepare(link.raw, **self._options)
@@ -674,8 +679,7 @@ class Links:
                     self.product.prepare_file(link.raw)
             return link
         except BaseException as error:
-            connection.invalidate()
-            connection.close()
+            _discard(connection)
             if not isinstance(error, Exception):
                 raise
             if isinstance(busy := self.sorted_out(error, None, False), Contended):
