@@ -93,8 +93,14 @@ class Database:
 
         :param table: a table that exists, if any does.
         """
+        self.commit_begun(connection.connection.dbapi_connection)
         # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def commit_begun(self, raw: Raw) -> None:
+        """Commit the transaction that a listener to the events of a caller's engine may have begun. The listener's
+        settings of the session stay so."""
+        raw.commit()
 
     def commits_each(self, connection: Connection) -> bool:
         """Return whether a caller's connection commits each statement by itself, though a transaction has begun: by the
@@ -275,6 +281,7 @@ class MySQLDatabase(Database):
     counts_changes = True
     ignored = sa.text("SHOW WARNINGS")
     duplicate = 1062
+    transaction_begun = 1568
 
     # Access, database, host, privilege, password to be changed, account locked, TLS demanded.
     _REFUSALS = frozenset({1044, 1045, 1049, 1130, 1142, 1143, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
@@ -321,6 +328,19 @@ class MySQLDatabase(Database):
         # This error shares its number with all other troubles of TLS.
         without_tls = "SSL is required but the server doesn't support it" in str(error)
         return str(error.args[-1]) if without_tls or self._code(error) in self._REFUSALS else None
+
+    def commit_begun(self, raw: Raw) -> None:
+        # To set a level for the session also commits.
+        pass
+
+    def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
+        try:
+            super().begin_on(connection, table)
+        except sa.exc.DBAPIError as error:
+            if self._code(error.orig or error) != self.transaction_begun:
+                raise
+            connection.connection.commit()
+            super().begin_on(connection, table)
 
     def descriptor(self, raw: Raw) -> int:
         return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())
@@ -392,6 +412,10 @@ class SQLiteDatabase(Database):
         left_alone = driver.isolation_level is None and not driver.in_transaction
         # That of Python 3.12; -1 stands for what was before.
         return left_alone or getattr(driver, "autocommit", None) is True
+
+    def commit_begun(self, raw: Raw) -> None:
+        if raw.in_transaction:
+            raw.commit()
 
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")
