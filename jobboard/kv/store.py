@@ -356,12 +356,17 @@ class KVStore(Store):
     ) -> Look:
         wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), frozenset(full), readable)
         strays: set[Entry] | None = None
+        outdated: set[str] = set()
         for number in range(1, TRIES + 1):
-            look, gone = self._look(0 if wanted.names == frozenset() else limit, wanted)
-            if look.ready or look.overdue or not gone:
+            look, gone, moved = self._look(0 if wanted.names == frozenset() else limit, wanted)
+            # A swept job may be in none of the listings, and come before the jobs found. A name that outlives a look
+            # without its job belongs to no job.
+            is_whole = moved <= outdated
+            outdated |= moved
+            if look.overdue or (is_whole and (look.ready or not gone)):
                 return look
             strays = gone if strays is None else strays & gone
-            if number >= STRAY and gone == strays:
+            if is_whole and number >= STRAY and gone == strays:
                 # Others are not that quick each time: somebody has deleted or changed the records by hand.
                 for place in sorted(self._driver.place(f"{READY}/{entry}") for entry in strays):
                     LOG.warning("%s is set aside: no job that can be claimed has this name. Delete it", place)
@@ -369,8 +374,9 @@ class KVStore(Store):
             self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
         raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all jobs")
 
-    def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, set[Entry]]:
-        """Return a look, and the entries whose jobs were gone before the look could read them."""
+    def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, set[Entry], set[str]]:
+        """Return a look, the entries whose jobs were gone before the look could read them, and the names of ended
+        leases, delays and sessions whose jobs others had swept by then."""
         guess, ahead = self._guess, max(LEAST_GUESS, limit)
         some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
@@ -381,12 +387,14 @@ class KVStore(Store):
         known = dict(zip(guess, found.nodes[1:], strict=True))
         page, timed = listed.get(READY, []), listed[TIMED]
         now = self._time(found.now, map(self._time_of, timed))
-        if len(timed) == FEW and self._time_of(timed[-1]) <= now:
+        moved = {name for name in timed if self._time_of(name) <= now}
+        if len(moved) == FEW:
             timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
         ended = [name for name in timed[:OVERDUE] if self._time_of(name) <= now]
         event = max(0, self._time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
         overdue = self._ended(ended, now) if ended else []
         if self.keeps == "session":
+            moved |= _ended_sessions(listed)
             overdue += islice(self._orphans(listed, now), OVERDUE)
         ready: list[Stored] = []
         gone: set[Entry] = set()
@@ -407,7 +415,7 @@ class KVStore(Store):
             page = self._driver.read([], [Range(READY, some, page[-1])], fresh=False).names[0]
         seen = [*(job.record.uuid for job in ready[limit:]), *(entry.uuid for entry in entries)]
         self._guess = seen[:ahead]
-        return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone
+        return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone, moved
 
     def _claimable(self, entries: Sequence[Entry], known: dict[str, Node | None], now: int) -> list[Stored | None]:
         """Return the jobs of these entries; None for an outdated entry. A known record that does not fit its entry is
@@ -440,7 +448,7 @@ class KVStore(Store):
 
         :param listed: the names in ``holders`` and in ``alive``, where sessions keep claims.
         """
-        for session in sorted({*listed.get(HOLDERS, ())}.difference(listed.get(ALIVE, ()))):
+        for session in sorted(_ended_sessions(listed)):
             kept = takewhile(f"{session}/".__gt__, self._names(KEPT, f"{session}.", most=OVERDUE))
             names = [*islice(kept, OVERDUE)]
             if not names and not self._read_only:
@@ -805,6 +813,11 @@ def _entries(names: Iterable[str]) -> Iterator[Entry]:
             yield Entry.parse(name)
         except ValueError:
             LOG.warning("the name %r is set aside: no job has such a name", name)
+
+
+def _ended_sessions(listed: Mapping[str, list[str]]) -> set[str]:
+    """Return the sessions in these names of ``holders`` that are not in ``alive``."""
+    return {*listed.get(HOLDERS, ())}.difference(listed.get(ALIVE, ()))
 
 
 def _is_scheduled(name: str) -> bool:

@@ -133,6 +133,25 @@ def test_a_slot_has_one_holder_where_a_session_ends_during_a_claim(make: Callabl
     assert board.stats().claimed == 1
 
 
+@pytest.mark.parametrize("nth", [2, 3])
+def test_a_job_that_is_swept_during_a_look_keeps_its_place(make: Callable[..., Any], nth: int) -> None:
+    """Another call sweeps the claim of an ended session between two readings of a look."""
+    owner, board, other = make(), make(), make()
+    first, _, _ = owner.post_many([Posting("a"), Posting("a"), Posting("b")])
+    assert take(owner) == first
+    driver_of(owner).lose()
+    driver, requests = driver_of(board), itertools.count(1)
+    read = driver.read
+
+    def reading(*args: Any, **options: Any) -> Any:
+        if next(requests) == nth:
+            assert take(other, names=["b"]).name == "b"
+        return read(*args, **options)
+
+    driver.read = reading
+    assert take(board) == first
+
+
 def test_a_claim_is_never_stored_for_an_ended_session(make: Callable[..., Any]) -> None:
     """The session ends before the commit, which is refused and repeated in the next session."""
     board, other = make(), make()
