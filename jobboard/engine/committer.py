@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
@@ -84,6 +85,10 @@ class Result(NamedTuple):
     late: int = 0
 
 
+class _Acts(threading.local):
+    count = 0
+
+
 @overload
 def record_at(stored: Stored, now: int) -> Record: ...
 @overload
@@ -112,6 +117,7 @@ class Committer:
         self.before_call: Callable[[Nonce], None] = _nothing
         """A function that is called before each call of a slot."""
         self._sleep = sleep
+        self._acts = _Acts()
         # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
         self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
 
@@ -122,6 +128,15 @@ class Committer:
         :raises ConnectionFailure: the board is closed.
         """
         return self._store()
+
+    @property
+    def acts(self) -> int:
+        """The number of commits by which calls of this thread have acted. Upkeep, such as sweeps, does not count."""
+        return self._acts.count
+
+    def note_act(self) -> None:
+        """Note that a commit of the running call stands, whatever becomes of the rest of the call."""
+        self._acts.count += 1
 
     def tries(self) -> Iterator[int]:
         """Yield the numbers of tries, with a backoff between tries.
@@ -181,6 +196,7 @@ class Committer:
                     if stored is not None and stored.call > nonce.call:
                         raise JobFailure("this call comes after a later one: its caller has long gone on")
                     if stored is not None and stored.call == nonce.call and not repeats:
+                        self.note_act()
                         self.commit([])
                         return Result(stored.deeds, [], True)
                     made = plan()
@@ -201,6 +217,7 @@ class Committer:
                 if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
+            self.note_act()
             self._slots[key] = nonce.call, committed.sides[0]
             return Result(made.deeds, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
@@ -230,6 +247,7 @@ class Committer:
 
     def note_fast_path(self, nonce: Nonce) -> None:
         """Note that a fast path of the store has done a call, and has stored its answer."""
+        self.note_act()
         if (slot := self.store.answered(nonce)) is not None:
             self._slots[slot_of(nonce)] = nonce.call, slot
         else:
@@ -338,6 +356,7 @@ class Committer:
             self.commit([], marks, checks=checks)
         except Stale:
             return 0 if len(marks) == 1 else sum(self.marks_apart([mark], checks) for mark in marks)
+        self.note_act()
         return len(marks)
 
     def write(self, marks: Callable[[], Sequence[Mark]]) -> int:
@@ -348,6 +367,7 @@ class Committer:
                 self.commit([], made)
             except Stale:
                 continue
+            self.note_act()
             return len(made)
         raise AssertionError("unreachable")
 

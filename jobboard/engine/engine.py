@@ -130,6 +130,11 @@ class Engine(Hears):
         """True if the board is open and has a connection at this moment."""
         return self._is_open and self.backend.connected
 
+    @property
+    def acts(self) -> int:
+        """The number of commits by which calls of this thread have acted since the board was opened."""
+        return self._committer.acts
+
     # Life
 
     def setup(self) -> None:
@@ -228,7 +233,7 @@ class Engine(Hears):
             if stored is not None:
                 self._committer.note_fast_path(nonce)
                 return [Posted(OK, each.record.uuid, each.record) for each in stored]
-        holders: dict[str, Record] = {}
+        holders: dict[str, Seen] = {}
         made = Plan([], [])
 
         def plan() -> Plan:
@@ -246,16 +251,13 @@ class Engine(Hears):
             deed if deed.uuid else deed._replace(uuid=draft.uuid)
             for deed, draft in zip(result.deeds, drafts, strict=True)
         ]
-        records = {stored.record.uuid: stored.record for stored in result.stored}
-        unknown = [deed.uuid for deed in deeds if deed.uuid not in records and deed.uuid not in holders]
-        if unknown:
-            with store.transaction(**extra):
-                found = store.read(unknown)
-            records |= {stored.record.uuid: record_at(stored, found.now) for stored in found.jobs if stored is not None}
-        # A holder that has left the board since was there when the key was refused.
-        return [Posted(status, uuid, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
+        seen = holders | {stored.record.uuid: Seen.at(0, stored.record) for stored in result.stored}
+        # Only the answer of an earlier try names other jobs.
+        unknown = [deed.uuid for deed in deeds if deed.uuid not in seen]
+        seen |= zip(unknown, self.read(unknown) if unknown else (), strict=True)
+        return [Posted(status, uuid, seen[uuid].record, seen[uuid].state) for status, uuid, _ in deeds]
 
-    def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
+    def _posting(self, drafts: Sequence[Draft], seen: dict[str, Seen]) -> Plan:
         """Return the plan of a post.
 
         :param seen: receives the jobs that exist already: holders of keys, and earlier arrivals.
@@ -264,6 +266,7 @@ class Engine(Hears):
         held = holders_of(self.store, keys)
         marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
         seen.update(held.seen())
+        seen.update(self._gone([uuid for uuid in held.by_key.values() if uuid not in seen]))
         seen.update(there)
         plan = Plan(held.freed, [], held.sides, marks)
         for draft in drafts:
@@ -284,12 +287,12 @@ class Engine(Hears):
                     held.by_key[draft.key] = draft.uuid
         return plan if plan.changes else plan._replace(marks=[])
 
-    def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
-        """Return marks that forget the purges of these jobs, and the records of the jobs that exist here."""
+    def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
+        """Return marks that forget the purges of these jobs, and the jobs that exist here."""
         if not uuids:
             return [], {}
         found = self.store.read(uuids, [("purged", uuid) for uuid in uuids])
-        there = {stored.record.uuid: record_at(stored, found.now) for stored in found.jobs if stored is not None}
+        there = {stored.record.uuid: _seen(stored, found.now) for stored in found.jobs if stored is not None}
         return [Mark(side, None) for side in found.sides if side.value is not None and side.key not in there], there
 
     # Claiming
@@ -596,17 +599,18 @@ class Engine(Hears):
         without a record."""
         store = self.store
         found = store.read(uuids)
-        gone = [uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None]
-        purged = set()
-        if gone:
-            marks = store.read([], [("purged", uuid) for uuid in gone])
-            purged = {side.key for side in marks.sides if side.stands(marks.now)}
+        gone = self._gone([uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None])
         return [
-            _seen(stored, found.now)
-            if stored is not None
-            else Seen(TRASHED if uuid in purged else COMPLETE, None, None)
+            gone[uuid] if stored is None else _seen(stored, found.now)
             for uuid, stored in zip(uuids, found.jobs, strict=True)
         ]
+
+    def _gone(self, uuids: Sequence[str]) -> dict[str, Seen]:
+        """Return absent jobs as they are seen: COMPLETE, or TRASHED if they were purged lately."""
+        if not uuids:
+            return {}
+        found = self.store.read([], [("purged", uuid) for uuid in uuids])
+        return {side.key: Seen(TRASHED if side.stands(found.now) else COMPLETE, None, None) for side in found.sides}
 
     def page(
         self,
