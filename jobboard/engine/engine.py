@@ -5,6 +5,7 @@ Each call reads, asks :mod:`jobboard.states`, and commits the changes if nobody 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeGuard
@@ -175,7 +176,7 @@ class Engine(Hears):
         """Drop the connections of this board; never a client of the caller's."""
         if self._is_open:
             try:
-                self._keeper.clear_up()
+                self._keeper.clear_up(math.inf)
             except Exception as error:  # noqa: BLE001 - the connections are closed after any error
                 LOG.warning("claims that nobody holds are left to end by themselves: %s", error)
             self._is_open = False
@@ -419,8 +420,8 @@ class Engine(Hears):
             record = record_at(stored, found.now)
             if record is not None and record.token == deed.token and record.state == CLAIMED:
                 records.append(record)
-        left = [record.lock_until - found.now for record in records if record.lock_until is not None]
-        return records, min(left, default=margin)
+        ends = [record.lock_until for record in records if record.lock_until is not None]
+        return records, min(ends) - found.now - self.backend.precision if ends else margin
 
     # Keeping claims
 
@@ -461,19 +462,22 @@ class Engine(Hears):
             # A second extend does no harm, and revives a claim that has lapsed since the first try.
             result = self._committer.do(nonce, plan, repeats=True)
         except BaseException:
-            if forsaken and holder.token is not None:
-                self.forsake(uuid, holder.token)
+            if forsaken is not None and holder.token is not None:
+                self.forsake(uuid, holder.token, forsaken)
             raise
         self._recent.learn(result.stored)
         return result.deeds[0].status, self._margin(expiry)
 
-    def forsake(self, uuid: str, token: int) -> None:
+    def forsake(self, uuid: str, token: int, since: float = 0) -> None:
         """Free the job of a kept claim whose holder was told that the claim is lost.
 
         A lease ends by itself. Behind a session or a process, the next heartbeat gives the claim back, and repeats that
-        until it succeeds. Does not block."""
+        until it succeeds. Does not block.
+
+        :param since: the time, on :func:`~jobboard.job.boottime`, until which the holder works under the claim.
+        """
         if self.backend.keeps != "lease":
-            self._keeper.forsake(uuid, token)
+            self._keeper.forsake(uuid, token, since)
             self._clear_up_soon()
 
     def doubt(self, nonce: Nonce) -> None:
