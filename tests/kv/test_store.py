@@ -23,6 +23,7 @@ from jobboard.kv.driver import Driver, Op
 from jobboard.primitives import Draft
 from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, claim
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, take, uuids
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import names, values, walked
@@ -450,6 +451,27 @@ def test_a_name_of_a_due_time_without_its_job_stops_nothing(make_board: Any) -> 
     change(driver_of(board), "delete", layout.job_path(gone.uuid))
     assert take(board) == fine
     assert board.claim_next("anna") is None
+
+
+def test_a_repeated_claim_counts_its_lease_from_the_earliest_time(
+    make_board: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that the repetition reads may be behind the server's clock."""
+    lag, made = 5 * 10**6, driver_class(backend)
+    read, now = made.read, made.now
+
+    def lagging(*args: Any, **options: Any) -> Any:
+        found = read(*args, **options)
+        return found._replace(now=found.now - lag)
+
+    monkeypatch.setattr(made, "precision", lag)
+    monkeypatch.setattr(made, "read", lagging)
+    monkeypatch.setattr(made, "now", lambda self, exact=False: now(self) - (0 if exact else lag))
+    board = make_board()
+    job = board.post("a")
+    with Harness(board).lost_reply("claim"):
+        claim = board.claim(job, "anna", expiry=LONG)
+    assert claim.expires_in() <= LONG
 
 
 def test_a_waiter_looks_again_after_its_first_watch(
