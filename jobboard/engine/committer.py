@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
@@ -62,7 +62,8 @@ class Plan(NamedTuple):
     """The planned changes of a call, and its answer.
 
     sides: the side records of keys that were read for the plan. checks: the side records that the plan relies on.
-    timely: the time after which the plan is too old to be committed.
+    timely: the time after which the plan is too old to be committed. before: the instant, on the server's clock, before
+    which the plan has to be committed, see :func:`worn_at`.
     """
 
     changes: list[Change]
@@ -71,6 +72,7 @@ class Plan(NamedTuple):
     marks: Sequence[Mark] = ()
     checks: Sequence[Side] = ()
     timely: Timely | None = None
+    before: int | None = None
 
 
 class Result(NamedTuple):
@@ -103,6 +105,16 @@ def record_at(stored: Stored | None, now: int) -> Record | None:
     if record.state == CLAIMED and record.lock_until is None and not stored.alive:
         return lapse(record, now)
     return record
+
+
+def worn_at(jobs: Iterable[Stored | None], now: int) -> int | None:
+    """Return the first instant at which one of these jobs goes to the trash, as its claim was the last that is allowed;
+    None if none does.
+
+    From that instant on, everybody sees the job in the trash. An act on the claim has to be stored before."""
+    records = (stored.record for stored in jobs if stored is not None)
+    ends = (each.lock_until for each in records if each.state == CLAIMED and each.exhausted)
+    return min((end for end in ends if end is not None and end > now), default=None)
 
 
 class Committer:
@@ -210,7 +222,9 @@ class Committer:
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
                         continue
-                    committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, by=by)
+                    committed = self.commit(
+                        made.changes, [answer, *made.marks], made.sides, made.checks, by=by, before=made.before
+                    )
             except Stale as stale:
                 if beaten is not None:
                     beaten(stale)
@@ -227,7 +241,7 @@ class Committer:
         for _ in self.tries():
             with contextlib.suppress(Stale), self.store.transaction(**extra):
                 made = plan()
-                committed = self.commit(made.changes, made.marks, made.sides, made.checks)
+                committed = self.commit(made.changes, made.marks, made.sides, made.checks, before=made.before)
                 return Result(made.deeds, committed.jobs, False)
         raise AssertionError("unreachable")
 
@@ -282,6 +296,7 @@ class Committer:
         checks: Sequence[Side] = (),
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         """Commit changes together with the keys that they take and free.
 
@@ -289,7 +304,8 @@ class Committer:
 
         :raises Stale: others were quicker.
         """
-        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks, waits=waits, by=by)
+        all_marks = [*marks, *self._key_marks(changes, sides)]
+        return self.store.commit(changes, all_marks, checks, waits=waits, by=by, before=before)
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
         freed: dict[str, Record] = {}
@@ -323,27 +339,27 @@ class Committer:
                 marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
-    def alone(self, change: Change, marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> bool:
-        """Commit a single change. Return false if others were quicker."""
+    def alone(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
+        """Commit a single change. Return false if others were quicker, or ``before`` has passed."""
         try:
-            self.commit([change], marks, checks=checks, waits=False)
+            self.commit([change], checks=checks, waits=False, before=before)
         except Stale:
             return False
         return True
 
-    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = ()) -> list[Change]:
+    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None) -> list[Change]:
         """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
-        transaction holds."""
+        transaction holds, and store nothing from the instant ``before`` on."""
         stored: list[Change] = []
         for chunk in batches(changes, _weight, MOST_CHANGES, self.store.most_bytes or sys.maxsize):
             left = list(chunk)
             while left:
                 try:
-                    self.commit(left, checks=checks, waits=False)
+                    self.commit(left, checks=checks, waits=False, before=before)
                 except Stale as stale:
                     tried, left = left, [each for each in left if _uuid(each) not in stale.uuids]
                     if len(left) == len(tried):
-                        stored += [change for change in left if self.alone(change, checks=checks)]
+                        stored += [change for change in left if self.alone(change, checks, before)]
                         break
                 else:
                     stored += left

@@ -14,7 +14,7 @@ from jobboard import codec, forks, states
 from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
-from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at
+from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at, worn_at
 from jobboard.engine.ends import PURGE_REMEMBERED, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
@@ -451,7 +451,7 @@ class Engine(Hears):
             # The record shows no lapse that no sweep has written down.
             change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
             if record.state == CLAIMED:
-                return made._replace(changes=[change])
+                return made._replace(changes=[change], before=worn_at([stored], found.now))
             revival = plan_revival(self._committer, stored, after)
             if revival is None:
                 return made._replace(deeds=[Deed(Status.LOST, uuid, 0)])
@@ -567,7 +567,8 @@ class Engine(Hears):
             changes = [change for change in held.freed if change.before != stored]
             marks = [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides[: len(purged)]]
             gate = found.sides[len(purged) :]
-            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
+            made = Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
+            return made._replace(before=worn_at([stored], found.now))
 
         result = self._committer.do(nonce, plan)
         status = result.deeds[0].status

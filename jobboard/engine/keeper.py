@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from jobboard import states
-from jobboard.engine.committer import Committer, change_by, record_at
+from jobboard.engine.committer import Committer, change_by, record_at, worn_at
 from jobboard.engine.limits import ClaimKey, revive
 from jobboard.engine.store import Change, Stored
 from jobboard.exceptions import ConnectionFailure
@@ -66,7 +66,8 @@ class ClaimKeeper:
                         tried[claim] = stored.tag
                         stands = record.state == CLAIMED
                         (changes if stands else revived)[claim] = Change(stored, after)
-            done = {id(change) for change in self._committer.apart(list(changes.values()))}
+            before = worn_at((change.before for change in changes.values()), found.now)
+            done = {id(change) for change in self._committer.apart(list(changes.values()), before=before)}
             out, again = revive(self._committer, revived)
             lost += out
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
@@ -142,7 +143,7 @@ class ClaimKeeper:
                 return
             holder = Holder(record.who or "", token)
             _, after = states.finish(record, holder, now, Verb.ABANDON, refund=True)
-            if self._committer.alone(change_by(Verb.ABANDON, stored, after)):
+            if self._committer.alone(change_by(Verb.ABANDON, stored, after), before=worn_at([stored], now)):
                 return
 
     def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:

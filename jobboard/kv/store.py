@@ -567,15 +567,18 @@ class KVStore(Store):
         after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         if not (changes or marks):
             return Committed([], [])
         if self._listener is None:
-            return self._commit(changes, marks, checks)
+            return self._commit(changes, marks, checks, before)
         with self._listener.own(changes):
-            return self._commit(changes, marks, checks)
+            return self._commit(changes, marks, checks, before)
 
-    def _commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
+    def _commit(
+        self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], before: int | None
+    ) -> Committed:
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
         for number in range(1, TRIES + 1):
@@ -588,13 +591,16 @@ class KVStore(Store):
                 batch.mark(mark)
             for side in checks:
                 batch.check(side)
+            if before is not None:
+                batch.ops.append(Op("before", str(before)))
             if reschedules(changes, marks):
                 batch.ops.append(Op("ring", SCHEDULES))
             try:
                 versions = driver.commit([*batch.done(self._holder), *(numbers.ops if numbers else ())])
             except Refused as refused:
                 counters = {op.path for op in numbers.ops} if numbers else set()
-                if not refused.paths <= {*counters, batch.session} or not (counters or refused.paths):
+                may_go_on = refused.paths <= {*counters, batch.session} and not refused.paths & batch.relied_on
+                if not may_go_on or not (counters or refused.paths):
                     raise batch.stale(refused.paths) from None
                 if counters:
                     self._beaten_until = boottime() + BEATEN
@@ -685,6 +691,8 @@ class _Commit:
         self.ops: list[Op] = []
         self.session = session
         self._now, self._lag, self._sequence, self._search = now, lag, sequence, search
+        self.relied_on: set[str] = set()
+        """The sessions without which jobs of this commit lie in the trash: see :func:`~jobboard.engine.worn_at`."""
         self._wakes = False
         # By path: the jobs with their sessions and names, and the side records without their new versions.
         self._jobs: dict[str, tuple[Record, str | None, Sequence[str]]] = {}
@@ -700,6 +708,8 @@ class _Commit:
             uuid, tag = before.record.uuid, _tag(before)
             version = tag.version
             had = self._search(uuid) if tag.is_damaged else tag.names or job_names(before.record, tag.session)
+            if tag.session is not None and before.alive and before.record.exhausted:
+                self.relied_on.add(tag.session)
         elif after is not None:
             uuid = after.uuid
         path = job_path(uuid)
@@ -744,10 +754,9 @@ class _Commit:
         """Return all operations. ``holder``: the session that is in ``holders`` already."""
         if self._wakes:
             self.ops.append(Op("ring", JOBS))
-        if self.session is not None:
-            self.ops.append(Op("lives", self.session))
-            if self.session != holder:
-                self.ops.append(Op("add", f"{HOLDERS}/{self.session}"))
+        if self.session is not None and self.session != holder:
+            self.ops.append(Op("add", f"{HOLDERS}/{self.session}"))
+        self.ops += [Op("lives", each) for each in sorted({*self.relied_on, *filter(None, [self.session])})]
         return self.ops
 
     def committed(self, versions: Mapping[str, Version]) -> Committed:

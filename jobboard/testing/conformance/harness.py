@@ -62,6 +62,10 @@ class Harness:
         with self._replaced_in(owner, primitive, by):
             yield
 
+    def replaced_in_store(self, primitive: str, by: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
+        """Do the same with a primitive of the store that the engine has, too."""
+        return self._replaced_in(self.store, primitive, by)
+
     @contextlib.contextmanager
     def _replaced_in(self, owner: Any, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
         original = getattr(owner, primitive)
@@ -108,7 +112,7 @@ class Harness:
         with contextlib.ExitStack() as stack:
             for primitive in (*WRITES, *READS):
                 asked = functools.partial(request, primitive in WRITES)
-                stack.enter_context(self._replaced_in(self.store, primitive, asked))
+                stack.enter_context(self.replaced_in_store(primitive, asked))
             yield
         assert stands, "nothing was committed"
 
