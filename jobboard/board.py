@@ -108,7 +108,7 @@ METADATA_BYTES = 64 * 1024
 """The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
 
 TIDY_EVERY = 600.0
-"""The seconds between two tidyings of a board that renews anything."""
+"""The seconds between two tidyings of a board that renews anything, where no amount of records asks for one sooner."""
 
 _Place: TypeAlias = tuple[Record, State]
 """A job on the board, and its state at the read."""
@@ -408,7 +408,7 @@ class JobBoard:
             for (kind, name), metadata in self._shown_entities():
                 self.engine.raw.enlist(self.engine.handle, kind, name, metadata, self._ttl)
         self.engine.raw.clear_up()
-        if time.monotonic() - self._tidied > TIDY_EVERY:
+        if time.monotonic() - self._tidied > TIDY_EVERY or self.engine.raw.has_leftovers:
             self._tidy_up()
 
     def _tidy_up(self) -> None:

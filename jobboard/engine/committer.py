@@ -130,6 +130,8 @@ class Committer:
         """A function that is called before each call of a slot."""
         self._sleep = sleep
         self._acts = _Acts()
+        self.noted: Callable[[Sequence[Mark]], None] = _nothing
+        """A function that is called with the marks of each commit that stands."""
         # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
         self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
 
@@ -305,7 +307,9 @@ class Committer:
         :raises Stale: others were quicker.
         """
         all_marks = [*marks, *self._key_marks(changes, sides)]
-        return self.store.commit(changes, all_marks, checks, waits=waits, by=by, before=before)
+        committed = self.store.commit(changes, all_marks, checks, waits=waits, by=by, before=before)
+        self.noted(all_marks)
+        return committed
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
         freed: dict[str, Record] = {}
@@ -399,7 +403,7 @@ class Committer:
         return swept
 
 
-def _nothing(nonce: Nonce) -> None:
+def _nothing(_: object) -> None:
     pass
 
 

@@ -18,6 +18,7 @@ from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, 
 from jobboard.engine.ends import PURGE_REMEMBERED, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
+from jobboard.engine.expirations import Expirations
 from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
@@ -164,6 +165,8 @@ class Engine(Hears):
         self._recent = Recent()
         self._finder = Finder(committer, self._ttl)
         self._idle = IdleScopes(committer)
+        self._expirations = Expirations(self._clear_up_soon)
+        committer.noted = self._expirations.note
 
     def _make_committer(self) -> Committer:
         return Committer(lambda: self.store, self.sleep_unless_closed)
@@ -196,15 +199,21 @@ class Engine(Hears):
     def tidy(self, seconds: float = 1.0) -> bool:
         """Drop expired side records: answers, entities, marks of purged jobs, outcomes, and idle scopes of limits.
 
-        A board calls this when it is opened, unless read-only, and every ten minutes while it renews anything. Where
-        there is more, the next heartbeat calls this again.
+        A board calls this when it is opened, unless read-only, every ten minutes while it renews anything, and when
+        :attr:`has_leftovers`. Where there is more, the next heartbeat calls this again.
 
         :param seconds: the longest time that this may take.
         :returns: whether there may be more.
         """
         end = time.monotonic() + seconds
+        self._expirations.clear()
         more = self.store.tidy(seconds)
         return self._idle.tidy(max(0.0, end - time.monotonic())) or more
+
+    @property
+    def has_leftovers(self) -> bool:
+        """True if so many records of this handle's calls have expired that :meth:`tidy` is worth its requests."""
+        return self._expirations.are_many
 
     def examine(self) -> Iterator[Oddity]:
         """Yield the defects of the store that :meth:`page`, :meth:`trash_page` and :meth:`outcome_page` do not show.
@@ -510,6 +519,9 @@ class Engine(Hears):
         gate = self._finder.rules.gate
         if self._is_plain(nonce) and all(map(_is_plain_end, acts)) and store.consume(acts, nonce, gate):
             self._committer.note_fast_path(nonce)
+            for act in acts:
+                if act.keep:
+                    self._expirations.add(1, act.keep / 1e6)
             self._freed([act for act in acts if act.name], [gate])
             return [OK] * len(acts)
         recent = None if nonce is None else self._recent.pop(acts)

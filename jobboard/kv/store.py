@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, islice, takewhile
@@ -110,6 +111,9 @@ WALKED = 1_000
 DROPPED = 50
 """The outcomes that one commit drops."""
 
+WALKS = 10
+"""The durations of a walk through other side records that pass until the next walk."""
+
 
 @dataclass(slots=True, unsafe_hash=True)
 class Tag:
@@ -174,7 +178,9 @@ class KVStore(Store):
         self._woken = 0.0
         self._beaten_until = 0.0
         self._listener: Listener | None = None
+        # The walk of a tidying, its duration so far, and the earliest begin of the next one.
         self._tidying: Iterator[None] | None = None
+        self._walked = self._walk_at = 0.0
         self._tidies = threading.Lock()
 
     # Life
@@ -636,17 +642,27 @@ class KVStore(Store):
         if not self._tidies.acquire(blocking=False):
             return False
         try:
-            self._tidying = self._tidying or chain(self._drop_expired(), self._driver.tidying())
+            outcomes = self._drop_outcomes()
             for _ in turns(seconds):
-                if next(self._tidying, self) is self:
+                if next(outcomes, self) is not self:
+                    continue
+                # The walk costs as much as there are records. It may take a tenth of the time, by its last duration.
+                if self._tidying is None and time.monotonic() < self._walk_at:
+                    return False
+                begun = time.monotonic()
+                self._tidying = self._tidying or chain(self._drop_lapsed(), self._driver.tidying())
+                is_over = next(self._tidying, self) is self
+                self._walked += time.monotonic() - begun
+                if is_over:
+                    self._walk_at, self._walked = time.monotonic() + WALKS * self._walked, 0.0
                     self._tidying = None
-                    break
-            return self._tidying is not None
+                    return False
+            return True
         finally:
             self._tidies.release()
 
-    def _drop_expired(self) -> Iterator[None]:
-        """Drop side records whose time has passed, and yield after each short step."""
+    def _drop_outcomes(self) -> Iterator[None]:
+        """Drop outcomes whose time has passed, and yield after each short step."""
         while True:
             now = self.now()
             first = self._driver.read([], [Range(OVER, DROPPED)]).names[0]
@@ -656,6 +672,9 @@ class KVStore(Store):
             sides = self.read([], [("outcome", uuid_of(name)) for name in names]).sides
             self._apart([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
             yield
+
+    def _drop_lapsed(self) -> Iterator[None]:
+        """Walk through all other side records that have an end, drop expired ones, and yield after each short step."""
         for kind in LAPSING:
             found, place = self.sides(kind, None, PAGE)
             while True:
