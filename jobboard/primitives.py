@@ -33,6 +33,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from jobboard.states import (
     CLAIMED,
+    COMPLETE,
     SCHEDULED,
     TRASHED,
     UNCLAIMED,
@@ -158,12 +159,13 @@ class Posted(NamedTuple):
     """The answer to a draft.
 
     status: OK (the draft is stored), KEY (another job has its key), REPLACED (that job has got its posting) or LIVE (an
-    arrival is there already). uuid, record: the job of the answer; without a record, the job has left the board.
+    arrival is there already). uuid, record, state: the job of the answer; without a record, the job has left the board.
     """
 
     status: Status
     uuid: str
     record: Record | None
+    state: State = COMPLETE
 
 
 class Returned(NamedTuple):

@@ -223,6 +223,7 @@ class Schedules:
             except ConnectionFailure:
                 posted.update(dict.fromkeys(made))
                 raise
+            self._committer.note_act()
             posted.update((stored.record.uuid, stored.record) for stored in done.jobs if stored.record.uuid in made)
             entry, side = after, done.sides[0]
         return entry

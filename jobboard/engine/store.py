@@ -528,6 +528,7 @@ class Store(abc.ABC):
         after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         """Store all changes and marks, if all jobs and side records are as they were read and no new job exists.
 
@@ -542,6 +543,8 @@ class Store(abc.ABC):
             transaction.
         :param by: the latest time to send the commit, on :func:`~jobboard.job.boottime`. A store whose commits take
             several requests raises Stale if the time has passed before the last request.
+        :param before: the instant, on the server's clock, before which the commit has to be stored, or raises Stale. A
+            server that compares no times gets the last request before that instant by what the client knows of it.
         :raises Stale: a record is not as it was read; nothing was stored.
         """
 

@@ -413,20 +413,26 @@ class RedisStore(Store):
         after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         if not (changes or marks):
             if self._wait:
                 # A commit without changes writes its number, so that WAIT covers all earlier changes.
                 self._commit([])
             return Committed([], [])
-        committed = self._commit(changes, marks, checks)
+        committed = self._commit(changes, marks, checks, before=before)
         claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
         if claimed:
             self.waiters.taken(claimed)
         return committed
 
     def _commit(
-        self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = (), answer: Any = None
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        checks: Sequence[Side] = (),
+        answer: Any = None,
+        before: int | None = None,
     ) -> Committed:
         jobs: list[Any] = []
         drafts: list[Any] = []
@@ -438,15 +444,15 @@ class RedisStore(Store):
         soon: list[tuple[int, str]] = []
         leaves: set[Entry] = set()
         enters: set[Entry] = set()
-        for before, after, event in changes:
+        for was, after, event in changes:
             if isinstance(after, Draft):
                 jobs += after.uuid, False
                 drafts.append(packed_draft(after, event))
                 continue
-            assert before is not None
-            uuid, old = before.record.uuid, _entries(before)
+            assert was is not None
+            uuid, old = was.record.uuid, _entries(was)
             new = set() if after is None else entries_of(after)
-            jobs += uuid, _tag(before)
+            jobs += uuid, _tag(was)
             leaves |= old - new
             enters |= new - old
             if event is not None:
@@ -455,7 +461,7 @@ class RedisStore(Store):
                 gone.append(uuid)
                 continue
             blobs += uuid, pack(after)
-            if after.posting != before.record.posting or isinstance(before.tag, Damaged):
+            if after.posting != was.record.posting or isinstance(was.tag, Damaged):
                 postings += uuid, after.posting
             if new != old and after.state == UNCLAIMED:
                 ready.append((after.name, after.version))
@@ -484,6 +490,7 @@ class RedisStore(Store):
             soon=soon,
             wakes=any(mark.wakes for mark in marks),
             reschedules=reschedules(changes, marks),
+            before=before,
         )
         fine, *answer_parts = self.run(POST if drafts else "commit", *arguments)
         if not fine:
@@ -634,6 +641,7 @@ class CommitArguments(NamedTuple):
     soon: Sequence[tuple[int, str]] = ()
     wakes: bool = False
     reschedules: bool = False
+    before: int | None = None
 
 
 class _Stray(NamedTuple):
