@@ -10,10 +10,11 @@ Nothing here reads a clock or a file, and nothing here talks to a board.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from jobboard.states import FINISHES, LIVE, State, Verb
 
@@ -32,8 +33,12 @@ class HistoryEntry(NamedTuple):
     ``rank`` (of the priority, 0 first), ``name`` and ``group`` go with a post; ``ready`` (claimable at once) with that
     and with an abandon. A post that has met a finished job by its key has no name. ``chosen``: the board chose this job
     for a claim, out of all of them, or of those ``among`` these names. ``uuid`` is empty where a post or a claim was
-    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted:
-    which schedule it was, and for which due time.
+    never answered. ``keeps``: a consume that leaves an outcome, with this ``result``. ``occasion``, of a job that a
+    schedule has posted: which schedule it was, and for which due time.
+
+    Each call that claims has an entry without a uuid as well, ``refused`` once it was answered. It asked for so many
+    jobs as ``asked``. It is ``chosen`` if a job that was free all the time had to be found: the call had neither a
+    condition nor another reason to end.
     """
 
     began: float
@@ -53,6 +58,8 @@ class HistoryEntry(NamedTuple):
     occasion: str | None = None
     keeps: bool = False
     group: str | None = None
+    result: Any = None
+    asked: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return a map of JSON's shape, for :meth:`from_dict`."""
@@ -209,7 +216,7 @@ class Crowds:
             self._inside[limit, scope] = [(claim, claims.perhaps_until(claim)) for claim in told]
         inside = [(claim, until) for claim, until in self._inside[limit, scope] if claim.began < ended]
         # Whatever a killed process has claimed without being told may be there, too.
-        more = sum(claim.began < ended for claim in claims.nameless)
+        more = sum(claim.asked for claim in claims.nameless if claim.began < ended)
         if limit.concurrency is not None:
             living = sum(until > began for _, until in inside)
             if living + more >= limit.concurrency:
@@ -235,10 +242,11 @@ class Pausing(NamedTuple):
 
 
 class LeftJob(NamedTuple):
-    """A job as it was left on the board, or in its trash; COMPLETE: what a consumed one has left."""
+    """A job as it was left on the board, or in its trash; COMPLETE: the outcome of a consumed job, with its result."""
 
     state: State
     token: int
+    result: Any = None
 
 
 Board = Mapping[str, LeftJob]
@@ -251,18 +259,21 @@ def judge(
     contended: bool = False,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
+    spare: int = 0,
 ) -> list[str]:
-    """Run all checks of this module. ``contended``: as in :func:`disorder`."""
+    """Run all checks of this module. ``contended``: as in :func:`disorder`; ``spare``: as in :func:`empty_answers`."""
     history = sorted(entries, key=_when)
     return [
         *lost(history, board),
         *invented(history, board),
         *consumed_again(history, board),
         *lost_outcomes(history, board),
+        *lost_results(history, board),
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
         *disorder(history, contended=contended, pauses=pauses, limits=limits),
+        *empty_answers(history, pauses=pauses, limits=limits, spare=spare),
         *claimed_while_paused(history, pauses),
         *over_the_limit(history, limits),
         *posted_twice(history),
@@ -319,15 +330,33 @@ def posted_twice(entries: Sequence[HistoryEntry]) -> list[str]:
 
 
 def lost_outcomes(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
-    """Jobs that were to leave an outcome, and have left none; and outcomes of jobs that nobody has consumed so."""
+    """Jobs that were to leave an outcome, and have left none; and outcomes of jobs that nobody has consumed so. The
+    board was read before any outcome expired. An outcome that was perhaps purged may be absent."""
     consumed = _happened(entries, Verb.CONSUME, perhaps=True)
     told = {entry.uuid for entry in consumed if entry.keeps and entry.outcome == "ok"}
+    told -= {entry.uuid for entry in _happened(entries, Verb.PURGE, perhaps=True)}
     may = {entry.uuid for entry in consumed if entry.keeps}
     return [f"outcome lost: {uuid}" for uuid in sorted(told) if not _is_outcome(board, uuid)] + [
         f"outcome of a job that nobody has consumed: {uuid}"
         for uuid in board
         if _is_outcome(board, uuid) and uuid not in may
     ]
+
+
+def lost_results(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
+    """Outcomes with another result than the acknowledged consume of the job has given, or (without such a consume) than
+    any consume that perhaps happened. An absent outcome is a fault of :func:`lost_outcomes`."""
+    told: dict[str, list[HistoryEntry]] = defaultdict(list)
+    for entry in _happened(entries, Verb.CONSUME, perhaps=True):
+        told[entry.uuid].append(entry)
+    faults = []
+    for uuid, consumes in told.items():
+        sure = [consume for consume in consumes if consume.outcome == "ok"]
+        given = [consume.result for consume in sure or consumes]
+        if _is_outcome(board, uuid) and board[uuid].result not in given:
+            found, wanted = board[uuid].result, " or ".join(map(repr, given))
+            faults.append(f"result lost: {uuid} has {found!r}, and not {wanted} of {(sure or consumes)[0].process}")
+    return faults
 
 
 def _is_outcome(board: Board, uuid: str) -> bool:
@@ -448,6 +477,82 @@ def disorder(
                 faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
                 break
     return faults
+
+
+def empty_answers(
+    entries: Sequence[HistoryEntry],
+    *,
+    pauses: Sequence[Pausing] = (),
+    limits: Sequence[Limiting] = (),
+    spare: int = 0,
+    short: bool = False,
+) -> list[str]:
+    """Claims that got no job, although more jobs were free during the whole call than others can have held meanwhile.
+
+    A job is free from its post, or from when its holder gave it back at once, until any recorded act touches it. Acts
+    in open transactions of callers, acts without an answer and refused acts touch their jobs as well. Its name was not
+    paused at any moment of the call, and each of its limits surely had room.
+
+    Each other call that overlaps may hold as many of the free jobs as it asked for. So may each claim without an
+    answer, from its beginning on. A post without an answer may have met the key of one job, and hold that job.
+
+    Other jobs prove nothing: those that came free by a lapse, a due time, a release or a restore; those that a refused
+    act has just let go; those of a limit that was perhaps full. Neither does a call with a condition (``where``), nor
+    one that its caller could end (``unless``). Thus a fault that makes calls miss only such jobs is not seen here.
+
+    :param spare: how many jobs acts without entries may hold, such as the renewal of a claim that comes late.
+    :param short: judge calls that got fewer jobs than they asked for, too. No call has to get all of them at once.
+    """
+    calls = [entry for entry in entries if entry.verb == Verb.CLAIM and not entry.uuid]
+    got: dict[tuple[str, float, float], int] = defaultdict(int)
+    for claim in _happened(entries, Verb.CLAIM):
+        got[claim.process, claim.began, claim.ended] += 1
+    posts = {uuid: post for uuid, post in _named_posts(_happened(entries, Verb.POST)).items() if post.name}
+    waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
+    free = _Spans((since, until, uuid) for uuid, found in waits.items() for since, until in found)
+    unanswered = (entry for entry in entries if entry.verb == Verb.POST and not entry.uuid)
+    held = _Spans((call.began, call.ended, call) for call in (*calls, *unanswered))
+    crowds = Crowds(entries, limits)
+    faults = []
+    for call in sorted(calls, key=_when):
+        answered = got[call.process, call.began, call.ended]
+        if call.outcome != "refused" or not call.chosen or answered >= (call.asked if short else 1):
+            continue
+        found = sorted(
+            uuid
+            for since, until, uuid in free.over(call.began, call.ended)
+            if since < call.began
+            and call.ended < until
+            and (call.among is None or posts[uuid].name in call.among)
+            and not _paused(posts[uuid].name, call, pauses, perhaps=True)
+            and not crowds.perhaps_full(uuid, call.began, call.ended)
+        )
+        others = sum(other.asked for _, _, other in held.over(call.began, call.ended) if other is not call) + spare
+        if len(found) > others:
+            what = f"short answer: {answered} of {call.asked}" if answered else "empty answer"
+            when = f"to {call.process} at {call.began:.6f} to {call.ended:.6f}"
+            faults.append(f"{what} {when}, beside {len(found)} free jobs, of which others held {others}: {found[0]}")
+    return faults
+
+
+T = TypeVar("T")
+
+
+class _Spans(Generic[T]):
+    """Spans of time, each with a thing. They are asked for in the order of time, and forgotten when they are over."""
+
+    def __init__(self, spans: Iterable[tuple[float, float, T]]) -> None:
+        self._coming = sorted(spans, key=lambda span: span[0], reverse=True)
+        self._begun: list[tuple[float, int, tuple[float, float, T]]] = []
+
+    def over(self, began: float, ended: float) -> Iterator[tuple[float, float, T]]:
+        """Yield the spans that overlap a time, which begins no earlier than those asked for before."""
+        while self._coming and self._coming[-1][0] < ended:
+            span = self._coming.pop()
+            heapq.heappush(self._begun, (span[1], len(self._coming), span))
+        while self._begun and self._begun[0][0] <= began:
+            heapq.heappop(self._begun)
+        return (span for _, _, span in self._begun if span[0] < ended)
 
 
 def _may_hold(call: HistoryEntry, job: HistoryEntry, claim: HistoryEntry) -> bool:
