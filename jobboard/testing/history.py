@@ -10,6 +10,8 @@ Nothing here reads a clock or a file, and nothing here talks to a board.
 
 from __future__ import annotations
 
+import bisect
+import functools
 import heapq
 import math
 from collections import defaultdict
@@ -116,6 +118,11 @@ class RecordedClaims:
                 until = self._seen[act.process] if act.until is None else act.until
         return until
 
+    @functools.cached_property
+    def ends(self) -> list[tuple[HistoryEntry, float]]:
+        """The claims, each with its latest possible end."""
+        return [(claim, self.perhaps_until(claim)) for claim in self.told]
+
     def perhaps_until(self, claim: HistoryEntry) -> float:
         """Return the latest possible end of the claim."""
         ends = (act for act in self._of(claim) if act.verb != Verb.EXTEND and act.outcome == "ok")
@@ -187,44 +194,53 @@ def _too_many_within(bound: Sequence[HistoryEntry], most: int, seconds: float, t
             yield f"over the limit: {some[-1].uuid}, by {some[-1].process}, one of {most + 1} in {span:.3f} s of {told}"
 
 
+Scope = tuple[Limiting, str]
+"""A limit, and the group of its jobs, or "" for all of them."""
+
+
 class Crowds:
     """Jobs that perhaps had to wait for a slot."""
 
     def __init__(self, entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> None:
         self._limits = limits
         self._claims = RecordedClaims(entries) if limits else None
-        # Many jobs of a scope wait during one claim, and all find it as full.
-        self._known: dict[tuple[Limiting, str, float, float], bool] = {}
-        self._inside: dict[tuple[Limiting, str], list[tuple[HistoryEntry, float]]] = {}
+        # Many jobs of a scope wait during one claim, and all find the same room.
+        self._known: dict[tuple[Scope, float, float], float] = {}
+        # Of the claims of a scope: when they began, when they were answered, and when they have perhaps ended.
+        self._inside: dict[Scope, tuple[list[float], list[float], list[float]]] = {}
 
     def perhaps_full(self, uuid: str, began: float, ended: float) -> bool:
         """Return whether this job perhaps had to wait at some moment in between."""
-        return any(self._full(limit, uuid, began, ended) for limit in self._limits if limit.began < ended)
+        return any(room <= 0 for room in self.rooms(uuid, began, ended).values())
 
-    def _full(self, limit: Limiting, uuid: str, began: float, ended: float) -> bool:
-        claims = self._claims
-        if claims is None or (scope := claims.scope(limit, uuid)) is None:
-            return False
-        asked = (limit, scope, began, ended)
-        if asked not in self._known:
-            self._known[asked] = self._found_full(claims, *asked)
-        return self._known[asked]
+    def rooms(self, uuid: str, began: float, ended: float) -> dict[Scope, float]:
+        """Return for how many more claims each scope of this job surely had room all the time in between."""
+        if (claims := self._claims) is None:
+            return {}
+        limits = [limit for limit in self._limits if limit.began < ended]
+        scopes = [(limit, scope) for limit in limits if (scope := claims.scope(limit, uuid)) is not None]
+        for scope in scopes:
+            if (scope, began, ended) not in self._known:
+                self._known[scope, began, ended] = self._room(claims, scope, began, ended)
+        return {scope: self._known[scope, began, ended] for scope in scopes}
 
-    def _found_full(self, claims: RecordedClaims, limit: Limiting, scope: str, began: float, ended: float) -> bool:
-        if (limit, scope) not in self._inside:
-            told = (claim for claim in claims.told if claims.scope(limit, claim.uuid) == scope)
-            self._inside[limit, scope] = [(claim, claims.perhaps_until(claim)) for claim in told]
-        inside = [(claim, until) for claim, until in self._inside[limit, scope] if claim.began < ended]
+    def _room(self, claims: RecordedClaims, scope: Scope, began: float, ended: float) -> float:
+        limit, group = scope
+        if scope not in self._inside:
+            told = [(claim, until) for claim, until in claims.ends if claims.scope(limit, claim.uuid) == group]
+            begun, answered = sorted(claim.began for claim, _ in told), sorted(claim.ended for claim, _ in told)
+            self._inside[scope] = begun, answered, sorted(until for _, until in told)
+        begun, answered, until = self._inside[scope]
+        before = bisect.bisect_left(begun, ended)
         # Whatever a killed process has claimed without being told may be there, too.
         more = sum(claim.asked for claim in claims.nameless if claim.began < ended)
+        room = math.inf
         if limit.concurrency is not None:
-            living = sum(until > began for _, until in inside)
-            if living + more >= limit.concurrency:
-                return True
-        if limit.rate is None:
-            return False
-        most, seconds = limit.rate
-        return sum(claim.ended > began - seconds for claim, _ in inside) + more >= most
+            room = limit.concurrency - (before - bisect.bisect_right(until, began)) - more
+        if limit.rate is not None:
+            most, seconds = limit.rate
+            room = min(room, most - (before - bisect.bisect_right(answered, began - seconds)) - more)
+        return room
 
 
 class Pausing(NamedTuple):
@@ -491,7 +507,7 @@ def empty_answers(
 
     A job is free from its post, or from when its holder gave it back at once, until any recorded act touches it. Acts
     in open transactions of callers, acts without an answer and refused acts touch their jobs as well. Its name was not
-    paused at any moment of the call, and each of its limits surely had room.
+    paused at any moment of the call. Of the jobs of a limit only so many count as there surely was room for.
 
     Each other call that overlaps may hold as many of the free jobs as it asked for. So may each claim without an
     answer, from its beginning on. A post without an answer may have met the key of one job, and hold that job.
@@ -518,15 +534,22 @@ def empty_answers(
         answered = got[call.process, call.began, call.ended]
         if call.outcome != "refused" or not call.chosen or answered >= (call.asked if short else 1):
             continue
-        found = sorted(
+        waiting = sorted(
             uuid
             for since, until, uuid in free.over(call.began, call.ended)
             if since < call.began
             and call.ended < until
             and (call.among is None or posts[uuid].name in call.among)
             and not _paused(posts[uuid].name, call, pauses, perhaps=True)
-            and not crowds.perhaps_full(uuid, call.began, call.ended)
         )
+        found = []
+        left: dict[Scope, float] = {}
+        for uuid in waiting:
+            rooms = crowds.rooms(uuid, call.began, call.ended)
+            left = rooms | left
+            if all(left[scope] > 0 for scope in rooms):
+                left |= {scope: left[scope] - 1 for scope in rooms}
+                found.append(uuid)
         others = sum(other.asked for _, _, other in held.over(call.began, call.ended) if other is not call) + spare
         if len(found) > others:
             what = f"short answer: {answered} of {call.asked}" if answered else "empty answer"
