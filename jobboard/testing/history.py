@@ -39,8 +39,8 @@ class HistoryEntry(NamedTuple):
     schedule has posted: which schedule it was, and for which due time.
 
     Each call that claims has an entry without a uuid as well, ``refused`` once it was answered. It asked for so many
-    jobs as ``asked``. It is ``chosen`` if a job that was free all the time had to be found: the call had neither a
-    condition nor another reason to end.
+    jobs as ``asked``, and a post may meet as many keys. It is ``chosen`` if a job that was free all the time had to be
+    found: the call had neither a condition nor another reason to end.
     """
 
     began: float
@@ -218,7 +218,7 @@ class Crowds:
         if (claims := self._claims) is None:
             return {}
         limits = [limit for limit in self._limits if limit.began < ended]
-        scopes = [(limit, scope) for limit in limits if (scope := claims.scope(limit, uuid)) is not None]
+        scopes = [(limit, group) for limit in limits if (group := claims.scope(limit, uuid)) is not None]
         for scope in scopes:
             if (scope, began, ended) not in self._known:
                 self._known[scope, began, ended] = self._room(claims, scope, began, ended)
@@ -276,8 +276,10 @@ def judge(
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
     spare: int = 0,
+    settles: float = math.inf,
 ) -> list[str]:
-    """Run all checks of this module. ``contended``: as in :func:`disorder`; ``spare``: as in :func:`empty_answers`."""
+    """Run all checks of this module. ``contended``: as in :func:`disorder`. ``spare``, ``settles``: as in
+    :func:`empty_answers`."""
     history = sorted(entries, key=_when)
     return [
         *lost(history, board),
@@ -289,7 +291,7 @@ def judge(
         *stale_acts(history),
         *taken_too_early(history),
         *disorder(history, contended=contended, pauses=pauses, limits=limits),
-        *empty_answers(history, pauses=pauses, limits=limits, spare=spare),
+        *empty_answers(history, board, pauses=pauses, limits=limits, spare=spare, settles=settles),
         *claimed_while_paused(history, pauses),
         *over_the_limit(history, limits),
         *posted_twice(history),
@@ -497,10 +499,12 @@ def disorder(
 
 def empty_answers(
     entries: Sequence[HistoryEntry],
+    board: Board,
     *,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
     spare: int = 0,
+    settles: float = math.inf,
     short: bool = False,
 ) -> list[str]:
     """Claims that got no job, although more jobs were free during the whole call than others can have held meanwhile.
@@ -510,13 +514,18 @@ def empty_answers(
     paused at any moment of the call. Of the jobs of a limit only so many count as there surely was room for.
 
     Each other call that overlaps may hold as many of the free jobs as it asked for. So may each claim without an
-    answer, from its beginning on. A post without an answer may have met the key of one job, and hold that job.
+    answer, from its beginning on. A post of a key without an answer may have met one job, and hold that job.
+
+    A job that nobody is known to have touched later has to be UNCLAIMED on the board. And before a restore or a purge
+    the job was in the trash: a claim without an answer may have used up its attempts.
 
     Other jobs prove nothing: those that came free by a lapse, a due time, a release or a restore; those that a refused
     act has just let go; those of a limit that was perhaps full. Neither does a call with a condition (``where``), nor
     one that its caller could end (``unless``). Thus a fault that makes calls miss only such jobs is not seen here.
 
     :param spare: how many jobs acts without entries may hold, such as the renewal of a claim that comes late.
+    :param settles: the seconds from the beginning of an act without an answer within which it has happened, if it does,
+        and its claims have lapsed.
     :param short: judge calls that got fewer jobs than they asked for, too. No call has to get all of them at once.
     """
     calls = [entry for entry in entries if entry.verb == Verb.CLAIM and not entry.uuid]
@@ -524,10 +533,10 @@ def empty_answers(
     for claim in _happened(entries, Verb.CLAIM):
         got[claim.process, claim.began, claim.ended] += 1
     posts = {uuid: post for uuid, post in _named_posts(_happened(entries, Verb.POST)).items() if post.name}
-    waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
-    free = _Spans((since, until, uuid) for uuid, found in waits.items() for since, until in found)
+    jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
+    free = _Spans((*wait, uuid) for uuid, history in jobs.items() for wait in _sure_waits(history, board.get(uuid)))
     unanswered = (entry for entry in entries if entry.verb == Verb.POST and not entry.uuid)
-    held = _Spans((call.began, call.ended, call) for call in (*calls, *unanswered))
+    held = _Spans((call.began, min(call.ended, call.began + settles), call) for call in (*calls, *unanswered))
     crowds = Crowds(entries, limits)
     faults = []
     for call in sorted(calls, key=_when):
@@ -556,6 +565,20 @@ def empty_answers(
             when = f"to {call.process} at {call.began:.6f} to {call.ended:.6f}"
             faults.append(f"{what} {when}, beside {len(found)} free jobs, of which others held {others}: {found[0]}")
     return faults
+
+
+def _sure_waits(history: Sequence[HistoryEntry], left: LeftJob | None) -> Iterator[tuple[float, float]]:
+    """Find times as :func:`_waits` does, without those at whose end the job was perhaps in the trash."""
+    acts = sorted((entry for entry in history if entry.outcome != "refused"), key=_when)
+    begun = [act.began for act in acts]
+    for since, until in _waits(history):
+        ends = bisect.bisect_left(begun, until)
+        if ends == len(acts):
+            stays = left is not None and left.state == State.UNCLAIMED
+        else:
+            stays = acts[ends].verb not in (Verb.RESTORE, Verb.PURGE)
+        if stays:
+            yield since, until
 
 
 T = TypeVar("T")

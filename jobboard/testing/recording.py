@@ -48,11 +48,12 @@ class Recorder:
         began = boottime()
         # Of no job yet: what a process posts that is killed before it knows.
         asked = HistoryEntry(began, math.inf, self.process, Verb.POST, "", "unknown")
-        numbers = [self._put(asked) for _ in postings]
+        posts = [asked._replace(asked=int(posting.key is not None)) for posting in postings]
+        numbers = list(map(self._put, posts))
         jobs = self.board.post_many(postings)
         ended = boottime()
-        for number, job in zip(numbers, jobs, strict=True):
-            self._write(number, with_job(asked._replace(ended=ended, outcome="ok"), job))
+        for number, post, job in zip(numbers, posts, jobs, strict=True):
+            self._write(number, with_job(post._replace(ended=ended, outcome="ok"), job))
         return jobs
 
     def pause(self, names: Sequence[str] | None = None) -> None:

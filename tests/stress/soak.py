@@ -78,6 +78,9 @@ STOCK = 150
 
 PERIOD = 10
 
+SETTLES = 60
+"""The seconds after which nothing is left of a killed worker's last call: longer than a harm and a lease together."""
+
 CHURNS = 50
 """The number of attempts from which a job is given back no more. The judge's time grows with its square."""
 
@@ -615,12 +618,13 @@ class Soak:
         if not self._given.calm:
             # The entries of calls, which have no job, say whether empty answers are judged.
             entries = [entry._replace(chosen=entry.chosen and not entry.uuid) for entry in entries]
-        rules: dict[str, Any] = {"pauses": ruler.pauses, "limits": ruler.limits, "spare": SPARE}
+        rules: dict[str, Any] = {"pauses": ruler.pauses, "limits": ruler.limits, "spare": SPARE, "settles": SETTLES}
         (self._folder / "rules.txt").write_text("\n".join(map(repr, sorted([*ruler.pauses, *ruler.limits]))))
-        faults = judge(entries, left_on(board), contended=True, **rules)
+        left = left_on(board)
+        faults = judge(entries, left, contended=True, **rules)
         if self._given.clock_steps:
             faults = [fault for fault in faults if not fault.startswith(("taken too early", "empty answer"))]
-        self._short = len(empty_answers(entries, **rules, short=True))
+        self._short = len(empty_answers(entries, left, **rules, short=True))
         return faults
 
     def _tidy(self, board: Any, new: set[str]) -> None:

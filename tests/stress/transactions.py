@@ -90,7 +90,7 @@ class Caller:
             if job.claim
         ]
         written = [(recorder._put(end), end, job) for job, end in ends]
-        post = entry._replace(verb=Verb.POST)
+        post = entry._replace(verb=Verb.POST, asked=int(posting is not None and posting.key is not None))
         number = None if posting is None else recorder._put(post)
         outcome, posted = self._transact(entry, acts, who, posting, commits, seconds)
         told = {"ended": boottime(), "outcome": outcome}

@@ -356,6 +356,7 @@ def test_a_release_that_overlaps_a_claim_may_have_ended_the_claim_before(release
 
 # Empty answers
 
+LEFT = {uuid: LeftJob(State.UNCLAIMED, 9) for uuid in "abc"}
 MAIL, EMPTY = "0 post a name=mail", "2 claim - outcome=refused chosen process=q"
 TWO = f"{MAIL}; 0 post b name=mail"
 BESIDE = "1.8..2.2 claim - outcome=refused process=r"
@@ -382,6 +383,8 @@ EXCUSED = {
     "posted again by its key": f"{MAIL}; 1.8..2.2 post a name=mail process=r; {EMPTY}",
     "perhaps claimed": f"{MAIL}; 0.7..inf claim - outcome=unknown process=r; {EMPTY}",
     "perhaps claimed, all of them": f"{TWO}; 0.7..inf claim - outcome=unknown asked=2 process=r; {EMPTY}",
+    "perhaps worn out, and restored": f"{MAIL}; 0.7 consume b outcome=refused; {EMPTY}; 4 restore a",
+    "perhaps worn out, and purged": f"{MAIL}; {EMPTY}; 2.6 cancel a outcome=refused; 4 purge a",
     "perhaps held by another call": f"{MAIL}; {BESIDE}; {EMPTY}",
     "perhaps held by other calls": f"{TWO}; {BESIDE}; {BESIDE.replace('=r', '=s')}; {EMPTY}",
 }
@@ -401,23 +404,31 @@ PROVEN = {
 @pytest.mark.parametrize("case", [*EXCUSED, *PROVEN])
 def test_only_an_empty_answer_beside_a_free_job_is_reported(case: str) -> None:
     entries = history(EXCUSED.get(case) or PROVEN[case])
-    found = empty_answers(entries)
+    found = empty_answers(entries, LEFT)
     assert [fault.partition(" at ")[0] for fault in found] == ["empty answer to q"] * (case in PROVEN)
-    assert [fault for fault in judge(reversed(entries), {}) if fault.startswith("empty")] == found
+    assert [fault for fault in judge(reversed(entries), LEFT) if fault.startswith("empty")] == found
 
 
 def test_unrecorded_acts_may_hold_spare_jobs() -> None:
     entries = history(f"{TWO}; {EMPTY}")
-    assert empty_answers(entries, spare=1) == [
+    assert empty_answers(entries, LEFT, spare=1) == [
         "empty answer to q at 2.000000 to 2.500000, beside 2 free jobs, of which others held 1: a"
     ]
-    assert empty_answers(entries, spare=2) == []
+    assert empty_answers(entries, LEFT, spare=2) == []
+
+
+def test_an_act_without_an_answer_settles_in_time() -> None:
+    entries = history(f"{MAIL}; 0.7..inf claim - outcome=unknown process=r; {EMPTY}")
+    assert empty_answers(entries, LEFT, settles=1)
+    assert not empty_answers(entries, LEFT, settles=2)
+    assert not empty_answers(entries, {"a": LeftJob(State.TRASHED, 9)}, settles=1)
+    assert not empty_answers(entries, {}, settles=1)
 
 
 def test_a_short_answer_is_no_fault_unless_it_is_asked_for() -> None:
     entries = history(f"{TWO}; -1 post c name=mail; {EMPTY} asked=2; 2 claim c token=1 process=q")
-    assert empty_answers(entries) == []
-    [fault] = empty_answers(entries, short=True)
+    assert empty_answers(entries, LEFT) == []
+    [fault] = empty_answers(entries, LEFT, short=True)
     assert fault.startswith("short answer: 1 of 2 to q")
 
 
@@ -425,29 +436,29 @@ def test_a_short_answer_is_no_fault_unless_it_is_asked_for() -> None:
 def test_a_job_that_was_perhaps_paused_is_not_free(case: str) -> None:
     entries = history("-1 post a name=mail; 1.2 claim - outcome=refused chosen process=q")
     free = {"another name", "resumed before the claim"}
-    assert bool(empty_answers(entries, pauses=ALLOWED.get(case) or FORBIDDEN[case])) == (case in free)
+    assert bool(empty_answers(entries, LEFT, pauses=ALLOWED.get(case) or FORBIDDEN[case])) == (case in free)
 
 
 def test_a_job_without_sure_room_is_not_free() -> None:
     taken = f"{POSTS}; {FIRST}; 5 claim - outcome=refused chosen process=q"
     two = changed(0.1, 0.2, concurrency=2)
-    assert not empty_answers(history(taken), limits=[ONE])
-    assert empty_answers(history(taken), limits=[two])
-    assert empty_answers(history(f"{taken}; 2 consume a token=1"), limits=[ONE])
-    assert not empty_answers(history(f"{taken}; 2 consume a token=1 outcome=unknown"), limits=[ONE])
+    assert not empty_answers(history(taken), LEFT, limits=[ONE])
+    assert empty_answers(history(taken), LEFT, limits=[two])
+    assert empty_answers(history(f"{taken}; 2 consume a token=1"), LEFT, limits=[ONE])
+    assert not empty_answers(history(f"{taken}; 2 consume a token=1 outcome=unknown"), LEFT, limits=[ONE])
     # The last job is of a group of its own.
-    [fault] = empty_answers(history(taken), limits=[ONE._replace(per="group")])
+    [fault] = empty_answers(history(taken), LEFT, limits=[ONE._replace(per="group")])
     assert fault.endswith("beside 1 free jobs, of which others held 0: c")
-    assert not empty_answers(history(taken), limits=[changed(0, 0.1, rate=(1, 10.0))])
-    assert empty_answers(history(taken), limits=[changed(0, 0.1, rate=(1, 1.0))])
+    assert not empty_answers(history(taken), LEFT, limits=[changed(0, 0.1, rate=(1, 10.0))])
+    assert empty_answers(history(taken), LEFT, limits=[changed(0, 0.1, rate=(1, 1.0))])
 
 
 def test_only_so_many_jobs_of_a_limit_are_free_as_have_room() -> None:
     """Another call that holds one of them for a moment holds the room for both."""
     text = f"{POSTS}; 5 claim - outcome=refused chosen process=q; 5.2 claim - outcome=refused process=r"
-    assert empty_answers(history(text))
-    assert empty_answers(history(text), limits=[ONE._replace(concurrency=2)])
-    assert not empty_answers(history(text), limits=[ONE])
+    assert empty_answers(history(text), LEFT)
+    assert empty_answers(history(text), LEFT, limits=[ONE._replace(concurrency=2)])
+    assert not empty_answers(history(text), LEFT, limits=[ONE])
 
 
 def test_a_recorder_shows_empty_answers_and_results() -> None:
