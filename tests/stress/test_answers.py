@@ -12,7 +12,7 @@ from jobboard.job import Job, Posting
 from jobboard.testing.conformance.support import Background
 from jobboard.testing.history import HistoryEntry, judge
 from jobboard.testing.recording import Recorder, left_on
-from tests.full import FULL, SOME
+from tests.full import FULL, IN_FULL
 
 ROUNDS = 1000 if FULL else 150
 WORKERS = 5
@@ -36,7 +36,7 @@ def work(recorder: Recorder, dice: random.Random) -> None:
             recorder.consume(held.pop(0), f"{who} {next(numbers)}")
 
 
-@pytest.mark.backends("memory", *SOME)
+@pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", *IN_FULL)
 def test_no_claim_is_empty_beside_free_jobs_and_no_result_is_lost(make_board: Callable[..., Any]) -> None:
     entries: dict[tuple[str, int], HistoryEntry] = {}
 
