@@ -133,7 +133,7 @@ class Worker:
 
     def run(self, drains: threading.Event, over: threading.Event) -> None:
         acts = [self.post, self.claim, self.claim, self.end, self.end, self.end, self.extend, self.look, self.operate]
-        acts += [self.churn, self.churn]
+        acts += [self.churn, self.churn, self.be_late]
         if self.caller is not None:
             acts.append(self.transact)
         while not drains.is_set():
@@ -198,6 +198,12 @@ class Worker:
                 self.recorder.consume(jobs[0], self.result())
             else:
                 self.recorder.abandon(jobs[0], delay=self.dice.choice([None, None, 0.05, 0.1]))
+
+    def be_late(self) -> None:
+        """Consume a job at about the moment at which its claim lapses, while others write the lapse down."""
+        jobs = self.recorder.claim_many(self.who, 1, expiry=0.05)
+        time.sleep(self.dice.uniform(0.03, 0.07))
+        self.recorder.consume_with(jobs, self.who, [self.result() for _ in jobs])
 
     def extend(self) -> None:
         if self.held:
