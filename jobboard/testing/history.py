@@ -268,6 +268,25 @@ class LeftJob(NamedTuple):
 Board = Mapping[str, LeftJob]
 
 
+class Unseen(NamedTuple):
+    """The free jobs that others may hold although no entry shows it.
+
+    spare: how many jobs acts without entries may hold, such as the renewal of a claim that comes late. settles: the
+    seconds from the beginning of an act without an answer within which it has happened, if it does, and its claims have
+    lapsed. lingers: the seconds for which the server may keep the locks of a broken try of a call that was repeated and
+    answered. A call that took no longer than :data:`SLOW` was not repeated after silence."""
+
+    spare: int = 0
+    settles: float = math.inf
+    lingers: float = 0.0
+
+
+NONE_UNSEEN = Unseen()
+
+SLOW = 1.0
+"""The shortest time of a call, in seconds, whose connection may have broken without the knowledge of the server."""
+
+
 def judge(
     entries: Iterable[HistoryEntry],
     board: Board,
@@ -275,11 +294,9 @@ def judge(
     contended: bool = False,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
-    spare: int = 0,
-    settles: float = math.inf,
+    unseen: Unseen = NONE_UNSEEN,
 ) -> list[str]:
-    """Run all checks of this module. ``contended``: as in :func:`disorder`. ``spare``, ``settles``: as in
-    :func:`empty_answers`."""
+    """Run all checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
     return [
         *lost(history, board),
@@ -291,7 +308,7 @@ def judge(
         *stale_acts(history),
         *taken_too_early(history),
         *disorder(history, contended=contended, pauses=pauses, limits=limits),
-        *empty_answers(history, board, pauses=pauses, limits=limits, spare=spare, settles=settles),
+        *empty_answers(history, board, pauses=pauses, limits=limits, unseen=unseen),
         *claimed_while_paused(history, pauses),
         *over_the_limit(history, limits),
         *posted_twice(history),
@@ -503,8 +520,7 @@ def empty_answers(
     *,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
-    spare: int = 0,
-    settles: float = math.inf,
+    unseen: Unseen = NONE_UNSEEN,
     short: bool = False,
 ) -> list[str]:
     """Claims that got no job, although more jobs were free during the whole call than others can have held meanwhile.
@@ -523,9 +539,6 @@ def empty_answers(
     act has just let go; those of a limit that was perhaps full. Neither does a call with a condition (``where``), nor
     one that its caller could end (``unless``). Thus a fault that makes calls miss only such jobs is not seen here.
 
-    :param spare: how many jobs acts without entries may hold, such as the renewal of a claim that comes late.
-    :param settles: the seconds from the beginning of an act without an answer within which it has happened, if it does,
-        and its claims have lapsed.
     :param short: judge calls that got fewer jobs than they asked for, too. No call has to get all of them at once.
     """
     calls = [entry for entry in entries if entry.verb == Verb.CLAIM and not entry.uuid]
@@ -536,7 +549,7 @@ def empty_answers(
     jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
     free = _Spans((*wait, uuid) for uuid, history in jobs.items() for wait in _sure_waits(history, board.get(uuid)))
     unanswered = (entry for entry in entries if entry.verb == Verb.POST and not entry.uuid)
-    held = _Spans((call.began, min(call.ended, call.began + settles), call) for call in (*calls, *unanswered))
+    held = _Spans((call.began, _held_until(call, unseen), call) for call in (*calls, *unanswered))
     crowds = Crowds(entries, limits)
     faults = []
     for call in sorted(calls, key=_when):
@@ -559,12 +572,21 @@ def empty_answers(
             if all(left[scope] > 0 for scope in rooms):
                 left |= {scope: left[scope] - 1 for scope in rooms}
                 found.append(uuid)
-        others = sum(other.asked for _, _, other in held.over(call.began, call.ended) if other is not call) + spare
+        others = (
+            sum(other.asked for _, _, other in held.over(call.began, call.ended) if other is not call) + unseen.spare
+        )
         if len(found) > others:
             what = f"short answer: {answered} of {call.asked}" if answered else "empty answer"
             when = f"to {call.process} at {call.began:.6f} to {call.ended:.6f}"
             faults.append(f"{what} {when}, beside {len(found)} free jobs, of which others held {others}: {found[0]}")
     return faults
+
+
+def _held_until(call: HistoryEntry, unseen: Unseen) -> float:
+    """Return the end of the time in which a call may hold free jobs."""
+    if call.outcome == "unknown":
+        return min(call.ended, call.began + unseen.settles)
+    return call.ended + unseen.lingers if call.ended - call.began > SLOW else call.ended
 
 
 def _sure_waits(history: Sequence[HistoryEntry], left: LeftJob | None) -> Iterator[tuple[float, float]]:

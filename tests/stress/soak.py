@@ -53,7 +53,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from targets import TARGETS, TTL, DatabaseTarget
+from targets import IDLE, TARGETS, TTL, DatabaseTarget
 from transactions import LEDGER, Caller, engine_of, settled
 
 import jobboard
@@ -61,7 +61,7 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.history import HistoryEntry, Limiting, empty_answers, judge
+from jobboard.testing.history import HistoryEntry, Limiting, Unseen, empty_answers, judge
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.support.server import ServerError
@@ -78,17 +78,15 @@ STOCK = 150
 
 PERIOD = 10
 
-SETTLES = 60
-"""The seconds after which nothing is left of a killed worker's last call: longer than a harm and a lease together."""
+UNSEEN = Unseen(spare=5, settles=60, lingers=1.5 * IDLE)
+"""The free jobs that others may hold unseen. Nothing is left of a killed worker's last call after 60 seconds, which is
+longer than a harm and a lease together. A database ends an idle transaction after :data:`IDLE`."""
 
 CHURNS = 50
 """The number of attempts from which a job is given back no more. The judge's time grows with its square."""
 
 PLAIN, PAUSABLE = "plain", "pausable"
 """Names without a limit. Jobs of the first are never paused by their name."""
-
-SPARE = 5
-"""How many free jobs the renewals of ended claims may hold for a moment."""
 
 LIMITS: list[tuple[str, list[dict[str, Any]]]] = [
     ("job 0", [{"concurrency": 2}, {"concurrency": 5}]),
@@ -624,7 +622,7 @@ class Soak:
         if not self._given.calm:
             # The entries of calls, which have no job, say whether empty answers are judged.
             entries = [entry._replace(chosen=entry.chosen and not entry.uuid) for entry in entries]
-        rules: dict[str, Any] = {"pauses": ruler.pauses, "limits": ruler.limits, "spare": SPARE, "settles": SETTLES}
+        rules: dict[str, Any] = {"pauses": ruler.pauses, "limits": ruler.limits, "unseen": UNSEEN}
         (self._folder / "rules.txt").write_text("\n".join(map(repr, sorted([*ruler.pauses, *ruler.limits]))))
         left = left_on(board)
         faults = judge(entries, left, contended=True, **rules)

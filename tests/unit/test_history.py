@@ -10,7 +10,7 @@ import pytest
 from jobboard import fetch
 from jobboard.job import Posting
 from jobboard.states import State, Verb
-from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Pausing, empty_answers, judge, left_over
+from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Pausing, Unseen, empty_answers, judge, left_over
 from jobboard.testing.recording import Recorder, left_on
 
 KINDS = {"token": int, "rank": int, "asked": int, "until": lambda text: None if text == "none" else float(text)}
@@ -411,18 +411,25 @@ def test_only_an_empty_answer_beside_a_free_job_is_reported(case: str) -> None:
 
 def test_unrecorded_acts_may_hold_spare_jobs() -> None:
     entries = history(f"{TWO}; {EMPTY}")
-    assert empty_answers(entries, LEFT, spare=1) == [
+    assert empty_answers(entries, LEFT, unseen=Unseen(spare=1)) == [
         "empty answer to q at 2.000000 to 2.500000, beside 2 free jobs, of which others held 1: a"
     ]
-    assert empty_answers(entries, LEFT, spare=2) == []
+    assert empty_answers(entries, LEFT, unseen=Unseen(spare=2)) == []
 
 
 def test_an_act_without_an_answer_settles_in_time() -> None:
     entries = history(f"{MAIL}; 0.7..inf claim - outcome=unknown process=r; {EMPTY}")
-    assert empty_answers(entries, LEFT, settles=1)
-    assert not empty_answers(entries, LEFT, settles=2)
-    assert not empty_answers(entries, {"a": LeftJob(State.TRASHED, 9)}, settles=1)
-    assert not empty_answers(entries, {}, settles=1)
+    assert empty_answers(entries, LEFT, unseen=Unseen(settles=1))
+    assert not empty_answers(entries, LEFT, unseen=Unseen(settles=2))
+    assert not empty_answers(entries, {"a": LeftJob(State.TRASHED, 9)}, unseen=Unseen(settles=1))
+    assert not empty_answers(entries, {}, unseen=Unseen(settles=1))
+
+
+def test_a_slow_call_may_leave_locks_behind() -> None:
+    quick, slow = (history(f"{MAIL}; {began}..1.8 claim - outcome=refused process=r; {EMPTY}") for began in (0.9, 0.7))
+    assert empty_answers(quick, LEFT, unseen=Unseen(lingers=0.5))
+    assert empty_answers(slow, LEFT, unseen=Unseen(lingers=0.1))
+    assert not empty_answers(slow, LEFT, unseen=Unseen(lingers=0.5))
 
 
 def test_a_short_answer_is_no_fault_unless_it_is_asked_for() -> None:
