@@ -51,6 +51,6 @@ def test_no_claim_is_empty_beside_free_jobs_and_no_result_is_lost(make_board: Ca
     workers = [recorder(f"worker {number}") for number in range(WORKERS)]
     runs = [Background(lambda each=each: work(each, random.Random(each.process))) for each in workers]
     for run in runs:
-        run.wait()
+        run.wait(120)
     faults = judge(entries.values(), left_on(poster.board))
     assert faults == []
