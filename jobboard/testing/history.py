@@ -274,11 +274,13 @@ class Unseen(NamedTuple):
     spare: how many jobs acts without entries may hold, such as the renewal of a claim that comes late. settles: the
     seconds from the beginning of an act without an answer within which it has happened, if it does, and its claims have
     lapsed. lingers: the seconds for which the server may keep the locks of a broken try of a call that was repeated and
-    answered. A call that took no longer than :data:`SLOW` was not repeated after silence."""
+    answered. A call that took no longer than :data:`SLOW` was not repeated after silence. beats: the seconds after an
+    abandon for which a renewal of the claim that was sent before may hold the job."""
 
     spare: int = 0
     settles: float = math.inf
     lingers: float = 0.0
+    beats: float = 0.0
 
 
 NONE_UNSEEN = Unseen()
@@ -307,7 +309,7 @@ def judge(
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
-        *disorder(history, contended=contended, pauses=pauses, limits=limits),
+        *disorder(history, contended=contended, pauses=pauses, limits=limits, unseen=unseen),
         *empty_answers(history, board, pauses=pauses, limits=limits, unseen=unseen),
         *claimed_while_paused(history, pauses),
         *over_the_limit(history, limits),
@@ -466,6 +468,7 @@ def disorder(
     contended: bool = False,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
+    unseen: Unseen = NONE_UNSEEN,
 ) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
@@ -484,7 +487,7 @@ def disorder(
     for entry in _happened(entries, Verb.POST):
         # A post that finds its key taken returns a job that has its place already.
         posts.setdefault(entry.uuid, entry)
-    waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
+    waits = {uuid: _waits(history, unseen) for uuid, history in _by_job(entries).items() if uuid in posts}
     ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
     if limits:
@@ -547,7 +550,9 @@ def empty_answers(
         got[claim.process, claim.began, claim.ended] += 1
     posts = {uuid: post for uuid, post in _named_posts(_happened(entries, Verb.POST)).items() if post.name}
     jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
-    free = _Spans((*wait, uuid) for uuid, history in jobs.items() for wait in _sure_waits(history, board.get(uuid)))
+    free = _Spans(
+        (*wait, uuid) for uuid, history in jobs.items() for wait in _sure_waits(history, board.get(uuid), unseen)
+    )
     unanswered = (entry for entry in entries if entry.verb == Verb.POST and not entry.uuid)
     held = _Spans((call.began, _held_until(call, unseen), call) for call in (*calls, *unanswered))
     crowds = Crowds(entries, limits)
@@ -589,11 +594,11 @@ def _held_until(call: HistoryEntry, unseen: Unseen) -> float:
     return call.ended + unseen.lingers if call.ended - call.began > SLOW else call.ended
 
 
-def _sure_waits(history: Sequence[HistoryEntry], left: LeftJob | None) -> Iterator[tuple[float, float]]:
+def _sure_waits(history: Sequence[HistoryEntry], left: LeftJob | None, unseen: Unseen) -> Iterator[tuple[float, float]]:
     """Find times as :func:`_waits` does, without those at whose end the job was perhaps in the trash."""
     acts = sorted((entry for entry in history if entry.outcome != "refused"), key=_when)
     begun = [act.began for act in acts]
-    for since, until in _waits(history):
+    for since, until in _waits(history, unseen):
         ends = bisect.bisect_left(begun, until)
         if ends == len(acts):
             stays = left is not None and left.state == State.UNCLAIMED
@@ -631,7 +636,7 @@ def _may_hold(call: HistoryEntry, job: HistoryEntry, claim: HistoryEntry) -> boo
     return is_another and looks and overlaps and (call.among is None or job.name in call.among)
 
 
-def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
+def _waits(history: Sequence[HistoryEntry], unseen: Unseen = NONE_UNSEEN) -> list[tuple[float, float]]:
     """Find a time in which one job could surely be claimed, and was not. A refused act may hold the job, too."""
     done = [entry for entry in history if entry.outcome != "refused"]
     found: list[tuple[float, float]] = []
@@ -645,7 +650,8 @@ def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
             touched = (e.began for e in done if e.ended > begin.began and e.token != begin.token)
         else:
             continue
-        found.append((begin.ended, min(touched, default=math.inf)))
+        since = begin.ended + (unseen.beats if begin.verb == Verb.ABANDON else 0)
+        found.append((since, min(touched, default=math.inf)))
     for act in history:
         if act.outcome == "refused":
             found = [

@@ -209,6 +209,17 @@ def test_a_claim_that_overlaps_others_passes_over_their_jobs_alone() -> None:
     assert judge(history(f"{text}; 3.9 claim b token=1 process=r"), board, contended=True) == []
 
 
+def test_a_late_renewal_may_hold_a_job_that_was_given_back() -> None:
+    text = f"{A_B}; 2 claim a token=1 chosen; 3 abandon a token=1; 4 claim b token=1 chosen; 5 claim a token=2 chosen"
+    board = left("a CLAIMED 2; b CLAIMED 2")
+    assert judge(history(text), board, unseen=Unseen(beats=0.4)) == [
+        "out of order: b was served while a was waiting",
+    ]
+    assert judge(history(text), board, unseen=Unseen(beats=0.6)) == []
+    empty = f"{text}; 4.5 claim - outcome=refused chosen process=q"
+    assert judge(history(empty), board, unseen=Unseen(beats=1.1)) == []
+
+
 def test_an_entry_travels_as_json() -> None:
     for each in history(f"{WELL}; 0..inf consume a outcome=unknown"):
         again = HistoryEntry.from_dict(json.loads(json.dumps(each.as_dict())))
