@@ -417,11 +417,15 @@ class StatusTracker(Fenced):
         show(session, [self], values)
 
     def _change(self, session: Session, values: Mapping[str, Any], *conditions: Condition) -> int:
-        """Write values to the row, and return how many rows met the conditions."""
+        """Write values to the row, and return how many rows met the conditions.
+
+        The user's own columns with ``onupdate`` move together with other columns of the user's alone.
+        """
         mapper = sa.inspect(type(self))
-        change = self._lease(mapper).change([self._key_in(session)], *conditions)
         columns = {self._column(name): value for name, value in values.items()}
-        return session.connection({"mapper": mapper}).execute(change.values(columns)).rowcount
+        alone = PROTECTED.issuperset(values.keys() - {"errors"})
+        connection, key = session.connection({"mapper": mapper}), self._key_in(session)
+        return self._lease(mapper).write(connection, [key], columns, *conditions, alone=alone)
 
 
 @dataclass
