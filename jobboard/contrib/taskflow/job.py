@@ -88,7 +88,7 @@ class TaskFlowJob(base.Job):
     def last_modified(self) -> datetime.datetime:
         """The time of the last change, as :attr:`created_on`. The server is asked."""
         with translated():
-            self.jobboard_job.state  # noqa: B018 - it refreshes the rest
+            self.jobboard_job.state  # noqa: B018 - it reads the record anew
         return self.jobboard_job.last_modified.replace(tzinfo=None)
 
     @property
