@@ -452,7 +452,11 @@ class Job:
 
     @property
     def state(self) -> State:
-        """The state as the server has it now (one round trip, which refreshes the rest); COMPLETE once consumed."""
+        """The state as the server has it now, by one round trip; COMPLETE once consumed.
+
+        The job's record is read anew with it: attempts, owner, priority, errors and times. Its content stays as it was
+        read: details, context and book, which :meth:`JobBoard.get <jobboard.board.JobBoard.get>` reads anew.
+        """
         self.board.refresh([self])
         return self.seen_state
 

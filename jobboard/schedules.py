@@ -17,8 +17,9 @@ class Schedule:
     """A schedule as it was read.
 
     cron, tz; or every: its due times; ``every`` in seconds. next_due: the next due time. last_posted: the latest due
-    time with a posted job, None before the first. missed: the rule for due times at which nobody posted. held: the
-    reason why nobody posts it for now, an unfinished ``jobboard move``; else None. The other fields are posted.
+    time for which a job was posted, or was not posted because its ``key`` was taken; None before the first. missed: the
+    rule for due times at which nobody posted. held: the reason why nobody posts it for now, an unfinished
+    ``jobboard move``; else None. The other fields are posted.
     """
 
     id: str

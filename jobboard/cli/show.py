@@ -20,6 +20,8 @@ def show(settings: BoardOptions, uuid: str) -> None:
     with settings.opened() as board:
         job = find_job(board, uuid)
         shown = job_dict(job)
+        if job.seen_state != COMPLETE:
+            shown["place"] = board.engine.backend.place(job.uuid)
         is_paused = job.seen_state in LIVE and job.name in board.paused()
     if settings.json:
         say_json(shown | {"paused": is_paused})

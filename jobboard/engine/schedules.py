@@ -47,8 +47,8 @@ class StoredSchedule(NamedTuple):
     """A schedule as it is stored.
 
     draft: the job to be posted. Its uuid identifies the setting, and determines the uuids of the jobs. due: the next
-    due time, which only rises. last: the latest due time for which a job was posted. held: the reason why nobody posts
-    jobs for now: an unfinished move between two boards.
+    due time, which only rises. last: the latest due time for which a job was posted, or its key was taken. held: the
+    reason why nobody posts jobs for now: an unfinished move between two boards.
     """
 
     id: str

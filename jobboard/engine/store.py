@@ -639,6 +639,10 @@ class Store(abc.ABC):
         See :data:`LAPSING` and :func:`turns`."""
         return False
 
+    def place(self, uuid: str) -> str:
+        """Return the name of a job's record on the server, for an operator."""
+        return f"the job {uuid}"
+
     def oddities(self) -> Iterator[Oddity]:
         """Yield the damaged records except the gate, each with its place for an operator.
 

@@ -555,13 +555,16 @@ class KVStore(Store):
 
     # Damage
 
+    def place(self, uuid: str) -> str:
+        return self._driver.place(job_path(uuid))
+
     def oddities(self) -> Iterator[Oddity]:
         names = self._names("job", fresh=True, most=PAGE)
         while uuids := [unquote(name) for name in islice(names, PAGE)]:
             for job in self.read(uuids).jobs:
                 if job is not None and _tag(job).is_damaged:
                     uuid = job.record.uuid
-                    yield odd_job(uuid, self._driver.place(job_path(uuid)), job.record.error)
+                    yield odd_job(uuid, self.place(uuid), job.record.error)
 
     # Writing
 

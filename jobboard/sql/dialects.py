@@ -9,6 +9,7 @@ import contextlib
 import enum
 import os
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,10 @@ class Database:
         :returns: None where the database or the driver takes one statement at a time.
         """
         return None
+
+    def moved_columns(self, connection: Connection, table: sa.Table) -> tuple[str, ...]:
+        """Return the columns that the server moves with each update of a row, unless the update sets them."""
+        return ()
 
     def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
         """Prepare a transaction that has just begun on a caller's connection for writing.
@@ -276,6 +281,15 @@ class PostgreSQLDatabase(Database):
         return self._TROUBLES.get(state) or self._TROUBLES.get(state[:2])
 
 
+_moved: weakref.WeakKeyDictionary[Dialect, dict[tuple[str | None, str], tuple[str, ...]]] = weakref.WeakKeyDictionary()
+"""The columns with ``ON UPDATE`` of each table that was asked for, by schema and name."""
+
+_MOVED = sa.text(
+    "SELECT column_name FROM information_schema.columns WHERE table_schema = coalesce(:schema, database()) "
+    "AND table_name = :name AND locate('on update', lower(extra)) > 0"
+)
+
+
 class MySQLDatabase(Database):
     commits_at_create = True
     counts_changes = True
@@ -312,6 +326,15 @@ class MySQLDatabase(Database):
         # A transaction begins by itself.
         written = [cursor.mogrify(text, values) for text, values in texts]
         return "begin not atomic\n" + "".join(f"{text};\n" for text in [*written, *["commit"] * ends]) + "end"
+
+    def moved_columns(self, connection: Connection, table: sa.Table) -> tuple[str, ...]:
+        # A restart notices an ALTER TABLE, as it notices other changes of columns.
+        known = _moved.setdefault(connection.dialect, {})
+        place = connection.schema_for_object(table), table.name
+        if place not in known:
+            found = connection.execute(_MOVED, {"schema": place[0], "name": place[1]})
+            known[place] = tuple(name for (name,) in found)
+        return known[place]
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:

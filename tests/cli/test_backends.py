@@ -2,15 +2,20 @@
 
 import contextlib
 import datetime
+import json
 import os
+import re
 import sqlite3
 import sys
+import urllib.request
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import sqlalchemy as sa
+from kazoo.client import KazooClient
 
 import jobboard
 from jobboard.cli import main
@@ -262,3 +267,37 @@ def test_a_full_disk_is_a_refusal(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError) as caught:
             connection.execute("CREATE TABLE jobs (id INTEGER)")
     assert database(url.get_dialect()()).refusal(caught.value, url) == "database or disk is full"
+
+
+@STORED
+def test_show_names_the_place_of_a_job(board: Any, run: Commands, backend: str, server_uris: dict[str, str]) -> None:
+    job = board.post("one")
+    place = run("show", job.uuid, "--json").json["place"]
+    assert f"place: {place}\n" in run("show", job.uuid).out
+    # An operator finds the record there.
+    match backend:
+        case "redis":
+            key, field = place.split(", field ")
+            with redis.Redis.from_url(server_uris["redis"]) as client:
+                assert client.hexists(key, field.strip('"'))
+        case "zookeeper":
+            client = KazooClient(hosts=server_uris["zookeeper"].removeprefix("zookeeper://"))
+            client.start()
+            assert client.exists(place)
+            client.stop()
+            client.close()
+        case "etcd":
+            key = b64encode(place.removeprefix("the key ").encode()).decode()
+            address = server_uris["etcd"].replace("etcd://", "http://")
+            with urllib.request.urlopen(f"{address}/v3/kv/range", json.dumps({"key": key}).encode()) as reply:
+                assert json.load(reply)["count"] == "1"
+        case _:
+            table, uuid = re.fullmatch(r"table (\S+), row with uuid (\S+)", place).groups()
+            assert (table, uuid) == (board.table.name, job.uuid)
+
+
+def test_show_names_no_place_of_a_consumed_job(make_board: Any, board: Any, run: Commands) -> None:
+    job = board.post("one")
+    keeping = make_board(keep_done=600)
+    keeping.consume(keeping.claim_next("me"), "me")
+    assert "place" not in run("show", job.uuid, "--json").json

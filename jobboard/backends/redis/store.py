@@ -517,8 +517,10 @@ class RedisStore(Store):
     def tidy(self, seconds: float) -> bool:
         return all(self.run("tidy") for _ in turns(seconds))
 
+    def place(self, uuid: str) -> str:
+        return f'{text_of(self.keys.of("jobs"))}, field "{uuid}"'
+
     def oddities(self) -> Iterator[Oddity]:
-        jobs = text_of(self.keys.of("jobs"))
         for container in ("live", "trash"):
             low: Any = "-"
             while low:
@@ -527,7 +529,7 @@ class RedisStore(Store):
                     uuid = member[21:].partition(b"\0")[0] if container == "live" else member[36:]
                     if blob is not False and isinstance((job := stored_of(uuid, blob, posting, now)).tag, Damaged):
                         [failure] = job.record.errors
-                        yield odd_job(job.record.uuid, f'{jobs}, field "{job.record.uuid}"', failure.text)
+                        yield odd_job(job.record.uuid, self.place(job.record.uuid), failure.text)
                 low = last and b"(" + last
 
     # Fast paths

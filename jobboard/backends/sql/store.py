@@ -628,6 +628,9 @@ class SQLStore(Store):
                 found.append(after)
         return found
 
+    def place(self, uuid: str) -> str:
+        return f"table {self.tables.jobs.name}, row with uuid {uuid}"
+
     def oddities(self) -> Iterator[Oddity]:
         return doctor.open_transactions(self.statements, self.query)
 
