@@ -550,11 +550,11 @@ def empty_answers(
         got[claim.process, claim.began, claim.ended] += 1
     posts = {uuid: post for uuid, post in _named_posts(_happened(entries, Verb.POST)).items() if post.name}
     jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
-    free = _Spans(
+    free = _Periods(
         (*wait, uuid) for uuid, history in jobs.items() for wait in _sure_waits(history, board.get(uuid), unseen)
     )
     unanswered = (entry for entry in entries if entry.verb == Verb.POST and not entry.uuid)
-    held = _Spans((call.began, _held_until(call, unseen), call) for call in (*calls, *unanswered))
+    held = _Periods((call.began, _held_until(call, unseen), call) for call in (*calls, *unanswered))
     crowds = Crowds(entries, limits)
     faults = []
     for call in sorted(calls, key=_when):
@@ -611,8 +611,8 @@ def _sure_waits(history: Sequence[HistoryEntry], left: LeftJob | None, unseen: U
 T = TypeVar("T")
 
 
-class _Spans(Generic[T]):
-    """Spans of time, each with a thing. They are asked for in the order of time, and forgotten when they are over."""
+class _Periods(Generic[T]):
+    """Periods of time, each with a thing. They are asked for in the order of time, and forgotten when they are over."""
 
     def __init__(self, spans: Iterable[tuple[float, float, T]]) -> None:
         self._coming = sorted(spans, key=lambda span: span[0], reverse=True)

@@ -6,10 +6,6 @@
 -- The time at which the statement began: µs since 1970. UNIX_TIMESTAMP() repeats an hour when a summer ends.
 timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
 
--- name: instant
--- The time at this moment, behind the wait for a lock.
-({now} + timestampdiff(microsecond, now(6), sysdate(6)))
-
 -- name: utf8
 -- For texts of JSON, which have the server's default character set otherwise.
 character set utf8mb4
