@@ -487,8 +487,8 @@ def disorder(
     for entry in _happened(entries, Verb.POST):
         # A post that finds its key taken returns a job that has its place already.
         posts.setdefault(entry.uuid, entry)
-    waits = {uuid: _waits(history, unseen) for uuid, history in _by_job(entries).items() if uuid in posts}
-    ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
+    jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
+    waits = _Spans((*wait, posts[uuid]) for uuid, history in jobs.items() for wait in _waits(history, unseen))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
     if limits:
         # A call that found no room may have held the jobs that it looked at.
@@ -500,20 +500,23 @@ def disorder(
         post = posts.get(claim.uuid)
         if post is None or not claim.chosen or claim.outcome != "ok" or claim.ended > doubtful:
             continue
-        for better in ordered:
-            if (better.rank, better.ended) >= (post.rank, post.began):
-                break
+        place = (post.rank, post.began)
+        ahead = [
+            better
+            for since, until, better in waits.over(claim.began, claim.ended)
+            if since < claim.began and claim.ended < until and (better.rank, better.ended) < place
+        ]
+        for better in sorted(ahead, key=lambda each: (each.rank, each.ended)):
             if claim.among is not None and better.name not in claim.among:
                 continue
             if _paused(better.name, claim, pauses, perhaps=True):
                 continue
-            if any(since < claim.began and claim.ended < until for since, until in waits[better.uuid]):
-                if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
-                    continue
-                if limits and any(_may_hold(call, better, claim) for call in claims):
-                    continue
-                faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
-                break
+            if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
+                continue
+            if limits and any(_may_hold(call, better, claim) for call in claims):
+                continue
+            faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
+            break
     return faults
 
 

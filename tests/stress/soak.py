@@ -78,9 +78,10 @@ STOCK = 150
 
 PERIOD = 10
 
-UNSEEN = Unseen(spare=5, settles=60, lingers=1.5 * IDLE, beats=0.1)
+UNSEEN = Unseen(spare=5, settles=60, lingers=1.5 * IDLE, beats=0.05)
 """The free jobs that others may hold unseen. Nothing is left of a killed worker's last call after 60 seconds, which is
-longer than a harm and a lease together. A database ends an idle transaction after :data:`IDLE`."""
+longer than a harm and a lease together. A database ends an idle transaction after :data:`IDLE`. On PostgreSQL a renewal
+that meets the abandon of its claim locks the job until its own commit."""
 
 CHURNS = 50
 """The number of attempts from which a job is given back no more. The judge's time grows with its square."""
