@@ -488,7 +488,7 @@ def disorder(
         # A post that finds its key taken returns a job that has its place already.
         posts.setdefault(entry.uuid, entry)
     jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
-    waits = _Spans((*wait, posts[uuid]) for uuid, history in jobs.items() for wait in _waits(history, unseen))
+    waits = _Periods((*wait, posts[uuid]) for uuid, history in jobs.items() for wait in _waits(history, unseen))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
     if limits:
         # A call that found no room may have held the jobs that it looked at.
