@@ -484,12 +484,15 @@ class SQLiteDatabase(Database):
         """Find the reason in the file's rights: SQLite's own error only says that the file cannot be opened."""
         path = Path(str(url.database))
         # Not by opening it: to close it again would give up all locks that this process has on it.
-        if not path.parent.is_dir():
-            return f"there is no folder {path.parent}"
-        if path.is_dir():
-            return "it is a folder"
-        if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
-            return "permission denied"
+        try:
+            if not path.parent.is_dir():
+                return f"there is no folder {path.parent}"
+            if path.is_dir():
+                return "it is a folder"
+            if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
+                return "permission denied"
+        except PermissionError:
+            return "permission denied to enter a folder of this path"
         return str(error) if getattr(error, "sqlite_errorcode", 0) & 0xFF in self._REFUSALS else None
 
     def _meaning(self, error: BaseException) -> Trouble | None:
