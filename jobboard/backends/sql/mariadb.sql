@@ -209,7 +209,7 @@ left join ({ones?}) as first on true
 -- Shows to surveys that a transaction of a caller's is open.
 select version
 from {sides}
-where board = :board and kind = 'caller' and place = {now} div :micros % :callers
+where board = :board and kind = 'caller' and place = mod({now} div :micros, :callers)
 lock in share mode
 
 -- name: callers_free_locked
