@@ -522,13 +522,15 @@ class KVStore(Store):
         last = "" if after is None else newest_of(after)
         lapsed = [record for record in self._overdue()[2] if record.state == TRASHED and newest_of(record) > last]
         names = self._names(TRASH, last, fresh=True, most=limit)
-        page: list[Record] = []
+        page: dict[str, Record] = {}
         while len(page) < limit and (some := [*islice(names, limit)]):
             for name, job in self._unjudged(some, self.now()):
                 if job.record.state == TRASHED:
                     when, sequence = newest_place(name)
-                    page.append(job.record._replace(modified_on=when, sequence=sequence))
-        return sorted([*lapsed, *page], key=newest_of)[:limit]
+                    page[job.record.uuid] = job.record._replace(modified_on=when, sequence=sequence)
+        # Another call may have swept some of the lapsed ones meanwhile.
+        left = [record for record in lapsed if record.uuid not in page]
+        return sorted([*left, *page.values()], key=newest_of)[:limit]
 
     def counts(self, states: Collection[State]) -> dict[State, int]:
         counts: dict[State, int] = {}

@@ -24,7 +24,7 @@ from jobboard.primitives import Draft
 from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, claim
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import names, values, walked
 
@@ -608,6 +608,23 @@ def test_a_name_whose_record_was_deleted_stops_nothing(make_board: Any, caplog: 
     with caplog.at_level(logging.WARNING, "jobboard"):
         assert board.claim_next("anna") is None
     assert gone.uuid in caplog.text
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_the_trash_shows_a_job_once_that_is_swept_meanwhile(make_board: Any, nth: int) -> None:
+    board, other = make_board(), make_board()
+    job = board.post("a", max_attempts=1)
+    let_lapse(board, job)
+    driver, requests = driver_of(board), itertools.count(1)
+    read = driver.read
+
+    def reading(*args: Any, **options: Any) -> Any:
+        if next(requests) == nth:
+            assert other.claim_next("bert") is None
+        return read(*args, **options)
+
+    driver.read = reading
+    assert uuids(board.trashed()) == [job.uuid]
 
 
 def test_the_trash_has_the_newest_first_with_fresh_lapses(make_board: Any) -> None:

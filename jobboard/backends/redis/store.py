@@ -133,6 +133,9 @@ class RedisStore(Store):
         name = self.seat.name
         try:
             self.connections.prepare()
+            if self._wait:
+                # A user without the right to it learns that before anything is stored.
+                self._command(b"WAIT", b"0", b"1")
             self.server = traits_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
@@ -350,18 +353,19 @@ class RedisStore(Store):
         if after is not None:
             low = f"({newest(after.modified_on, after.sequence)}\x7f"
             high = f"({after.modified_on:018d}{after.sequence:018d}"
-        now, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
-        # Jobs whose last claim has lapsed, and whose record does not say so yet.
-        high = min(high or "(~", f"({now + 1:018d}")
-        _, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
+        # Jobs whose last claim has lapsed, and whose record does not say so yet. One that is swept meanwhile is in the
+        # trash after that.
+        high = min(high or "(~", f"({self.now() + 1:018d}")
+        now, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
+        _, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
         stored = [
             stored_of(member[36:], blob, posting, now)
-            for member, blob, posting in (*_rows(rows, 3), *_rows(lapsed, 3))
+            for member, blob, posting in (*_rows(lapsed, 3), *_rows(rows, 3))
             if blob is not False
         ]
-        found = [settle(job.record, now) for job in stored if not isinstance(job.tag, Damaged)]
-        found = [record for record in found if record.state == TRASHED]
-        return sorted(found, key=lambda record: (-record.modified_on, -record.sequence))[:limit]
+        settled = [settle(job.record, now) for job in stored if not isinstance(job.tag, Damaged)]
+        found = {record.uuid: record for record in settled if record.state == TRASHED}
+        return sorted(found.values(), key=lambda record: (-record.modified_on, -record.sequence))[:limit]
 
     def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
         low = f"[{kind}\0".encode()
