@@ -508,9 +508,8 @@ select concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other. MariaDB waits for a second at most: a process that
--- was stopped in its transaction may hold a scope. MySQL has no such limit in a statement.
-/*M! set statement innodb_lock_wait_timeout = 1 for */
+-- In one order, so that two transactions never wait for each other. MySQL has no limit of the wait in a statement.
+/*M! set statement innodb_lock_wait_timeout = :seconds for */
 select place
 from {sides}
 where board = :board and kind = 'scope' and place in (:places)

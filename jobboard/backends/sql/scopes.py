@@ -30,6 +30,10 @@ from jobboard.engine import Lane, Occupied, ScopePlace, Stored
 GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
 
+LOCK_MILLIS = 250
+"""The ms for which a call waits for a lock under limits: a process that was stopped in its transaction may hold a scope.
+MariaDB waits for whole seconds."""
+
 PARTS = 8
 """The number of parts of the lock of a scope whose limit is larger than this number."""
 
@@ -60,7 +64,8 @@ def locked(
         return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
     statement = statements["scopes_locked" if waits else "scopes_free_locked"]
-    locks: list[Asked] = [(statement, {"places": places}) for places in chunks(sorted(keys))]
+    wait = {"wait": f"{LOCK_MILLIS}ms", "seconds": max(1, LOCK_MILLIS // 1000)}
+    locks: list[Asked] = [(statement, {"places": places, **wait}) for places in chunks(sorted(keys))]
     for creates in (True, False):
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}
