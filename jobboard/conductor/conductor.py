@@ -35,6 +35,9 @@ KINDS = {kind.name: kind for kind in (workers.THREADS, processes.PROCESSES)}
 RESERVE, RESERVED = 1.0, 0.2
 """Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
 
+PRECEDENCE = 2.0
+"""Seconds for which claims wait, after an outage, for the ends of finished work."""
+
 GLANCE = 1.0
 """Seconds between two looks of the main thread. A signal that comes just before a thread goes to sleep on a lock does
 not wake the thread."""
@@ -364,7 +367,7 @@ class Conductor:
 
     def _claim(self, limit: int | None, runs: Runs, places: workers.WorkerThreads) -> None:
         begun = failures = 0
-        has_claimed = False
+        has_claimed = was_away = False
         # The life of the board in which the entity was registered: the end of a board removes its entities.
         shown: str | None = None
         while (limit is None or begun < limit) and (room := runs.wait_for_room()):
@@ -374,18 +377,24 @@ class Conductor:
                 if shown != (handle := self.board.engine.handle):
                     self._show(runs)
                     shown = handle
+                if was_away:
+                    runs.finisher.note_outage()
+                    was_away = False
+                while (untried := runs.finisher.untried) and not runs.stopped:
+                    self.board.engine.read(untried[:1])
+                    runs.finisher.catch_up(PRECEDENCE)
                 for count, names, waits in runs.wishes(most):
-                    jobs = self.board.claim_many(
-                        self.name,
-                        count,
-                        names=names,
-                        timeout=None if waits else 0,
-                        unless=functools.partial(runs.called_off, names) if waits else None,
-                        **self._extra,
-                    )
-                    has_claimed = True
-                    begun += len(jobs)
-                    self._begin(jobs, runs, places)
+                    with runs.finisher.claiming():
+                        jobs = self.board.claim_many(
+                            self.name,
+                            count,
+                            names=names,
+                            timeout=None if waits else 0,
+                            unless=functools.partial(runs.called_off, names) if waits else None,
+                            **self._extra,
+                        )
+                        has_claimed = True
+                        begun += self._begin(jobs, runs, places)
                     if len(jobs) < count:
                         break
                 failures = 0
@@ -397,13 +406,16 @@ class Conductor:
                     raise ConnectionFailure(f"{closed}: leave it open, in handlers too", error) from error
                 if is_refusal and not has_claimed:
                     raise
+                was_away = isinstance(error, ConnectionFailure)
                 failures += 1
                 pause = outage_pause(failures)
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
 
-    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> None:
+    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> int:
+        """Begin the work on claimed jobs, and return their number, without jobs whose work has ended before."""
         try:
+            jobs = runs.finisher.take_over(jobs)
             claimed = [Run(job, self._handlers.of(job)) for job in jobs]
             # Before a job shows as work that is under way.
             ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
@@ -415,12 +427,13 @@ class Conductor:
         if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
             # They came too late, after an outage: no worker is left for them.
             self.board.give_back(jobs)
-            return
+            return 0
         try:
             places.put(allowed)
         except BaseException:
             runs.give_back(allowed)
             raise
+        return len(jobs)
 
     def _show(self, runs: Runs) -> None:
         """

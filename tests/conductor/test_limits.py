@@ -1,6 +1,5 @@
 """Limits: timeouts of handlers and drains, slots of a name or of a board, and threads that cannot be started."""
 
-import asyncio
 import datetime
 import functools
 import threading
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.aio import AsyncJobBoard
 from jobboard.conductor import Conductor
 from jobboard.conductor.workers import WorkerThreads
 from jobboard.testing import eventually
@@ -24,7 +22,7 @@ from tests.support.conductors import (
     WAIT,
     Hanging,
     MakeBoard,
-    OnALoop,
+    conductor_of,
     counts_of,
     errors_of,
     listen,
@@ -254,20 +252,6 @@ def test_claimer_that_is_late_leaves_nothing_behind(
 
 
 # Slots of a name: ``handles(max_simultaneous=)``
-
-
-async def until_there(job: jobboard.Job) -> None:
-    handlers.note(job, "begun")
-    while not Path(job.details["notes"] + ".go").exists():
-        await asyncio.sleep(0.01)
-
-
-def conductor_of(board: Any, kind: str, slots: int) -> tuple[Any, Callable[..., object]]:
-    """Return a conductor, and a handler that works until a file of the test is there."""
-    if kind == "coroutines":
-        return OnALoop("one", AsyncJobBoard(board), max_simultaneous_jobs=slots), until_there
-    workers: Any = kind
-    return Conductor("one", board, max_simultaneous_jobs=slots, workers=workers), handlers.until_there
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes", "coroutines"])
