@@ -91,7 +91,7 @@ def work(
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C.
+    """Work on jobs until SIGTERM, SIGHUP or Ctrl-C.
 
     The worker finishes the jobs that it has begun. A second Ctrl-C ends the command at once. MODULE:NAME is a callable,
     called with every job, or a mapping of job names to callables. The current folder is searched for the module first.
@@ -191,6 +191,10 @@ def load(spec: str) -> Mapping[str, Any] | Any:
         # The import of a module that is absent, or no Python, ends in the machinery.
         place = "" if last.filename.startswith("<") else f" ({last.filename}, line {last.lineno})"
         raise click.UsageError(f"can't import {module_name!r}: {type(error).__name__}: {error}{place}") from None
+    # dictConfig() and fileConfig() of the module disable the loggers that exist, unless told otherwise.
+    for logger_name in logging.root.manager.loggerDict:
+        if logger_name == "jobboard" or logger_name.startswith("jobboard."):
+            logging.getLogger(logger_name).disabled = False
     try:
         return attrgetter(name)(module)
     except AttributeError:

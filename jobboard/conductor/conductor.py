@@ -66,7 +66,8 @@ class Conductor:
     :param job_timeout: seconds, or a timedelta, after which a handler is given up, and its job abandoned as a failure;
         :meth:`handles` takes another for its own. A process is killed, with all that the handler has started. A thread
         is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, its result does not count, and it keeps its slot
-        until it ends.
+        until it ends. Its claim has ended by then: a limit of the board does not count the thread. Choose processes
+        where no more than so many handlers may ever run.
     :param drain_timeout: seconds, or a timedelta, after :meth:`stop`, or a signal, within which :meth:`run` returns.
         Jobs that still run by then are given back, and that attempt does not count. None sets no limit.
     :param retry: the time at which failed jobs come back; :meth:`handles` takes another policy for its own.
@@ -158,7 +159,8 @@ class Conductor:
         conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
 
         :param retry: for these jobs, instead of the conductor's own.
-        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
+        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit. A thread goes on
+            after it, and no limit of the board counts the thread: see ``job_timeout``.
         :param max_simultaneous: how many jobs of each of these names run at once in this conductor, so that slow jobs
             leave slots to others. The conductor claims no more of them than it can begin. None: up to
             ``max_simultaneous_jobs``.
@@ -231,8 +233,9 @@ class Conductor:
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have begun; then finish the begun jobs.
 
-        In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT ends the
-        process. A backend that can't be reached later on is tried again for as long as it takes.
+        In the main thread SIGTERM, SIGINT and SIGHUP stop it too, for as long as it runs; a second SIGINT ends the
+        process. SIGHUP is left to a program that handles or ignores it. A backend that can't be reached later on is
+        tried again for as long as it takes.
 
         :raises ConnectionFailure: the board was not connected and its backend can't be reached, or the board was closed
             meanwhile.
@@ -376,6 +379,8 @@ class Conductor:
             try:
                 if shown != (handle := self.board.engine.handle):
                     self._show(runs)
+                    if shown is None:
+                        self._warn_of_limits()
                     shown = handle
                 if was_away:
                     runs.finisher.note_outage()
@@ -434,6 +439,28 @@ class Conductor:
             runs.give_back(allowed)
             raise
         return len(jobs)
+
+    def _warn_of_limits(self) -> None:
+        """Warn of handlers in threads that may outlast their claim, and so exceed a limit of their name."""
+        timed = {
+            name: handling
+            for name, handling in [(None, self._handlers.any), *self._handlers.named.items()]
+            if handling is not None and handling.timeout is not None and not handling.is_coroutine
+        }
+        if self._kind.fixed or not timed:
+            return
+        try:
+            limited = {limit.name for limit in self.board.limits() if limit.concurrency is not None}
+        except JobBoardError:
+            # The claim that comes next says why.
+            return
+        if names := sorted(limited if None in timed else limited & timed.keys()):
+            LOG.warning(
+                "%s: %s: a concurrency limit counts claims, not threads: a handler that goes on after its timeout runs "
+                "beside the next one; workers='processes' kills it",
+                self.name,
+                ", ".join(map(repr, names)),
+            )
 
     def _show(self, runs: Runs) -> None:
         """

@@ -103,6 +103,21 @@ def work(tmp_path: Path, board_conf: dict[str, Any]) -> Iterator[Start]:
 # The log
 
 
+@pytest.mark.parametrize("way", ["dictConfig({'version': 1})", "fileConfig('log.ini')"])
+def test_log_goes_on_though_the_module_of_the_handlers_sets_up_logging(
+    make_board: Any, work: Start, tmp_path: Path, way: str
+) -> None:
+    sections = "[loggers]\nkeys=root\n[handlers]\nkeys=\n[formatters]\nkeys=\n[logger_root]\nhandlers=\n"
+    (tmp_path / "log.ini").write_text(sections)
+    text = f"import logging.config\nlogging.config.{way}\nfrom handlers import work\n"
+    (tmp_path / "with_logs.py").write_text(text)
+    make_board().post("bad")
+    running = work("with_logs:work", "--max-jobs", "1", "--who", "me")
+    assert running.ends() == DONE
+    assert "me works on the board 'board'" in running.said
+    assert "is to be tried again: ValueError" in running.said
+
+
 def test_one_line_describes_the_worker(make_board: Any, work: Start, board_conf: dict[str, Any]) -> None:
     board = make_board()
     board.post("other", priority="HIGH")

@@ -251,6 +251,23 @@ def test_claimer_that_is_late_leaves_nothing_behind(
     assert [(job.seen_state, job.attempts) for job in board.iterjobs()] == [("UNCLAIMED", 0)]
 
 
+@pytest.mark.parametrize(("workers", "timeout"), [("threads", 60), ("processes", 60), ("threads", None)])
+def test_conductor_warns_once_of_a_limit_that_hanging_threads_would_exceed(
+    make_board: MakeBoard, start: Runner, caplog: pytest.LogCaptureFixture, workers: Any, timeout: float | None
+) -> None:
+    board = make_board()
+    board.set_limit("limited", concurrency=1)
+    board.set_limit("rated", rate=(1000, 1))
+    names = ("limited", "rated", "free")
+    conductor = Conductor("one", board, dict.fromkeys(names, handlers.idle), workers=workers, job_timeout=timeout)
+    board.post_many([{"name": name} for name in names])
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed == 3, 60)
+    warnings = [record.getMessage() for record in caplog.records if "counts claims, not threads" in record.getMessage()]
+    assert len(warnings) == (workers == "threads" and timeout is not None)
+    assert all("'limited'" in text and "free" not in text and "rated" not in text for text in warnings)
+
+
 # Slots of a name: ``handles(max_simultaneous=)``
 
 
