@@ -123,7 +123,7 @@ class AsyncConductor:
         Handlers may be coroutine functions. Their ``post`` is one.
         """
         registering = self.sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
-        return Registering(registering, self.board.post, names)
+        return Registering(registering.register, self.board.post, names)
 
     def wraps(self, wrapper: W) -> W:
         """See :meth:`Conductor.wraps <jobboard.conductor.Conductor.wraps>`. The context around a coroutine function may

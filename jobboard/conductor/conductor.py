@@ -42,6 +42,9 @@ GLANCE = 1.0
 """Seconds between two looks of the main thread. A signal that comes just before a thread goes to sleep on a lock does
 not wake the thread."""
 
+NAMED = 10
+"""The number of job names that a summary shows."""
+
 THE_CONDUCTORS: Any = object()
 """The timeout that the conductor has for all jobs."""
 
@@ -139,6 +142,14 @@ class Conductor:
         return Tally(**self._tally)
 
     @property
+    def summary(self) -> str:
+        """The names of the jobs, the number of slots and the kind of workers, in words."""
+        names = [] if self._handlers.any else list(self._handlers.named)
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        jobs = ", ".join(names[:NAMED]) + more or "jobs of any name"
+        return f"{jobs}; {self._slots} at once, in {self._kind.name}"
+
+    @property
     def dispatching(self) -> bool:
         """True while ``run()`` is under way, its draining included."""
         return self._dispatching
@@ -173,12 +184,13 @@ class Conductor:
             raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
         self._check_open()
 
-        def register(handler: Handler) -> None:
+        def register(handler: Handler) -> Handling:
             handling = self._handling(handler, retry, timeout, max_simultaneous)
             for name in names:
                 self._handlers.add(name, handling)
             # A claim that waits does so for the names from before.
             self.board.wake()
+            return handling
 
         return Registering(register, self.board.post, names)
 
@@ -200,11 +212,16 @@ class Conductor:
 
     def _handling(
         self,
-        handler: Handler,
+        handler: Handler | Handling,
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
         max_simultaneous: int | None = None,
     ) -> Handling:
+        if isinstance(handler, Handling):
+            # Another conductor has registered it. Its own options go before those of this conductor.
+            own, handler = handler, handler.handler
+            retry, max_simultaneous = own.retry, own.max_simultaneous
+            timeout = THE_CONDUCTORS if own.timeout is None else own.timeout
         outcomes.check_handler(handler, self._kind.coroutines)
         policy = retry or self._retry
         if not isinstance(policy, RetryPolicy | None):
