@@ -1327,7 +1327,9 @@ class JobBoard:
 
         Another limit of the same name and ``per`` replaces this one.
 
-        :param concurrency: the number of claims at any instant, from 1 to 10,000.
+        :param concurrency: the number of claims at any instant, from 1 to 10,000. It counts claims, not threads: a
+            handler in a thread that goes on after its timeout runs beside the job's next claim. Workers in processes
+            are killed instead.
         :param per: "name": all jobs of the name together; "group": the jobs of each ``group`` by themselves, and
             jobs without a group are not bound. There may be one limit of each; both then need room.
         :param rate: the number of claims that may begin within a number of seconds, ``(100, 60)`` for instance; from 1

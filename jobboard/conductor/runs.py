@@ -25,6 +25,7 @@ from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import Reject, Retry
 from jobboard.primitives import GIVEN_BACK, End
+from jobboard.states import Record
 
 LOG = logs.Log(__name__)
 
@@ -34,7 +35,8 @@ class Run:
     """A claimed job on its way through a worker.
 
     decided: its end is known, and the conductor waits for the handler no longer. hangs: it took too long. thread: the
-    id of a thread that can't be ended, and has to be given up after the timeout.
+    id of a thread that can't be ended, and has to be given up after the timeout. claimed: the record of the job as it
+    was claimed.
     """
 
     job: ClaimedJob
@@ -43,6 +45,10 @@ class Run:
     decided: bool = False
     hangs: bool = False
     thread: int | None = None
+    claimed: Record = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claimed = self.job.record
 
     @property
     def deadline(self) -> float:
@@ -122,7 +128,7 @@ class Runs:
 
     def called_off(self, names: tuple[str, ...] | None) -> bool:
         """Return whether a claim of jobs of these names need wait no longer."""
-        return self.stopped or self.names() != names
+        return self.stopped or self.finisher.has_overtaken or self.names() != names
 
     def wishes(self, most: int) -> Iterator[tuple[int, tuple[str, ...] | None, bool]]:
         """Yield claims to make: how many jobs, of which names, and whether to wait for one.
@@ -154,7 +160,7 @@ class Runs:
             self._by_name.update(run.job.name for run in runs if run.handling.max_simultaneous is not None)
         self._tell((events.JOB_CLAIMED, job) for job in jobs)
         for job, end in refused:
-            self.finisher.put(job, end)
+            self.finisher.put(job, end, job.record)
         return True
 
     def claimed_all(self) -> None:
@@ -200,7 +206,7 @@ class Runs:
         self.notifier.notify(events.JOB_FINISHED, told)
         if error is not None and not isinstance(error, Retry | Reject) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
-        self.finisher.put(job, end)
+        self.finisher.put(job, end, run.claimed)
         self._done()
         return True
 
@@ -265,7 +271,7 @@ class Runs:
         for run in runs:
             if self._decide(run):
                 LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
-                self.finisher.put(run.job, GIVEN_BACK)
+                self.finisher.put(run.job, GIVEN_BACK, run.claimed)
                 run.job.claim.give_up()
                 self._done()
 
