@@ -9,9 +9,10 @@ import click
 
 from jobboard.cli.common import BoardOptions, command, find_job, group, names_option
 from jobboard.cli.jobs import PRIVATE, age_column, job_columns, say_job
-from jobboard.cli.output import say_json, span
+from jobboard.cli.output import say_json
 from jobboard.cli.summary import named, others_if_empty
 from jobboard.cli.tables import Column, as_dict, limit_option, show
+from jobboard.primitives import span
 
 if TYPE_CHECKING:
     from jobboard.job import Job

@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobboard.cli.output import safe, say, span, time_of
+from jobboard.cli.output import safe, say, time_of
 from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, uuid_column
 from jobboard.outcomes import reason_line
+from jobboard.primitives import span
 from jobboard.priorities import JobPriority
 
 if TYPE_CHECKING:

@@ -48,17 +48,6 @@ def one_line(text: object) -> str:
     return safe(re.sub("[ \t\r\n]+", " ", str(text)).strip(" "))
 
 
-def span(seconds: float) -> str:
-    """Return a time in two units at most."""
-    seconds = max(0.0, seconds)
-    if seconds < 60:
-        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
-    units = (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600))
-    unit, length, part, below = next((each for each in units if seconds < 100 * each[1]), units[-1])
-    whole, rest = divmod(int(seconds), length)
-    return f"{whole}{unit}{rest // below:02d}{part}"
-
-
 def time_of(when: datetime.datetime | None) -> str:
     return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S}"
 

@@ -128,10 +128,12 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], *, stream: bool = Fal
     click.echo(drawn(table_of(columns, rows, width, stream=stream, titles=titles), width=width), nl=False)
 
 
-def say_lines(*lines: str) -> None:
+def say_lines(*lines: str, indent: int = 0) -> None:
     """Print lines, folded where a terminal has no room for them. Empty ones are left out."""
+    from rich.padding import Padding
+
     for line in filter(None, lines):
-        click.echo(drawn(hinting(safe(line)), width=line_width()), nl=False)
+        click.echo(drawn(Padding(hinting(safe(line)), (0, 0, 0, indent), expand=False), width=line_width()), nl=False)
 
 
 def show(

@@ -19,14 +19,15 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
-from jobboard.cli.output import one_line, say, say_json, span, time_of
-from jobboard.cli.summary import first_jobs, remarks, remarks_dict, unhandled, warn_of_empty
+from jobboard.cli.output import one_line, say, say_json, time_of
+from jobboard.cli.summary import remarks, remarks_dict, warn_of_empty
 from jobboard.cli.tables import WIDE, Column, as_dict, table_of, uuid_column
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
+from jobboard.obstacles import first_jobs, unhandled
 from jobboard.outcomes import reason_line
-from jobboard.primitives import BoardStats, KeptStats
+from jobboard.primitives import BoardStats, KeptStats, span
 from jobboard.retry import outage_pause
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 

@@ -15,7 +15,7 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.common import BoardOptions, command, names_option
-from jobboard.cli.output import log_to_stderr, say_json, span, warn
+from jobboard.cli.output import log_to_stderr, say_json, warn
 from jobboard.cli.summary import warn_of_empty
 from jobboard.cli.tables import Column, as_dict, table, uuid_column
 from jobboard.cli.top import rest
@@ -23,7 +23,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.outcomes import reason_line
-from jobboard.primitives import PAGE
+from jobboard.primitives import PAGE, span
 from jobboard.retry import outage_pause
 from jobboard.states import State
 

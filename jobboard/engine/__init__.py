@@ -11,7 +11,7 @@ from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
+from jobboard.engine.limits import SCOPE, ClosedScope, Grouped, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.outcomes import StoredOutcome
 from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Rules, damaged_gate, damaged_value
@@ -52,6 +52,7 @@ __all__ = [
     "Answer",
     "Change",
     "ClaimTerms",
+    "ClosedScope",
     "Committed",
     "Committer",
     "Deed",

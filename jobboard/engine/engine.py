@@ -20,7 +20,7 @@ from jobboard.engine.entities import StoredEntity
 from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
-from jobboard.engine.limits import Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
+from jobboard.engine.limits import ClosedScope, Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
 from jobboard.engine.rules import Rules
@@ -695,6 +695,14 @@ class Engine(Hears):
         itself."""
         return self._finder.open_to_claims(jobs)
 
+    def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
+        """Return the scopes of limits without room for these unclaimed jobs, by the uuids of the jobs."""
+        return self._finder.closed_scopes(jobs)
+
+    def key_holders(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return the uuids of the jobs that hold these keys, by key. A window may hold a key for a job that is gone."""
+        return holders_of(self.store, keys).by_key
+
     # Outcomes and keys that outlive their jobs
 
     def outcomes(self, uuids: Sequence[str]) -> list[StoredOutcome | None]:
@@ -800,11 +808,11 @@ class Engine(Hears):
     # Entities
 
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        """Register or renew an entity until ``ttl`` from now. The last of two handles with one kind and name counts.
+        """Register or renew an entity until ``ttl`` from now. Two handles may each have an entity of one kind and name.
 
         :param metadata: JSON text.
         """
-        key, value = json.dumps([kind, name]), json.dumps([handle, kind, name, metadata]).encode()
+        key, value = json.dumps([kind, name, handle]), json.dumps([handle, kind, name, metadata]).encode()
         self._committer.write(lambda: [Mark(self.store.read([], [(ENTITY, key)]).sides[0], value, ttl)])
 
     def delist(self, handle: str) -> None:

@@ -241,7 +241,7 @@ def test_texts_give_way_before_numbers(width: int | None) -> None:
 
 
 def test_waiting_names_that_no_conductor_handles_are_flagged(board: Any, run: Commands) -> None:
-    line = "no conductor handles 'mail': start one with 'jobboard work MODULE:NAME'"
+    line = "jobs named 'mail': no conductor handles them (start one with 'jobboard work MODULE:NAME')"
 
     def flagged() -> list[bool]:
         return [line in run(*command, width=120).out for command in (["list"], ["stats"], ["top", "--once"])]

@@ -226,6 +226,6 @@ def test_once_into_a_pipe_is_a_line(board: Any, run: Commands) -> None:
     [line] = run("top", "--once").out.splitlines()
     assert re.fullmatch(
         r"\S+ [\d:]+Z unclaimed 1, scheduled 0, claimed 0, trashed 0, "
-        r"oldest waiting: posted [\d.]+s ago, [0-9a-f]{8} resize, no conductor handles 'resize': .*",
+        r"oldest waiting: posted [\d.]+s ago, [0-9a-f]{8} resize, jobs named 'resize': no conductor handles them .*",
         line,
     )
