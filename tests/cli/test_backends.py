@@ -134,6 +134,20 @@ def test_an_empty_board_names_its_siblings(
 
 
 @STORED
+def test_a_board_with_trash_or_workers_is_not_empty(board: Any, pictures: Any, run: Commands) -> None:
+    worker = jobboard.Entity("conductor", "me")
+    board.register_entity(worker)
+    for _ in range(2):
+        ran = run("top", "--once")
+        assert "empty" not in ran.out + ran.err
+        assert "empty" not in run("stats").out
+        board.deregister_entity(worker)
+        board.cancel(board.post("a"))
+    board.purge_trash(0)
+    assert "is empty" in run("top", "--once").err
+
+
+@STORED
 def test_a_board_of_a_mistyped_name_is_reported(
     pictures: Any, conf_of: Any, run: Commands, capsys: pytest.CaptureFixture[str]
 ) -> None:
