@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import select
+import sys
 import time
 import unicodedata
 from collections.abc import Iterator
@@ -64,6 +65,9 @@ def hinting(text: str, program: str | None = None) -> str:
     """Return ``text`` with its hints at commands as the user types them: ``manage.py jobboard list``."""
     context = click.get_current_context(silent=True)
     program = program or (context and context.find_root().info_name) or "jobboard"
+    if program != "jobboard":
+        # The command of a framework knows its handlers.
+        text = text.replace("jobboard work MODULE:NAME", "jobboard work")
     return re.sub("(?<=['`])jobboard ", lambda _: f"{program} ", text)
 
 
@@ -80,6 +84,22 @@ def bars() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     out = Console(stderr=True)
     return Progress(*columns, console=out, disable=not out.is_terminal)
+
+
+def is_printed(record: logging.LogRecord) -> bool:
+    """Return whether a handler of the record's own loggers, as Django has one, prints it on this terminal."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None and logger is not logging.root:
+        for handler in logger.handlers:
+            if (
+                isinstance(handler, logging.StreamHandler)
+                and handler.stream in (sys.stdout, sys.stderr)
+                and record.levelno >= handler.level
+                and handler.filter(record)
+            ):
+                return True
+        logger = logger.parent
+    return False
 
 
 class SafeFormatter(logging.Formatter):
@@ -175,6 +195,7 @@ class JSONFormatter(logging.Formatter):
 
 def log_to_stderr(level: int, *, as_json: bool = False, conductor: str | None = None) -> None:
     handler = StderrHandler()
+    handler.addFilter(lambda record: not is_printed(record))
     text = SafeFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JSONFormatter(conductor) if as_json else text)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
