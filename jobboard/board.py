@@ -256,15 +256,16 @@ class JobBoard:
 
     # Life
 
-    def setup(self) -> None:
-        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay.
+    def setup(self) -> list[str]:
+        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay. Return
+        what was done, as ``"create the table 'jobboard'"``; [] if all was there.
 
         ``jobboard setup`` does this, too. Any number of processes may call it at once, any number of times, and the
         board need not be connected.
 
         :raises ConnectionFailure: the backend can't be reached.
         """
-        self.engine.raw.setup()
+        return [step.what for step in self.engine.raw.setup()]
 
     def connect(self) -> None:
         """Open the board, creating what is missing (unless ``auto_setup=false``). Does nothing on an open board.

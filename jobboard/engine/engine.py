@@ -25,7 +25,20 @@ from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
 from jobboard.engine.rules import Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
-from jobboard.engine.store import GATE, Change, ClaimTerms, Found, Hears, Look, Mark, Seat, Side, Store, Stored
+from jobboard.engine.store import (
+    GATE,
+    Change,
+    ClaimTerms,
+    Found,
+    Hears,
+    Look,
+    Mark,
+    Seat,
+    SetupStep,
+    Side,
+    Store,
+    Stored,
+)
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.logs import Log, log_lapse
 from jobboard.primitives import (
@@ -132,11 +145,15 @@ class Engine(Hears):
 
     # Life
 
-    def setup(self) -> None:
-        """Create the missing parts of the store, and bring the others up to date. ``jobboard setup`` calls this.
+    def setup(self) -> list[SetupStep]:
+        """Create the missing parts of the store, and bring the others up to date. Return what was done.
 
         Any number of processes may call this any number of times."""
-        self._make(self._seat).setup()
+        return self._make(self._seat).setup()
+
+    def setup_steps(self) -> list[SetupStep]:
+        """Return what :meth:`setup` would do, and do nothing."""
+        return self._make(self._seat).setup_steps()
 
     def open(self) -> None:
         """Connect, and create the missing parts of the store unless ``auto_setup`` forbids it. Never migrate.
