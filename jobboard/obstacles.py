@@ -160,12 +160,12 @@ class _Look:
             found.append(_paused(None if self._rules.paused.everything else [job.name]))
         if job.name in unhandled([job, *self._jobs, *self._claims()], self._rules, self._conductors):
             found.append(unhandled_obstacle([job.name]))
-        found += self._hung(self._handling(job.name))
+        there = self._handling(job.name)
+        if not any(map(_has_room, there)):
+            found += self._hung(there)
         if job.seen_state == UNCLAIMED:
-            found += self._shut([job])
+            found += self._shut([job]) or ([] if found else [self._turn(job)])
         yield from found
-        if job.seen_state == UNCLAIMED and not any(each.kind != "hung" for each in found):
-            yield self._turn(job)
 
     # Jobs and claims
 
@@ -187,23 +187,23 @@ class _Look:
 
     # Rules of the board
 
-    def _shut(self, waiting: Sequence[Job]) -> Iterator[Obstacle]:
-        """Yield full limits, used-up rates, and names whose conductors have no free slot."""
+    def _shut(self, waiting: Sequence[Job]) -> list[Obstacle]:
+        """Return full limits, used-up rates, and names whose conductors have no free slot."""
         open_ = [job for job in waiting if job.name not in self._rules.paused]
         limited = {limit.name for limit in self._rules.limits}
         asked = [job.record for job in open_ if job.name in limited]
         closed = self._board.engine.closed_scopes(asked) if asked else {}
         counts: Counter[ClosedScope] = Counter(scope for scopes in closed.values() for scope in scopes)
+        found: list[Obstacle] = []
         for scope, count in sorted(counts.items(), key=lambda each: (each[0].limit.name, each[0].group or "")):
-            yield from self._closed(scope, count)
+            found += self._closed(scope, count)
         names = Counter(job.name for job in open_ if job.uuid not in closed)
         by_conductors: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name in names:
             there = self._handling(name)
-            if there and not any(map(_free_slots, there)):
+            if there and not any(map(_has_room, there)):
                 by_conductors[tuple(sorted(each.name for each in there))].append(name)
-        for found in by_conductors.values():
-            yield self._busy(found)
+        return found + [self._busy(alike) for alike in by_conductors.values()]
 
     def _closed(self, scope: ClosedScope, count: int) -> Iterator[Obstacle]:
         limit, group, is_full, opens_in = scope
@@ -341,7 +341,7 @@ def _number(entity: Entity, field: str) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _free_slots(entity: Entity) -> bool:
+def _has_room(entity: Entity) -> bool:
     """Return whether a conductor has a free slot. One that does not say has."""
     slots = _number(entity, "slots")
     return not slots or _number(entity, "running") + _number(entity, "hung") < slots
