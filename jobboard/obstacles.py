@@ -80,8 +80,8 @@ def obstacles(board: JobBoard, job: Job | None = None) -> list[Obstacle]:
     :param job: only what this job waits for, as it was last seen: its holder, where it is claimed. A job that is not on
         the board has no obstacles.
     """
-    look = _Look(board)
-    return list(look.of_board() if job is None else look.of_job(job))
+    survey = _Survey(board)
+    return list(survey.of_board() if job is None else survey.of_job(job))
 
 
 def first_jobs(board: JobBoard, count: int | None = None, state: State | None = None) -> list[Job]:
@@ -120,8 +120,8 @@ def unhandled_obstacle(names: Sequence[str]) -> Obstacle:
     return Obstacle("unhandled", _named(names), "no conductor handles them", advice, is_odd=True)
 
 
-class _Look:
-    """A look at a board. What not every question needs is read when it is asked for."""
+class _Survey:
+    """A survey of a board. What not every question needs is read when it is asked for."""
 
     def __init__(self, board: JobBoard) -> None:
         self._board = board

@@ -35,7 +35,7 @@ tables and indexes are created behind the last step. A step can be repeated afte
 database takes changes of tables back."""
 
 
-class Stored(NamedTuple):
+class StoredLayout(NamedTuple):
     """The layout of the tables, the oldest layout whose readers understand them, and the version that wrote them."""
 
     layout: int
@@ -43,7 +43,7 @@ class Stored(NamedTuple):
     library: str | None
 
 
-class Step(NamedTuple):
+class TableChange(NamedTuple):
     """A change of the tables, in words, and its act. is_plain: the act sends statements alone, and reads nothing."""
 
     what: str
@@ -71,13 +71,13 @@ def setup_steps(connection: Connection, tables: Tables) -> list[SetupStep]:
     return found
 
 
-def _acted(connection: Connection, steps: Iterable[Step]) -> Iterator[Step]:
+def _acted(connection: Connection, steps: Iterable[TableChange]) -> Iterator[TableChange]:
     for step in steps:
         step.act(connection)
         yield step
 
 
-def _statements(dialect: sa.Dialect, step: Step) -> Iterator[str]:
+def _statements(dialect: sa.Dialect, step: TableChange) -> Iterator[str]:
     """Yield the statements of a plain step, for a client of the database."""
     found: list[Any] = []
     mock: Any = MockConnection(dialect, lambda statement, *_: found.append(statement))
@@ -120,12 +120,12 @@ def create(connection: Connection, product: Database, tables: Tables) -> None:
     connection.commit()
 
 
-def stored_layout(connection: Connection, tables: Tables) -> Stored | None:
+def stored_layout(connection: Connection, tables: Tables) -> StoredLayout | None:
     """Return the stored layout of the tables; None if there are none."""
     if not sa.inspect(connection).has_table(tables.schema.name):
         return None
     row = connection.execute(sa.select(tables.schema)).first()
-    return None if row is None else Stored(row.layout, row.min_reader, row.library)
+    return None if row is None else StoredLayout(row.layout, row.min_reader, row.library)
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def _setting_up(connection: Connection, product: Database, tables: Tables) -> It
             yield
 
 
-def _upgrades(connection: Connection, tables: Tables) -> list[Step]:
+def _upgrades(connection: Connection, tables: Tables) -> list[TableChange]:
     """Return the steps from the stored layout to this one.
 
     :raises JobFailure: a newer version has written the layout."""
@@ -154,11 +154,12 @@ def _upgrades(connection: Connection, tables: Tables) -> list[Step]:
 
     layouts = range(found.layout, LAYOUT)
     return [
-        Step(f"upgrade layout {each} to {each + 1}", functools.partial(upgrade, layout=each), False) for each in layouts
+        TableChange(f"upgrade layout {each} to {each + 1}", functools.partial(upgrade, layout=each), False)
+        for each in layouts
     ]
 
 
-def _missing(connection: Connection, tables: Tables, is_current: bool = True) -> list[Step]:
+def _missing(connection: Connection, tables: Tables, is_current: bool = True) -> list[TableChange]:
     """Return the steps that create missing tables and indexes. A set-up that was killed may have left a table without
     its indexes, and an upgrade only drops the older ones. Those of a newer layout are not ours.
 
@@ -167,10 +168,12 @@ def _missing(connection: Connection, tables: Tables, is_current: bool = True) ->
     if found is not None and found.layout > LAYOUT:
         return []
     inspector = sa.inspect(connection)
-    steps: list[Step] = []
+    steps: list[TableChange] = []
     for table in tables.metadata.sorted_tables:
         if not inspector.has_table(table.name):
-            steps.append(Step(f"create the table {table.name!r}", functools.partial(table.create, checkfirst=False)))
+            steps.append(
+                TableChange(f"create the table {table.name!r}", functools.partial(table.create, checkfirst=False))
+            )
             continue
         if is_current:
             _check_ours(table, {column["name"] for column in inspector.get_columns(table.name)})
@@ -178,11 +181,11 @@ def _missing(connection: Connection, tables: Tables, is_current: bool = True) ->
         absent = sorted(
             (index for index in table.indexes if index.name not in there), key=lambda index: str(index.name)
         )
-        indexes = [Step(f"create the index {index.name!r}", index.create) for index in absent]
+        indexes = [TableChange(f"create the index {index.name!r}", index.create) for index in absent]
         # Not every database has all of them.
         steps += [step for step in indexes if any(_statements(connection.dialect, step))]
     if found is None:
-        steps.append(Step(f"note layout {LAYOUT}", lambda connection: _record(connection, tables, LAYOUT)))
+        steps.append(TableChange(f"note layout {LAYOUT}", lambda connection: _record(connection, tables, LAYOUT)))
     return steps
 
 
@@ -201,7 +204,7 @@ def _check_ours(table: sa.Table, columns: set[str]) -> None:
         )
 
 
-def _check_new(tables: Tables, stored: Stored) -> None:
+def _check_new(tables: Tables, stored: StoredLayout) -> None:
     if stored.min_reader > LAYOUT:
         raise too_new(f"the board in the tables of {tables.prefix!r}", stored.layout, LAYOUT, stored.library)
 
