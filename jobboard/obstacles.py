@@ -106,10 +106,10 @@ def unhandled(jobs: Iterable[Job], rules: Rules, entities: Iterable[Entity]) -> 
     handled = {job.name for job in jobs if job.seen_state == CLAIMED}
     for entity in entities:
         if entity.kind == "conductor":
-            names = entity.metadata.get("names")
+            names = _names_of(entity)
             if names is None:
                 return []
-            handled.update(map(str, names))
+            handled.update(names)
     waiting = Counter(job.name for job in jobs if job.seen_state == UNCLAIMED)
     return [name for name, _ in waiting.most_common() if name not in handled and name not in rules.paused]
 
@@ -139,7 +139,7 @@ class _Survey:
             yield _paused(None)
         elif paused.names:
             yield _paused(paused.names)
-        if names := unhandled(self._jobs, self._rules, self._conductors):
+        if names := self._unhandled([]):
             yield unhandled_obstacle(names)
         yield from self._hung(self._conductors)
         yield from self._shut(waiting)
@@ -158,7 +158,7 @@ class _Survey:
         found: list[Obstacle] = []
         if job.name in self._rules.paused:
             found.append(_paused(None if self._rules.paused.everything else [job.name]))
-        if job.name in unhandled([job, *self._jobs, *self._claims()], self._rules, self._conductors):
+        if job.name in self._unhandled([job]):
             found.append(unhandled_obstacle([job.name]))
         there = self._handling(job.name)
         if not any(map(_has_room, there)):
@@ -234,23 +234,25 @@ class _Survey:
 
     # Conductors
 
+    def _unhandled(self, more: Sequence[Job]) -> list[str]:
+        jobs = [*self._jobs, *more]
+        # Claims are read only where they matter.
+        found = unhandled(jobs, self._rules, self._conductors)
+        return unhandled([*jobs, *self._claims()], self._rules, self._conductors) if found else []
+
     def _handling(self, name: str) -> list[Entity]:
         """Return the conductors that handle jobs of this name."""
-        names = ((each, each.metadata.get("names")) for each in self._conductors)
+        names = ((each, _names_of(each)) for each in self._conductors)
         return [each for each, handled in names if handled is None or name in handled]
 
     def _hung(self, conductors: Iterable[Entity]) -> Iterator[Obstacle]:
         for each in conductors:
             if hung := _number(each, "hung"):
-                named = each.metadata.get("hanging") or ()
-                jobs = [f"{one['name']!r} {one['uuid'][:SHORT]} for {self._age(one['since'])}" for one in named]
+                jobs = [f"{name!r} {uuid[:SHORT]} for {span(self._at - since)}" for uuid, name, since in _hanging(each)]
                 told = f"; handlers that go on after their timeout: {_few(jobs, FEW)}" if jobs else ""
                 reason = f"{hung} of {each.metadata.get('slots')} slots hang{told}"
                 advice = "restart this process; with --processes, a handler that hangs is killed at its timeout"
                 yield Obstacle("hung", f"conductor {each.name!r} ({_where(each)})", reason, advice, is_odd=True)
-
-    def _age(self, since: float) -> str:
-        return span(self._at - since)
 
     def _busy(self, names: Sequence[str]) -> Obstacle:
         there = self._handling(names[0])
@@ -334,6 +336,24 @@ def _few(texts: Sequence[str], most: int = NAMES) -> str:
 def _rate(limit: Limit) -> str:
     assert limit.rate is not None
     return f"{limit.rate[0]} in {span(limit.rate[1])}"
+
+
+# Metadata of entities may be anything: other programs register conductors, too.
+
+
+def _names_of(entity: Entity) -> list[str] | None:
+    """Return the names of the jobs that a conductor handles; None for any name."""
+    names = entity.metadata.get("names")
+    return list(map(str, names)) if isinstance(names, list) else None
+
+
+def _hanging(entity: Entity) -> Iterator[tuple[str, str, float]]:
+    """Yield the uuids and names of the jobs whose handlers hang, and since when."""
+    listed = entity.metadata.get("hanging")
+    for each in listed if isinstance(listed, list) else ():
+        match each:
+            case {"uuid": str(uuid), "name": str(name), "since": int() | float() as since}:
+                yield uuid, name, since
 
 
 def _number(entity: Entity, field: str) -> int:

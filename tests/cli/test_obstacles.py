@@ -173,6 +173,22 @@ def test_two_conductors_of_one_name(board: Any, worker: Any, make_board: Any, sc
     assert [each.metadata["pid"] for each in board.entities()] == [71]
 
 
+def test_conductors_of_other_programs_may_say_anything(board: Any, run: Commands) -> None:
+    board.post("mail")
+    odd = {"names": 5, "hung": 3, "hanging": [7, {"uuid": 1}, {}], "clock": "noon", "claim_ttl": None, "slots": "many"}
+    for number, metadata in enumerate((odd, odd | {"hanging": {"a": 1}, "running": []}, {})):
+        board.register_entity(jobboard.Entity("conductor", f"theirs {number}", metadata))
+    assert [each.kind for each in obstacles(board)] == ["hung", "hung"]
+    assert "3 of many slots hang" in " ".join(run("list").out.split())
+
+
+def test_workers_that_are_no_conductors_show_by_their_claims(board: Any) -> None:
+    board.post_many([{"name": "mail"}] * 2)
+    assert [each.kind for each in obstacles(board)] == ["unhandled"]
+    board.claim_next("anna")
+    assert obstacles(board) == []
+
+
 @pytest.mark.backends("memory", "sqlite", "postgresql", "redis", "etcd")
 @pytest.mark.parametrize(("skew", "told"), [(3 * 365 * 86400, "ahead"), (-7200, "behind"), (-20, None)])
 def test_a_clock_that_is_wrong(board: Any, worker: Any, skew: float, told: str | None) -> None:
