@@ -262,7 +262,8 @@ class _Survey:
         reason = f"all {slots} slots of the conductors that handle it are taken"
         reason += f", {hung} by handlers that hang" if hung else ""
         reason += f"; oldest claims: {held}" if held else ""
-        return Obstacle("busy", _named(names), reason, "wait, or start more workers")
+        advice = "restart the workers that hang, or start more" if hung else "wait, or start more workers"
+        return Obstacle("busy", _named(names), reason, advice)
 
     def _namesakes(self) -> Iterator[Obstacle]:
         by_name: dict[str, list[Entity]] = defaultdict(list)
