@@ -213,13 +213,15 @@ def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:
 
 
 _TRACEBACK = re.compile(r"([ |]*)(\+ Exception Group )?Traceback \(most recent call last\):")
+_EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?::|$)")
 
 
 def reason_line(error: str | None) -> str:
     """Return the line of an error that says why; empty without an error.
 
     Behind the last traceback it is the first line of the exception: its message may have more of them, and end with a
-    link or a note. Otherwise it is the last line.
+    link or a note. Of a group of errors, and of a traceback whose beginning was clipped off, it is the last line. A
+    reason in other words begins with its first line.
     """
     lines = (error or "").split("\n")
     for at in range(len(lines) - 1, -1, -1):
@@ -237,6 +239,12 @@ def reason_line(error: str | None) -> str:
             if first:
                 return first.rstrip()
             break
+    else:
+        filled = [line for line in lines if line.strip()]
+        is_group = any(line.lstrip().startswith("+-") for line in filled)
+        is_clipped = any(line[0] == " " for line in filled) and _EXCEPTION.match(filled[-1])
+        if filled and not is_group and not is_clipped:
+            return filled[0].strip()
     # Skip the frame around a group.
     texts = (line.strip().removeprefix("| ") for line in reversed(lines))
     return next((line for line in texts if line and not line.startswith("+---")), "")

@@ -71,6 +71,17 @@ def mentioned(boards: Sequence[str]) -> str:
     return f"; boards there: {', '.join(map(repr, boards))}" if boards else ""
 
 
+def span(seconds: float) -> str:
+    """Return a time in two units at most."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    units = (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600))
+    unit, length, part, below = next((each for each in units if seconds < 100 * each[1]), units[-1])
+    whole, rest = divmod(int(seconds), length)
+    return f"{whole}{unit}{rest // below:02d}{part}"
+
+
 class Nonce(NamedTuple):
     """The name of one call of one board handle, by which a repetition is recognised."""
 

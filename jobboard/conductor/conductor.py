@@ -55,7 +55,7 @@ class Conductor:
     """Works on the jobs of a board, several at once.
 
     :param name: the name of the worker in claims, and of the entity of kind ``conductor`` that the board shows.
-        Conductors that run at the same time need names of their own, or one of them at most is shown.
+        Conductors that run at the same time need names of their own, or nobody can tell which of them holds a job.
     :param board: the board. :meth:`run` connects a closed board and closes it at its end. Of several conductors that
         run on it at the same time, the last one closes it.
     :param handlers: a mapping of job names to handlers, or one handler for the jobs of any name. A handler is called

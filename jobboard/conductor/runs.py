@@ -29,6 +29,9 @@ from jobboard.states import Record
 
 LOG = logs.Log(__name__)
 
+HANGING = 10
+"""The number of jobs whose handlers hang that the metadata name."""
+
 
 @dataclass(eq=False, slots=True)
 class Run:
@@ -296,6 +299,7 @@ class Runs:
     def metadata(self) -> dict[str, Any]:
         """The conductor as the board shows it. The board reads this anew at each heartbeat."""
         since, started = self._began
+        hanging = [run for run in list(self._placed) if run.hangs]
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -306,7 +310,15 @@ class Runs:
             # By a clock that does not jump.
             "seconds": round(time.monotonic() - since, 3),
             "running": self._undone,
-            "hung": self.hung,
+            "hung": len(hanging),
+            # When, by the clock of this machine, each of them was called.
+            "hanging": [
+                {"uuid": run.job.uuid, "name": run.job.name, "since": time.time() + run.began - time.monotonic()}
+                for run in sorted(hanging, key=lambda run: run.began)[:HANGING]
+            ],
+            # Others see by these whether this clock is wrong: the metadata are as old as a lease at most.
+            "clock": time.time(),
+            "claim_ttl": self.board.characteristics.claim_ttl,
             **self.tally,
         }
 

@@ -141,6 +141,8 @@ def test_a_policy_that_raises_is_not_asked_again() -> None:
 def test_the_line_with_the_reason_of_an_error() -> None:
     assert reason_line("frames\n  x\nValueError: no\n\n") == "ValueError: no"
     assert reason_line("- as it is -") == "- as it is -"
+    assert reason_line("\n posted twice\nsee the ticket\n") == "posted twice"
+    assert reason_line("can't save:\n  - a\n  - b") == "can't save:"
     assert reason_line(None) == reason_line("") == reason_line(" \n") == ""
     assert reason_line("Traceback (most recent call last):\n  x\n") == "x"
 
