@@ -262,8 +262,31 @@ def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, 
         c = board.table.c
         connection.execute(sa.select(c.id).where(c.id == early.sequence).with_for_update())
         eventually(lambda: early.state == "UNCLAIMED")
-        assert set(work(board, clock, 2)) == {"other"}
+        # Long enough for a point to rise past the lapse.
+        assert set(work(board, clock)) == {"other"}
     assert taken(board).uuid == early.uuid
+
+
+def test_a_delay_that_is_stored_after_its_end_is_found(
+    make_board: Callable[..., JobBoard], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a process that was stopped before its commit."""
+    board, other = make_board(), make_board()
+    early = board.claim(board.post("early"), "bob").job
+    work(other, clock)
+    store = board.engine.store
+    commit = store.commit
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        began = board.engine.now()
+        eventually(lambda: board.engine.now() > began + 50_000)
+        assert set(work(other, clock)) == {"other"}
+        return commit(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "commit", late)
+        board.abandon(early, "bob", delay=0.01)
+    assert taken(other).uuid == early.uuid
 
 
 @pytest.mark.parametrize("held", [1, 20])
