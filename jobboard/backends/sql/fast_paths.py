@@ -29,6 +29,12 @@ SPARE_JOBS = 8
 """The number of additional jobs that a take of several names, or from a starting point, reads, as others may hold the
 first ones."""
 
+MOST_HELD = 500
+"""The number of jobs that a take from a starting point reads on MariaDB where others hold all the first ones."""
+
+MOST_BELOW = 500
+"""The number of priorities, times that of names, that a look from a starting point on MariaDB finds each by itself."""
+
 AHEAD = 9
 """The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
 
@@ -391,6 +397,9 @@ class MariaDBPaths(FastPaths):
     def _claim(self, link: Link, statement: Statement, params: Params) -> list[Stored]:
         """Claim the jobs that a statement locks, and end the transaction."""
         rows = _unpacked(link.rows(statement, params))
+        if not rows and "returned" in params:
+            # Others may hold the first ones. To pass these by locks takes many times as long.
+            rows = _unpacked(link.rows(statement, {**params, "some": MOST_HELD}))
         if not rows:
             link.rollback()
             return []
@@ -411,9 +420,8 @@ class MariaDBPaths(FastPaths):
     def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         st = self._statements
         if point is not None:
-            number, parts, params = self._ranges(point, names)
+            ones, params = self._ones("take", point, names)
             returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-            ones = st.ones("take_since", number, **parts)
             return st.made("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
         if names is None:
             return st.made("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
@@ -453,35 +461,42 @@ class MariaDBPaths(FastPaths):
         return Looks(take, nothing, params)
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (number, parts, params) = self._statements, self._ranges(point, names)
+        st, (ones, params) = self._statements, self._ones("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        ones = st.ones("take_since", number, **parts)
         take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
         return take, {**params, "some": 2 * limit + SPARE_JOBS}
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (number, parts, params) = self._statements, self._ranges(point, names)
+        st, (ones, params) = self._statements, self._ones("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        ones = st.ones("take_since", number, **parts)
         return st.made("ready_since", ones=ones, returned=returned), {**params, "some": limit}
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
-        number, parts, params = self._ranges(point, names)
-        return self._statements.union("survey_all", "survey", number, **parts), params
+        ones, params = self._ones("survey", point, names)
+        return self._statements.made("survey_all", ones=ones), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
         free = {place for (place,) in link.rows(self._statements["callers_free_locked"], self._base)}
         return self._callers - free
 
-    def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
-        """Return how many selects there are, one for each name and range, with their parts and arguments."""
-        params: Params = dict(point.instants)
-        ones = [(name, *bounds) for name in ([None] if names is None else names) for bounds in point.ranges]
+    def _ones(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
+        """Return the selects of a look or a survey, one for each name and range, and their arguments."""
+        st, params = self._statements, {**point.instants, **({} if names is None else {"names": names})}
+        first, *ranges = point.ranges
+        below = range(first[2]) if ranges else ()
+        wanted = [None] if names is None else names
+        if not 0 < len(below) * len(wanted) <= MOST_BELOW:
+            below, ranges = (), [first, *ranges]
+        ones = [(name, *first) for name in wanted if below] + [(name, *each) for name in wanted for each in ranges]
         for i, one in enumerate(ones):
             params |= zip((f"one{i}_{each}" for each in ("name", "priority", "id", "past")), one, strict=True)
-        if names is None:
-            return len(ones), {"index": "ready"}, params
-        return len(ones), {"index": "by_name", "of_one": self._statements.text("of_one")}, {**params, "names": names}
+        parts = {"index": "ready"} if names is None else {"index": "by_name", "of_one": st.text("of_one")}
+        texts, begin = [], 0
+        if below:
+            params["below"], begin = json.dumps([*below]), len(wanted)
+            texts = [st.ones(f"{verb}_below", begin, **parts)]
+        texts.append(st.ones(f"{verb}_since", len(ones) - begin, begin, **parts))
+        return "\nunion all\n".join(texts), params
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         row, board = self._statements.row, {"board": self._base["board"]}

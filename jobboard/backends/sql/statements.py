@@ -224,11 +224,11 @@ class Statements:
         """Return the statement ``name`` with ``number`` times the text ``one`` in place of ``{ones?}``."""
         return self.made(name, ones=self.ones(one, number, **parts))
 
-    def ones(self, name: str, number: int, **parts: str) -> str:
+    def ones(self, name: str, number: int, begin: int = 0, /, **parts: str) -> str:
         """Return the text of this name ``number`` times: its parameters ``:one`` and ``:one_…`` are numbered, from
-        ``:one0`` on."""
+        ``begin`` on."""
         part = self._filled(self._texts[name], parts)
-        return "\nunion all\n".join(re.sub(r":one(?![a-z0-9])", f":one{i}", part) for i in range(number))
+        return "\nunion all\n".join(re.sub(r":one(?![a-z0-9])", f":one{begin + i}", part) for i in range(number))
 
     def _filled(self, text: str, parts: Mapping[str, str]) -> str:
         def put(found: re.Match[str]) -> str:

@@ -1008,7 +1008,9 @@ class SQLStore(Store):
             raise HeldTooLong from error
         claims = scopes.claims_in(counts)
         lanes = [(scope.name, scope.group) for scope in places]
-        found = [claims.get(lane, (0, 0))[0] if scope in free else None for scope, lane in zip(places, lanes, strict=True)]
+        found = [
+            claims.get(lane, (0, 0))[0] if scope in free else None for scope, lane in zip(places, lanes, strict=True)
+        ]
         return counts[0][0][0], found
 
     def wake(self) -> None:
