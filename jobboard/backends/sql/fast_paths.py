@@ -7,6 +7,7 @@ stores its answer, or does nothing and leaves the call to the engine. MySQL has 
 from __future__ import annotations
 
 import abc
+import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -481,22 +482,18 @@ class MariaDBPaths(FastPaths):
 
     def _ones(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
         """Return the selects of a look or a survey, one for each name and range, and their arguments."""
-        st, params = self._statements, {**point.instants, **({} if names is None else {"names": names})}
-        first, *ranges = point.ranges
-        below = range(first[2]) if ranges else ()
-        wanted = [None] if names is None else names
-        if not 0 < len(below) * len(wanted) <= MOST_BELOW:
-            below, ranges = (), [first, *ranges]
-        ones = [(name, *first) for name in wanted if below] + [(name, *each) for name in wanted for each in ranges]
+        st, ranges, number = self._statements, point.ranges, 1 if names is None else len(names)
+        parts = {"index": "ready"} if names is None else {"index": "by_name", "of_one": st.text("of_one")}
+        ones = [(name, *bounds) for bounds in ranges for name in ([None] if names is None else names)]
+        params: Params = {**point.instants, "names": names}
         for i, one in enumerate(ones):
             params |= zip((f"one{i}_{each}" for each in ("name", "priority", "id", "past")), one, strict=True)
-        parts = {"index": "ready"} if names is None else {"index": "by_name", "of_one": st.text("of_one")}
-        texts, begin = [], 0
-        if below:
-            params["below"], begin = json.dumps([*below]), len(wanted)
-            texts = [st.ones(f"{verb}_below", begin, **parts)]
-        texts.append(st.ones(f"{verb}_since", len(ones) - begin, begin, **parts))
-        return "\nunion all\n".join(texts), params
+        end = ranges[0][-1]
+        if len(ranges) == 1 or end * number > MOST_BELOW:
+            return st.ones(f"{verb}_since", len(ones), **parts), params
+        below = st.ones(f"{verb}_below", number, **parts)
+        since = st.ones(f"{verb}_since", len(ones) - number, number, **parts)
+        return f"{below}\nunion all\n{since}", {**params, "below": _numbers(end)}
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         row, board = self._statements.row, {"board": self._base["board"]}
@@ -649,6 +646,11 @@ def _row(draft: Draft) -> dict[str, Any]:
         "delay": delay,
         "posting": posting,
     }
+
+
+@functools.cache
+def _numbers(end: int) -> str:
+    return json.dumps([*range(end)])
 
 
 def _slot(nonce: Nonce) -> Params:
