@@ -30,7 +30,7 @@ SPARE_JOBS = 8
 """The number of additional jobs that a take of several names, or from a starting point, reads, as others may hold the
 first ones."""
 
-MOST_HELD = 500
+MOST_HELD = 200
 """The number of jobs that a take from a starting point reads on MariaDB where others hold all the first ones."""
 
 MOST_BELOW = 500
