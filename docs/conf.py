@@ -79,10 +79,11 @@ def located(path: str) -> Any:
     for count in range(len(words), 0, -1):
         try:
             found: Any = importlib.import_module(".".join(words[:count]))
+            for word in words[count:]:
+                # A package may import its members when they are asked for.
+                found = getattr(found, word, None)
         except ImportError:
             continue
-        for word in words[count:]:
-            found = getattr(found, word, None)
         return found
     return None
 

@@ -107,9 +107,9 @@ def start_processing(uri: str, jobs: int | None) -> None:
     engine = sa.create_engine(uri, pool_size=GENERATORS + 2 * CONSUMERS)
     watch = Stopwatch(jobs)
     with ThreadPoolExecutor(GENERATORS + CONSUMERS) as pool:
-        running = [pool.submit(generate, engine, watch) for _ in range(GENERATORS)]
-        running += [pool.submit(consume, engine, watch, f"consumer {number}") for number in range(CONSUMERS)]
         try:
+            running = [pool.submit(generate, engine, watch) for _ in range(GENERATORS)]
+            running += [pool.submit(consume, engine, watch, f"consumer {number}") for number in range(CONSUMERS)]
             for ended in as_completed(running):
                 ended.result()
         except sa.exc.SQLAlchemyError as error:

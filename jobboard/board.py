@@ -71,6 +71,7 @@ from jobboard.primitives import (
     Seen,
     Taken,
     batches,
+    span,
 )
 from jobboard.priorities import JobPriority
 from jobboard.results import Outcome, Results
@@ -108,7 +109,7 @@ METADATA_BYTES = 64 * 1024
 """The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
 
 TIDY_EVERY = 600.0
-"""The seconds between two tidyings of a board that renews anything."""
+"""The seconds between two tidyings of a board that renews anything, where no amount of records asks for one sooner."""
 
 _Place: TypeAlias = tuple[Record, State]
 """A job on the board, and its state at the read."""
@@ -255,15 +256,16 @@ class JobBoard:
 
     # Life
 
-    def setup(self) -> None:
-        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay.
+    def setup(self) -> list[str]:
+        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay. Return
+        what was done, as ``"create the table 'jobboard'"``; [] if all was there.
 
         ``jobboard setup`` does this, too. Any number of processes may call it at once, any number of times, and the
         board need not be connected.
 
         :raises ConnectionFailure: the backend can't be reached.
         """
-        self.engine.raw.setup()
+        return [step.what for step in self.engine.raw.setup()]
 
     def connect(self) -> None:
         """Open the board, creating what is missing (unless ``auto_setup=false``). Does nothing on an open board.
@@ -408,7 +410,7 @@ class JobBoard:
             for (kind, name), metadata in self._shown_entities():
                 self.engine.raw.enlist(self.engine.handle, kind, name, metadata, self._ttl)
         self.engine.raw.clear_up()
-        if time.monotonic() - self._tidied > TIDY_EVERY:
+        if time.monotonic() - self._tidied > TIDY_EVERY or self.engine.raw.has_leftovers:
             self._tidy_up()
 
     def _tidy_up(self) -> None:
@@ -520,7 +522,7 @@ class JobBoard:
                 error.posted = tuple(jobs)
                 raise
             posted = [
-                self._posted_job(answer, draft, posting, extra)
+                self._posted_job(answer, draft, posting)
                 for answer, (draft, posting) in zip(answers, batch, strict=True)
             ]
             fresh = [job for job in posted if job.created or job.replaced]
@@ -529,16 +531,9 @@ class JobBoard:
             jobs += posted
         return jobs
 
-    def _posted_job(self, answer: Posted, draft: Draft, posting: Posting, extra: dict[str, Any]) -> Job:
+    def _posted_job(self, answer: Posted, draft: Draft, posting: Posting) -> Job:
         """Return the job of a post, which ``draft`` has made or found."""
-        status, uuid, record = answer
-        if record is None and uuid != draft.uuid and "connection" not in extra:
-            # The job has left the board, and its key stays taken.
-            [seen] = self.engine.read([uuid])
-            record, state = seen.record, seen.state
-        else:
-            # Without a record, the answer was repeated after the job had already been consumed.
-            state = COMPLETE if record is None else record.state
+        status, uuid, record, state = answer
         if record is None:
             job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, posting.book)
         elif status == OK:
@@ -648,6 +643,13 @@ class JobBoard:
                 job.record = its.record
         return seen
 
+    def _refresh_behind(self, job: Job) -> None:
+        """Read the job of an act that stands, whether or not the backend answers now."""
+        try:
+            self.refresh([job])
+        except ConnectionFailure as error:
+            LOG.info("%s could not be read again: %s", job, error, extra=logs.fields(job))
+
     @property
     def job_count(self) -> int:
         """The number of jobs on the board, in any state but trashed."""
@@ -703,11 +705,13 @@ class JobBoard:
         # The duration of the request is no skew.
         skew = max(asked - now, now - time.time(), 0.0)
         if skew > most:
-            yield Oddity(
-                "clock",
-                f"this machine's clock and the server's differ by {skew:.3g} s",
-                "leases go by the server's; set both by NTP, or what people are shown is wrong",
-            )
+            if self.characteristics.server_clock:
+                reason = f"this machine's clock and the server's differ by {span(skew)}"
+                advice = "leases go by the server's; set both by NTP, or what people are shown is wrong"
+            else:
+                reason = f"the board's time is {span(skew)} ahead of this machine's clock: that of a client was"
+                advice = "set the clocks of all clients by NTP, and see Clocks on the page about etcd"
+            yield Oddity("clock", reason, advice)
         yield from weaknesses(self.characteristics, self.engine.store.has_replicas)
         try:
             yield from self.engine.raw.examine()
@@ -1137,25 +1141,26 @@ class JobBoard:
                 continue
             keep = self.results.keep if end.verb == CONSUME else None
             each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
-        for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
-            begun = self.claims.begin_ends(_claims(chunk))
-            try:
-                statuses = self.engine.finish([each.act for each in chunk], **extra)
-            except BaseException:
-                self.claims.complete_ends(begun)
-                raise
-            answers = list(zip(chunk, statuses, strict=True))
-            done = [each for each, status in answers if status == OK]
-            refused = [(each, status) for each, status in answers if status != OK]
-            errors = self._refusals([(status, each.job, each.claim) for each, status in refused])
-            for (each, _), error in zip(refused, errors, strict=True):
-                each.error = error
-            self.claims.let_go(*_claims(each for each, _ in refused))
-            self.engine.backend.after_commit(
-                extra,
-                functools.partial(self._ended, begun, done, who),
-                functools.partial(self.claims.complete_ends, begun),
-            )
+        with self.engine.acting():
+            for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
+                begun = self.claims.begin_ends(_claims(chunk))
+                try:
+                    statuses = self.engine.finish([each.act for each in chunk], **extra)
+                except BaseException:
+                    self.claims.complete_ends(begun)
+                    raise
+                answers = list(zip(chunk, statuses, strict=True))
+                done = [each for each, status in answers if status == OK]
+                refused = [(each, status) for each, status in answers if status != OK]
+                errors = self._refusals([(status, each.job, each.claim) for each, status in refused])
+                for (each, _), error in zip(refused, errors, strict=True):
+                    each.error = error
+                self.claims.let_go(*_claims(each for each, _ in refused))
+                self.engine.backend.after_commit(
+                    extra,
+                    functools.partial(self._ended, begun, done, who),
+                    functools.partial(self.claims.complete_ends, begun),
+                )
         return [each.error for each in ends]
 
     def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str) -> None:
@@ -1170,7 +1175,7 @@ class JobBoard:
                 self.claims.mark_finished(job.uuid)
             if each.claim is None and verb == Verb.ABANDON:
                 # Only the claim's own handle knows how many attempts are left.
-                self.refresh([job])
+                self._refresh_behind(job)
             elif error is not None:
                 # By this machine's clock, until the job is read again.
                 job.record = failed(job.record, int(time.time() * 1e6), who, error)
@@ -1207,8 +1212,9 @@ class JobBoard:
         self.claims.refuse(mine)
         LOG.info("%s was taken away from %r: %s", job, fields["who"], reason or "no reason given", extra=fields)
         self._notify(notifier.RELEASED, job)
-        [seen] = self.refresh([job])
-        if seen.state == TRASHED:
+        job.seen_state = TRASHED if job.record.exhausted else UNCLAIMED
+        self._refresh_behind(job)
+        if job.seen_state == TRASHED:
             self._notify(notifier.TRASHED, job)
         else:
             self.waiters.wake()
@@ -1252,11 +1258,12 @@ class JobBoard:
         assert age is not None
         limit = self.engine.now() - age
         purged = 0
-        for page in self._trash_pages():
-            # Only jobs that are as they were listed: one that was restored and trashed again is another failure.
-            acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
-            for start in range(0, len(acts), BATCH):
-                purged += self.engine.finish(acts[start : start + BATCH]).count(OK)
+        with self.engine.acting():
+            for page in self._trash_pages():
+                # Only jobs that are as they were listed: one that was restored and trashed again is another failure.
+                acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
+                for start in range(0, len(acts), BATCH):
+                    purged += self.engine.finish(acts[start : start + BATCH]).count(OK)
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
@@ -1324,7 +1331,9 @@ class JobBoard:
 
         Another limit of the same name and ``per`` replaces this one.
 
-        :param concurrency: the number of claims at any instant, from 1 to 10,000.
+        :param concurrency: the number of claims at any instant, from 1 to 10,000. It counts claims, not threads: a
+            handler in a thread that goes on after its timeout runs beside the job's next claim. Workers in processes
+            are killed instead.
         :param per: "name": all jobs of the name together; "group": the jobs of each ``group`` by themselves, and
             jobs without a group are not bound. There may be one limit of each; both then need room.
         :param rate: the number of claims that may begin within a number of seconds, ``(100, 60)`` for instance; from 1
@@ -1539,7 +1548,7 @@ class JobBoard:
                 self.engine.enlist(self.engine.handle, kind, name, metadata, self._ttl)
 
     def entities(self, kind: str | None = None) -> list[Entity]:
-        """Return the living entities, by kind and name."""
+        """Return the living entities, by kind and name. Two boards may each have an entity of one kind and name."""
         found = []
         for of, name, metadata in sorted(self.engine.roster()):
             if kind in (None, of):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from jobboard import logs
 from jobboard.engine import RetryingEngine
+from jobboard.exceptions import JobBoardError
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim, boottime
 from jobboard.primitives import Renewed
@@ -225,12 +226,21 @@ class Claims:
     @contextlib.contextmanager
     def extending(self, claim: Claim) -> Iterator[None]:
         """Keep the heartbeat from letting go of a claim as lost, while its holder asks for an extension. If the
-        extension fails, the next beat lets go of the claim."""
+        extension fails, the next beat lets go of the claim.
+
+        An extension of unknown outcome may have the board keep a claim that its holder counts as fixed. The job is
+        freed once that lease has ended."""
         extending = self._extending
         with self._losing:
             extending.append(claim)
         try:
             yield
+        except BaseException as error:
+            is_refused = isinstance(error, JobBoardError) and getattr(error, "outcome", "none") == "none"
+            with self._lock:
+                if claim not in self._held and claim.deadline is not None and not is_refused:
+                    self._engine.raw.forsake(claim.uuid, claim.token, claim.deadline)
+            raise
         finally:
             extending.remove(claim)
 

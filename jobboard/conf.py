@@ -291,11 +291,19 @@ def _shown(text: str, *values: Any) -> str:
 def check_files(settings: Mapping[str, Any], *options: str) -> None:
     """Check that the files which options name exist. Drivers name no missing file, or say that no server answers.
 
-    :raises ConnectionFailure: a file is missing.
+    :raises ConnectionFailure: a file is missing, or this user may not enter its folder.
     """
     for option in options:
-        if settings[option] is not None and not Path(settings[option]).exists():
-            raise ConnectionFailure(f"option {option}: there is no file {settings[option]!r}", refused=True)
+        path = settings[option]
+        if path is None:
+            continue
+        try:
+            if Path(path).exists():
+                continue
+        except PermissionError as error:
+            text = f"option {option}: this user may not enter the folder of {path!r}"
+            raise ConnectionFailure(text, error, refused=True) from error
+        raise ConnectionFailure(f"option {option}: there is no file {path!r}", refused=True)
 
 
 def bracketed(host: str) -> str:

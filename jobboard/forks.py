@@ -5,7 +5,8 @@ In a forked child, Python calls these functions before ``os.fork`` returns, in t
 - ``_count`` here, which makes all claims of the parent *inherited*;
 - ``JobBoard._forked_child`` for each board. It renews the locks, has the store drop its connections by
   ``Store.forked``, and begins a life with another handle, without claims, entities and a heartbeat;
-- ``Bind.forked`` in :mod:`jobboard.sql.binds`, for the engines of task loops and models.
+- ``Bind.forked`` in :mod:`jobboard.sql.binds`, for the connections of task loops;
+- ``_after_fork_in_child`` in :mod:`jobboard.sql.inherited`, for the engines of task loops and models.
 
 A child that is forked during work ends at the end of the work, by :class:`ForkGuard`.
 """

@@ -20,6 +20,7 @@ from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
 if TYPE_CHECKING:
+    from jobboard.arguments import Connection
     from jobboard.board import JobBoard
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -208,18 +209,39 @@ class Claim:
         """Prolong the claim: fixed to ``expiry`` seconds from now, or (None) kept by the board."""
         self._job.board._extend(self._job, self, self.who, expiry)
 
-    def abandon(self, *, delay: float | datetime.timedelta | None = None, error: str | None = None) -> None:
-        """Give the job back to the board."""
-        self._job.board._end(self._job, self, self.who, Verb.ABANDON, delay, error)
+    def abandon(
+        self,
+        *,
+        delay: float | datetime.timedelta | None = None,
+        error: str | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        """Give the job back to the board.
 
-    def consume(self, *, result: Any = None) -> None:
-        """Take the job off the board, as its work is done. ``result``: see :meth:`JobBoard.consume
-        <jobboard.board.JobBoard.consume>`."""
-        self._job.board._end(self._job, self, self.who, Verb.CONSUME, result=result)
+        :param connection: see :meth:`JobBoard.post <jobboard.board.JobBoard.post>`.
+        """
+        extras = self._extras("abandon", connection)
+        self._job.board._end(self._job, self, self.who, Verb.ABANDON, delay, error, extras=extras)
 
-    def trash(self, *, reason: str | None = None) -> None:
-        """Put the job into the trash."""
-        self._job.board._end(self._job, self, self.who, Verb.TRASH, None, reason)
+    def consume(self, *, result: Any = None, connection: Connection | None = None) -> None:
+        """Take the job off the board, as its work is done.
+
+        :param result: see :meth:`JobBoard.consume <jobboard.board.JobBoard.consume>`.
+        :param connection: see :meth:`JobBoard.post <jobboard.board.JobBoard.post>`.
+        """
+        extras = self._extras("consume", connection)
+        self._job.board._end(self._job, self, self.who, Verb.CONSUME, result=result, extras=extras)
+
+    def trash(self, *, reason: str | None = None, connection: Connection | None = None) -> None:
+        """Put the job into the trash.
+
+        :param connection: see :meth:`JobBoard.post <jobboard.board.JobBoard.post>`.
+        """
+        extras = self._extras("trash", connection)
+        self._job.board._end(self._job, self, self.who, Verb.TRASH, None, reason, extras=extras)
+
+    def _extras(self, verb: str, connection: Connection | None) -> dict[str, Any]:
+        return self._job.board._extras(verb, None, connection=connection)
 
     # For boards and conductors
 
@@ -430,7 +452,11 @@ class Job:
 
     @property
     def state(self) -> State:
-        """The state as the server has it now (one round trip, which refreshes the rest); COMPLETE once consumed."""
+        """The state as the server has it now, by one round trip; COMPLETE once consumed.
+
+        The job's record is read anew with it: attempts, owner, priority, errors and times. Its content stays as it was
+        read: details, context and book, which :meth:`JobBoard.get <jobboard.board.JobBoard.get>` reads anew.
+        """
         self.board.refresh([self])
         return self.seen_state
 

@@ -14,7 +14,7 @@ from peer import Asynchronous, Peer
 class Huey(Peer):
     library = distribution = "huey"
     keeps = "lost"
-    settings = (1, 8)
+    settings = (1, 8, 100)
 
     def __init__(self, uri: str) -> None:
         from huey import RedisHuey

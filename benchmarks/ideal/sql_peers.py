@@ -17,7 +17,7 @@ from peer import Asynchronous, Peer
 class PgQueuer(Asynchronous):
     library = distribution = "pgqueuer"
     keeps = "back after 30 s without a heartbeat"
-    settings = (10, 100)
+    settings = (10, 100, 1000)
 
     async def open(self, uri: str) -> None:
         import asyncpg
@@ -94,7 +94,7 @@ class PgQueuer(Asynchronous):
 class Procrastinate(Asynchronous):
     library = distribution = "procrastinate"
     keeps = "held until somebody asks for stalled ones"
-    settings = (1, 10)
+    settings = (1, 10, 100)
     slow = True
 
     async def open(self, uri: str) -> None:

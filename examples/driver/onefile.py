@@ -143,6 +143,8 @@ class OneFileDriver(Driver):
     def _fits(self, db: sqlite3.Connection, op: Op) -> bool:
         if op.do in ("add", "remove", "ring"):
             return True
+        if op.do == "before":
+            return self.now() < int(op.path)
         path = f"{ALIVE}/{op.path}" if op.do == "lives" else op.path
         row = db.execute(GET, (self._board, path)).fetchone()
         if row is None or op.do == "create":

@@ -131,6 +131,8 @@ class Shelf:
             return op.path not in self.records
         if op.do == "lives":
             return op.path in self.names[ALIVE]
+        if op.do == "before":
+            return self.now() < int(op.path)
         node = self.records.get(op.path)
         return node is not None and op.version == node.version
 

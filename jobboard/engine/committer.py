@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
@@ -61,7 +62,8 @@ class Plan(NamedTuple):
     """The planned changes of a call, and its answer.
 
     sides: the side records of keys that were read for the plan. checks: the side records that the plan relies on.
-    timely: the time after which the plan is too old to be committed.
+    timely: the time after which the plan is too old to be committed. before: the instant, on the server's clock, before
+    which the plan has to be committed, see :func:`worn_at`.
     """
 
     changes: list[Change]
@@ -70,6 +72,7 @@ class Plan(NamedTuple):
     marks: Sequence[Mark] = ()
     checks: Sequence[Side] = ()
     timely: Timely | None = None
+    before: int | None = None
 
 
 class Result(NamedTuple):
@@ -82,6 +85,10 @@ class Result(NamedTuple):
     stored: list[Stored]
     replayed: bool
     late: int = 0
+
+
+class _Acts(threading.local):
+    count = 0
 
 
 @overload
@@ -100,6 +107,16 @@ def record_at(stored: Stored | None, now: int) -> Record | None:
     return record
 
 
+def worn_at(jobs: Iterable[Stored | None], now: int) -> int | None:
+    """Return the first instant at which one of these jobs goes to the trash, as its claim was the last that is allowed;
+    None if none does.
+
+    From that instant on, everybody sees the job in the trash. An act on the claim has to be stored before."""
+    records = (stored.record for stored in jobs if stored is not None)
+    ends = (each.lock_until for each in records if each.state == CLAIMED and each.exhausted)
+    return min((end for end in ends if end is not None and end > now), default=None)
+
+
 class Committer:
     """The commits of one connected engine, and the answers to its calls.
 
@@ -112,6 +129,9 @@ class Committer:
         self.before_call: Callable[[Nonce], None] = _nothing
         """A function that is called before each call of a slot."""
         self._sleep = sleep
+        self._acts = _Acts()
+        self.noted: Callable[[Sequence[Mark]], None] = _nothing
+        """A function that is called with the marks of each commit that stands."""
         # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
         self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
 
@@ -122,6 +142,15 @@ class Committer:
         :raises ConnectionFailure: the board is closed.
         """
         return self._store()
+
+    @property
+    def acts(self) -> int:
+        """The number of commits by which calls of this thread have acted. Upkeep, such as sweeps, does not count."""
+        return self._acts.count
+
+    def note_act(self) -> None:
+        """Note that a commit of the running call stands, whatever becomes of the rest of the call."""
+        self._acts.count += 1
 
     def tries(self) -> Iterator[int]:
         """Yield the numbers of tries, with a backoff between tries.
@@ -181,6 +210,7 @@ class Committer:
                     if stored is not None and stored.call > nonce.call:
                         raise JobFailure("this call comes after a later one: its caller has long gone on")
                     if stored is not None and stored.call == nonce.call and not repeats:
+                        self.note_act()
                         self.commit([])
                         return Result(stored.deeds, [], True)
                     made = plan()
@@ -194,13 +224,16 @@ class Committer:
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
                         continue
-                    committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, by=by)
+                    committed = self.commit(
+                        made.changes, [answer, *made.marks], made.sides, made.checks, by=by, before=made.before
+                    )
             except Stale as stale:
                 if beaten is not None:
                     beaten(stale)
                 if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
+            self.note_act()
             self._slots[key] = nonce.call, committed.sides[0]
             return Result(made.deeds, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
@@ -210,7 +243,7 @@ class Committer:
         for _ in self.tries():
             with contextlib.suppress(Stale), self.store.transaction(**extra):
                 made = plan()
-                committed = self.commit(made.changes, made.marks, made.sides, made.checks)
+                committed = self.commit(made.changes, made.marks, made.sides, made.checks, before=made.before)
                 return Result(made.deeds, committed.jobs, False)
         raise AssertionError("unreachable")
 
@@ -230,6 +263,7 @@ class Committer:
 
     def note_fast_path(self, nonce: Nonce) -> None:
         """Note that a fast path of the store has done a call, and has stored its answer."""
+        self.note_act()
         if (slot := self.store.answered(nonce)) is not None:
             self._slots[slot_of(nonce)] = nonce.call, slot
         else:
@@ -264,6 +298,7 @@ class Committer:
         checks: Sequence[Side] = (),
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         """Commit changes together with the keys that they take and free.
 
@@ -271,7 +306,10 @@ class Committer:
 
         :raises Stale: others were quicker.
         """
-        return self.store.commit(changes, [*marks, *self._key_marks(changes, sides)], checks, waits=waits, by=by)
+        all_marks = [*marks, *self._key_marks(changes, sides)]
+        committed = self.store.commit(changes, all_marks, checks, waits=waits, by=by, before=before)
+        self.noted(all_marks)
+        return committed
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
         freed: dict[str, Record] = {}
@@ -305,27 +343,27 @@ class Committer:
                 marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
-    def alone(self, change: Change, marks: Sequence[Mark] = (), checks: Sequence[Side] = ()) -> bool:
-        """Commit a single change. Return false if others were quicker."""
+    def alone(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
+        """Commit a single change. Return false if others were quicker, or ``before`` has passed."""
         try:
-            self.commit([change], marks, checks=checks, waits=False)
+            self.commit([change], checks=checks, waits=False, before=before)
         except Stale:
             return False
         return True
 
-    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = ()) -> list[Change]:
+    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None) -> list[Change]:
         """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
-        transaction holds."""
+        transaction holds, and store nothing from the instant ``before`` on."""
         stored: list[Change] = []
         for chunk in batches(changes, _weight, MOST_CHANGES, self.store.most_bytes or sys.maxsize):
             left = list(chunk)
             while left:
                 try:
-                    self.commit(left, checks=checks, waits=False)
+                    self.commit(left, checks=checks, waits=False, before=before)
                 except Stale as stale:
                     tried, left = left, [each for each in left if _uuid(each) not in stale.uuids]
                     if len(left) == len(tried):
-                        stored += [change for change in left if self.alone(change, checks=checks)]
+                        stored += [change for change in left if self.alone(change, checks, before)]
                         break
                 else:
                     stored += left
@@ -338,6 +376,7 @@ class Committer:
             self.commit([], marks, checks=checks)
         except Stale:
             return 0 if len(marks) == 1 else sum(self.marks_apart([mark], checks) for mark in marks)
+        self.note_act()
         return len(marks)
 
     def write(self, marks: Callable[[], Sequence[Mark]]) -> int:
@@ -348,6 +387,7 @@ class Committer:
                 self.commit([], made)
             except Stale:
                 continue
+            self.note_act()
             return len(made)
         raise AssertionError("unreachable")
 
@@ -363,7 +403,7 @@ class Committer:
         return swept
 
 
-def _nothing(nonce: Nonce) -> None:
+def _nothing(_: object) -> None:
     pass
 
 

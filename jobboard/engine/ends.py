@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from jobboard.engine.answers import Deed
-from jobboard.engine.committer import Plan, change_by, record_at
+from jobboard.engine.committer import Plan, change_by, record_at, worn_at
 from jobboard.engine.outcomes import KIND, outcome_mark
 from jobboard.engine.store import GATE, Change, Found, Mark, Stored
 from jobboard.primitives import Finish
@@ -70,4 +70,5 @@ def plan_ends(acts: Sequence[Finish], found: Found) -> Plan:
         change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None
     ]
     marks += [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides if touched.get(side.key) == Verb.PURGE]
-    return Plan(changes, done, marks=marks, checks=[side for side in found.sides if side.kind == GATE[0]])
+    checks = [side for side in found.sides if side.kind == GATE[0]]
+    return Plan(changes, done, marks=marks, checks=checks, before=worn_at(before.values(), found.now))

@@ -5,6 +5,7 @@ Each call reads, asks :mod:`jobboard.states`, and commits the changes if nobody 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeGuard
@@ -13,19 +14,33 @@ from jobboard import codec, forks, states
 from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
-from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at
+from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at, worn_at
 from jobboard.engine.ends import PURGE_REMEMBERED, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
+from jobboard.engine.expirations import Expirations
 from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
-from jobboard.engine.limits import Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
+from jobboard.engine.limits import ClosedScope, Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
 from jobboard.engine.rules import Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
-from jobboard.engine.store import GATE, Change, ClaimTerms, Found, Hears, Look, Mark, Seat, Side, Store, Stored
+from jobboard.engine.store import (
+    GATE,
+    Change,
+    ClaimTerms,
+    Found,
+    Hears,
+    Look,
+    Mark,
+    Seat,
+    SetupStep,
+    Side,
+    Store,
+    Stored,
+)
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.logs import Log, log_lapse
 from jobboard.primitives import (
@@ -130,13 +145,22 @@ class Engine(Hears):
         """True if the board is open and has a connection at this moment."""
         return self._is_open and self.backend.connected
 
+    @property
+    def acts(self) -> int:
+        """The number of commits by which calls of this thread have acted since the board was opened."""
+        return self._committer.acts
+
     # Life
 
-    def setup(self) -> None:
-        """Create the missing parts of the store, and bring the others up to date. ``jobboard setup`` calls this.
+    def setup(self) -> list[SetupStep]:
+        """Create the missing parts of the store, and bring the others up to date. Return what was done.
 
         Any number of processes may call this any number of times."""
-        self._make(self._seat).setup()
+        return self._make(self._seat).setup()
+
+    def setup_steps(self) -> list[SetupStep]:
+        """Return what :meth:`setup` would do, and do nothing."""
+        return self._make(self._seat).setup_steps()
 
     def open(self) -> None:
         """Connect, and create the missing parts of the store unless ``auto_setup`` forbids it. Never migrate.
@@ -158,6 +182,8 @@ class Engine(Hears):
         self._recent = Recent()
         self._finder = Finder(committer, self._ttl)
         self._idle = IdleScopes(committer)
+        self._expirations = Expirations(self._clear_up_soon)
+        committer.noted = self._expirations.note
 
     def _make_committer(self) -> Committer:
         return Committer(lambda: self.store, self.sleep_unless_closed)
@@ -170,7 +196,7 @@ class Engine(Hears):
         """Drop the connections of this board; never a client of the caller's."""
         if self._is_open:
             try:
-                self._keeper.clear_up()
+                self._keeper.clear_up(math.inf)
             except Exception as error:  # noqa: BLE001 - the connections are closed after any error
                 LOG.warning("claims that nobody holds are left to end by themselves: %s", error)
             self._is_open = False
@@ -190,15 +216,21 @@ class Engine(Hears):
     def tidy(self, seconds: float = 1.0) -> bool:
         """Drop expired side records: answers, entities, marks of purged jobs, outcomes, and idle scopes of limits.
 
-        A board calls this when it is opened, unless read-only, and every ten minutes while it renews anything. Where
-        there is more, the next heartbeat calls this again.
+        A board calls this when it is opened, unless read-only, every ten minutes while it renews anything, and when
+        :attr:`has_leftovers`. Where there is more, the next heartbeat calls this again.
 
         :param seconds: the longest time that this may take.
         :returns: whether there may be more.
         """
         end = time.monotonic() + seconds
+        self._expirations.clear()
         more = self.store.tidy(seconds)
         return self._idle.tidy(max(0.0, end - time.monotonic())) or more
+
+    @property
+    def has_leftovers(self) -> bool:
+        """True if so many records of this handle's calls have expired that :meth:`tidy` is worth its requests."""
+        return self._expirations.are_many
 
     def examine(self) -> Iterator[Oddity]:
         """Yield the defects of the store that :meth:`page`, :meth:`trash_page` and :meth:`outcome_page` do not show.
@@ -228,7 +260,7 @@ class Engine(Hears):
             if stored is not None:
                 self._committer.note_fast_path(nonce)
                 return [Posted(OK, each.record.uuid, each.record) for each in stored]
-        holders: dict[str, Record] = {}
+        holders: dict[str, Seen] = {}
         made = Plan([], [])
 
         def plan() -> Plan:
@@ -246,16 +278,13 @@ class Engine(Hears):
             deed if deed.uuid else deed._replace(uuid=draft.uuid)
             for deed, draft in zip(result.deeds, drafts, strict=True)
         ]
-        records = {stored.record.uuid: stored.record for stored in result.stored}
-        unknown = [deed.uuid for deed in deeds if deed.uuid not in records and deed.uuid not in holders]
-        if unknown:
-            with store.transaction(**extra):
-                found = store.read(unknown)
-            records |= {stored.record.uuid: record_at(stored, found.now) for stored in found.jobs if stored is not None}
-        # A holder that has left the board since was there when the key was refused.
-        return [Posted(status, uuid, records.get(uuid) or holders.get(uuid)) for status, uuid, _ in deeds]
+        seen = holders | {stored.record.uuid: Seen.at(0, stored.record) for stored in result.stored}
+        # Only the answer of an earlier try names other jobs.
+        unknown = [deed.uuid for deed in deeds if deed.uuid not in seen]
+        seen |= zip(unknown, self.read(unknown) if unknown else (), strict=True)
+        return [Posted(status, uuid, seen[uuid].record, seen[uuid].state) for status, uuid, _ in deeds]
 
-    def _posting(self, drafts: Sequence[Draft], seen: dict[str, Record]) -> Plan:
+    def _posting(self, drafts: Sequence[Draft], seen: dict[str, Seen]) -> Plan:
         """Return the plan of a post.
 
         :param seen: receives the jobs that exist already: holders of keys, and earlier arrivals.
@@ -264,6 +293,7 @@ class Engine(Hears):
         held = holders_of(self.store, keys)
         marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
         seen.update(held.seen())
+        seen.update(self._gone([uuid for uuid in held.by_key.values() if uuid not in seen]))
         seen.update(there)
         plan = Plan(held.freed, [], held.sides, marks)
         for draft in drafts:
@@ -284,12 +314,12 @@ class Engine(Hears):
                     held.by_key[draft.key] = draft.uuid
         return plan if plan.changes else plan._replace(marks=[])
 
-    def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Record]]:
-        """Return marks that forget the purges of these jobs, and the records of the jobs that exist here."""
+    def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
+        """Return marks that forget the purges of these jobs, and the jobs that exist here."""
         if not uuids:
             return [], {}
         found = self.store.read(uuids, [("purged", uuid) for uuid in uuids])
-        there = {stored.record.uuid: record_at(stored, found.now) for stored in found.jobs if stored is not None}
+        there = {stored.record.uuid: _seen(stored, found.now) for stored in found.jobs if stored is not None}
         return [Mark(side, None) for side in found.sides if side.value is not None and side.key not in there], there
 
     # Claiming
@@ -416,8 +446,8 @@ class Engine(Hears):
             record = record_at(stored, found.now)
             if record is not None and record.token == deed.token and record.state == CLAIMED:
                 records.append(record)
-        left = [record.lock_until - found.now for record in records if record.lock_until is not None]
-        return records, min(left, default=margin)
+        ends = [record.lock_until for record in records if record.lock_until is not None]
+        return records, min(ends) - found.now - self.backend.precision if ends else margin
 
     # Keeping claims
 
@@ -447,7 +477,7 @@ class Engine(Hears):
             # The record shows no lapse that no sweep has written down.
             change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
             if record.state == CLAIMED:
-                return made._replace(changes=[change])
+                return made._replace(changes=[change], before=worn_at([stored], found.now))
             revival = plan_revival(self._committer, stored, after)
             if revival is None:
                 return made._replace(deeds=[Deed(Status.LOST, uuid, 0)])
@@ -458,19 +488,22 @@ class Engine(Hears):
             # A second extend does no harm, and revives a claim that has lapsed since the first try.
             result = self._committer.do(nonce, plan, repeats=True)
         except BaseException:
-            if forsaken and holder.token is not None:
-                self.forsake(uuid, holder.token)
+            if forsaken is not None and holder.token is not None:
+                self.forsake(uuid, holder.token, forsaken)
             raise
         self._recent.learn(result.stored)
         return result.deeds[0].status, self._margin(expiry)
 
-    def forsake(self, uuid: str, token: int) -> None:
+    def forsake(self, uuid: str, token: int, since: float = 0) -> None:
         """Free the job of a kept claim whose holder was told that the claim is lost.
 
         A lease ends by itself. Behind a session or a process, the next heartbeat gives the claim back, and repeats that
-        until it succeeds. Does not block."""
+        until it succeeds. Does not block.
+
+        :param since: the time, on :func:`~jobboard.job.boottime`, until which the holder works under the claim.
+        """
         if self.backend.keeps != "lease":
-            self._keeper.forsake(uuid, token)
+            self._keeper.forsake(uuid, token, since)
             self._clear_up_soon()
 
     def doubt(self, nonce: Nonce) -> None:
@@ -503,6 +536,9 @@ class Engine(Hears):
         gate = self._finder.rules.gate
         if self._is_plain(nonce) and all(map(_is_plain_end, acts)) and store.consume(acts, nonce, gate):
             self._committer.note_fast_path(nonce)
+            for act in acts:
+                if act.keep:
+                    self._expirations.add(1, act.keep / 1e6)
             self._freed([act for act in acts if act.name], [gate])
             return [OK] * len(acts)
         recent = None if nonce is None else self._recent.pop(acts)
@@ -560,7 +596,8 @@ class Engine(Hears):
             changes = [change for change in held.freed if change.before != stored]
             marks = [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides[: len(purged)]]
             gate = found.sides[len(purged) :]
-            return Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
+            made = Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
+            return made._replace(before=worn_at([stored], found.now))
 
         result = self._committer.do(nonce, plan)
         status = result.deeds[0].status
@@ -596,17 +633,18 @@ class Engine(Hears):
         without a record."""
         store = self.store
         found = store.read(uuids)
-        gone = [uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None]
-        purged = set()
-        if gone:
-            marks = store.read([], [("purged", uuid) for uuid in gone])
-            purged = {side.key for side in marks.sides if side.stands(marks.now)}
+        gone = self._gone([uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None])
         return [
-            _seen(stored, found.now)
-            if stored is not None
-            else Seen(TRASHED if uuid in purged else COMPLETE, None, None)
+            gone[uuid] if stored is None else _seen(stored, found.now)
             for uuid, stored in zip(uuids, found.jobs, strict=True)
         ]
+
+    def _gone(self, uuids: Sequence[str]) -> dict[str, Seen]:
+        """Return absent jobs as they are seen: COMPLETE, or TRASHED if they were purged lately."""
+        if not uuids:
+            return {}
+        found = self.store.read([], [("purged", uuid) for uuid in uuids])
+        return {side.key: Seen(TRASHED if side.stands(found.now) else COMPLETE, None, None) for side in found.sides}
 
     def page(
         self,
@@ -694,6 +732,14 @@ class Engine(Hears):
         """Return the uuids of those of these unclaimed jobs that are neither paused nor wait for a slot, each judged by
         itself."""
         return self._finder.open_to_claims(jobs)
+
+    def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
+        """Return the scopes of limits without room for these unclaimed jobs, by the uuids of the jobs."""
+        return self._finder.closed_scopes(jobs)
+
+    def key_holders(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return the uuids of the jobs that hold these keys, by key. A window may hold a key for a job that is gone."""
+        return holders_of(self.store, keys).by_key
 
     # Outcomes and keys that outlive their jobs
 
@@ -800,11 +846,11 @@ class Engine(Hears):
     # Entities
 
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        """Register or renew an entity until ``ttl`` from now. The last of two handles with one kind and name counts.
+        """Register or renew an entity until ``ttl`` from now. Two handles may each have an entity of one kind and name.
 
         :param metadata: JSON text.
         """
-        key, value = json.dumps([kind, name]), json.dumps([handle, kind, name, metadata]).encode()
+        key, value = json.dumps([kind, name, handle]), json.dumps([handle, kind, name, metadata]).encode()
         self._committer.write(lambda: [Mark(self.store.read([], [(ENTITY, key)]).sides[0], value, ttl)])
 
     def delist(self, handle: str) -> None:

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Sequence
 
 from jobboard import states
-from jobboard.engine.committer import Committer, change_by, record_at
+from jobboard.engine.committer import Committer, change_by, record_at, worn_at
 from jobboard.engine.limits import ClaimKey, revive
 from jobboard.engine.store import Change, Stored
 from jobboard.exceptions import ConnectionFailure
+from jobboard.job import boottime
 from jobboard.primitives import Nonce, Renewed, Seen
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
 
@@ -21,13 +22,14 @@ class ClaimKeeper:
     """The renewal of kept claims, and the return of claims that nobody holds.
 
     A lease ends an abandoned claim by itself. A session, or a process, does not, so two kinds of claims have to be
-    given back. The holder of a *forsaken* claim was told that the claim is lost, or nobody works under it. A *doubted*
-    call may have claimed a job, and nobody knows its outcome. The heartbeat gives both back by :meth:`clear_up`, and
-    repeats that until it has succeeded."""
+    given back. The holder of a *forsaken* claim was told that the claim is lost, or nobody works under it, at once or
+    from a later time on. A *doubted* call may have claimed a job, and nobody knows its outcome. The heartbeat gives
+    both back by :meth:`clear_up`, and repeats that until it has succeeded."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._forsaken: set[ClaimKey] = set()
+        # The time, on boottime(), from which nobody works under each of these claims.
+        self._forsaken: dict[ClaimKey, float] = {}
         self._doubted: dict[tuple[str, int], Nonce] = {}
         committer.before_call = self._clear_up_before
 
@@ -64,7 +66,8 @@ class ClaimKeeper:
                         tried[claim] = stored.tag
                         stands = record.state == CLAIMED
                         (changes if stands else revived)[claim] = Change(stored, after)
-            done = {id(change) for change in self._committer.apart(list(changes.values()))}
+            before = worn_at((change.before for change in changes.values()), found.now)
+            done = {id(change) for change in self._committer.apart(list(changes.values()), before=before)}
             out, again = revive(self._committer, revived)
             lost += out
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
@@ -72,28 +75,29 @@ class ClaimKeeper:
 
     # Claims to give back
 
-    def forsake(self, uuid: str, token: int) -> None:
-        self._forsaken.add((uuid, token))
+    def forsake(self, uuid: str, token: int, since: float) -> None:
+        """Give a claim back, once the time ``since`` has come."""
+        self._forsaken[uuid, token] = since
 
-    def recall(self, uuid: str, token: int | None) -> bool:
-        """Give a claim no longer back. Return whether it was to be given back."""
-        forsaken = token is not None and (uuid, token) in self._forsaken
-        if token is not None:
-            self._forsaken.discard((uuid, token))
-        return forsaken
+    def recall(self, uuid: str, token: int | None) -> float | None:
+        """Give a claim no longer back. Return the time since when it was to be given back, if it was."""
+        return None if token is None else self._forsaken.pop((uuid, token), None)
 
     def doubt(self, nonce: Nonce) -> None:
         # While an earlier call of the slot is in doubt, this call has sent no request.
         self._doubted.setdefault((nonce.handle, nonce.slot), nonce)
 
-    def clear_up(self) -> None:
-        """Give back all forsaken claims, and those of doubted calls. A refused one stops none of the others.
+    def clear_up(self, until: float | None = None) -> None:
+        """Give back the forsaken claims, and those of doubted calls. A refused one stops none of the others.
 
+        :param until: leave claims that are forsaken from a later time on; None: from now on.
         :raises Exception: the last reason why a claim is left.
         """
+        last = boottime() if until is None else until
+        forsaken = [claim for claim, since in [*self._forsaken.items()] if since <= last]
         left: Exception | None = None
         acts = [functools.partial(self._answer, nonce) for nonce in [*self._doubted.values()]]
-        for act in [*acts, *(functools.partial(self._free, *claim) for claim in [*self._forsaken])]:
+        for act in [*acts, *(functools.partial(self._free, *claim) for claim in forsaken)]:
             try:
                 act()
             except ConnectionFailure:
@@ -110,7 +114,7 @@ class ClaimKeeper:
                 break
             if self._committer.alone(Change(stored, states.lapse(record, now))):
                 break
-        self._forsaken.discard((uuid, token))
+        self._forsaken.pop((uuid, token), None)
 
     def _clear_up_before(self, nonce: Nonce) -> None:
         """Clear up a doubted call before the next call of its slot overwrites its answer."""
@@ -139,7 +143,7 @@ class ClaimKeeper:
                 return
             holder = Holder(record.who or "", token)
             _, after = states.finish(record, holder, now, Verb.ABANDON, refund=True)
-            if self._committer.alone(change_by(Verb.ABANDON, stored, after)):
+            if self._committer.alone(change_by(Verb.ABANDON, stored, after), before=worn_at([stored], now)):
                 return
 
     def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jobboard import notifier, states
 from jobboard.engine.committer import record_at, sweep_change
 from jobboard.engine.store import Change, Side, Store, Stored
-from jobboard.primitives import Draft
+from jobboard.primitives import Draft, Seen
 from jobboard.states import LIVE, OK, Record
 
 LOG = logging.getLogger(__name__)
@@ -28,9 +28,9 @@ class Holders(NamedTuple):
     jobs: dict[str, Stored]
     freed: list[Change]
 
-    def seen(self) -> dict[str, Record]:
-        """Return the records of the holders as of the reading."""
-        return {uuid: record_at(stored, self.now) for uuid, stored in self.jobs.items()}
+    def seen(self) -> dict[str, Seen]:
+        """Return the holders as of the reading."""
+        return {uuid: Seen.at(self.now, record_at(stored, self.now)) for uuid, stored in self.jobs.items()}
 
     def replace(self, changes: list[Change], holder: str, draft: Draft) -> bool:
         """Give a holder the posting of ``draft``. Return false if the holder is claimed or has ended.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from oslo_utils import uuidutils
@@ -166,6 +167,8 @@ class RetryingEngine:
     page = _query(Engine.page)
     trash_page = _query(Engine.trash_page)
     open_to_claims = _query(Engine.open_to_claims)
+    closed_scopes = _query(Engine.closed_scopes)
+    key_holders = _query(Engine.key_holders)
     tally = _query(Engine.tally)
     peek = _query(Engine.peek)
     boards = _query(Engine.boards)
@@ -203,7 +206,7 @@ class RetryingEngine:
     def mutate(self, call: Callable[..., T], *args: Any, **extra: Any) -> tuple[T, float]:
         """Make a mutation, with the same nonce for each try. Return the answer, and the time of the answered try."""
         self.check_open()
-        nonce = self._borrow()
+        nonce, acts = self._borrow(), self.raw.acts
         sent = boottime()
         around, _calls.until = _calls.until, sent + self.retry_for
         is_worn = False
@@ -219,7 +222,7 @@ class RetryingEngine:
                 sent = boottime()
                 return call(nonce._replace(attempt=next(attempts)), *args, **extra), sent
 
-            return self._repeated(again, error, nonce)
+            return self._repeated(again, error, acts, nonce)
         except Exception:
             raise
         except BaseException:
@@ -234,11 +237,12 @@ class RetryingEngine:
     def query(self, call: Callable[..., T], *args: Any, **extra: Any) -> T:
         """Make a call that changes nothing, or that may be repeated as it is."""
         self.check_open()
+        acts = self.raw.acts
         around, _calls.until = _calls.until, boottime() + self.retry_for
         try:
             return call(*args, **extra)
         except ConnectionFailure as error:
-            return self._repeated(lambda: call(*args, **extra), error)
+            return self._repeated(lambda: call(*args, **extra), error, acts)
         finally:
             _calls.until = around
 
@@ -251,13 +255,33 @@ class RetryingEngine:
                 self._slot_count += 1
                 return Nonce(self.handle, self._slot_count, 1)
 
-    def _repeated(self, call: Callable[[], T], first: ConnectionFailure, nonce: Nonce | None = None) -> T:
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """Make the outcome of a ConnectionFailure in this block unknown if calls of the block have acted before."""
+        acts = self.raw.acts
+        try:
+            yield
+        except ConnectionFailure as error:
+            self._judge(error, acts)
+            raise
+
+    def _judge(self, error: ConnectionFailure, acts: int) -> bool:
+        """Return whether the outcome of a failed call is unknown, and note that in the error.
+
+        :param acts: :attr:`Engine.acts` before the call. What a call has committed is not undone by a later failure.
+        """
+        if self.raw.acts > acts:
+            error.outcome = "unknown"
+        return error.outcome == "unknown"
+
+    def _repeated(self, call: Callable[[], T], first: ConnectionFailure, acts: int, nonce: Nonce | None = None) -> T:
         """Repeat a call after its first failure.
 
+        :param acts: as for :meth:`_judge`.
         :param nonce: the nonce of a mutation. The engine clears up behind it if no try tells its outcome.
         """
         over = self._over
-        is_unknown = first.outcome == "unknown"
+        is_unknown = self._judge(first, acts)
         left = time_left()
         if not left or over.is_set():
             if is_unknown and nonce is not None:
@@ -269,7 +293,7 @@ class RetryingEngine:
             try:
                 return call()
             except ConnectionFailure as error:
-                is_unknown = is_unknown or error.outcome == "unknown"
+                is_unknown = self._judge(error, acts) or is_unknown
                 raise
 
         def worth_it(error: BaseException) -> bool:

@@ -85,11 +85,13 @@ class Op(NamedTuple):
     remove     take the name out of the index                                        \\-
     ring       ring the bell ``path``                                                \\-
     lives      nothing; ``path`` is a session                                        the session lives
+    before     nothing; ``path`` is an instant in µs                                 it has not come
     =========  ====================================================================  ======================
 
-    Adding a name that exists, or removing an absent one, is no reason for a refusal."""
+    Adding a name that exists, or removing an absent one, is no reason for a refusal. A server that can't compare times
+    is sent a commit with ``before`` only while the instant has not come by the latest time that its clock may show."""
 
-    do: Literal["create", "put", "delete", "check", "add", "remove", "ring", "lives"]
+    do: Literal["create", "put", "delete", "check", "add", "remove", "ring", "lives", "before"]
     path: str
     value: bytes = b""
     version: Version = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, islice, takewhile
@@ -17,6 +18,7 @@ from jobboard.engine import (
     GATE,
     LAPSING,
     OVERDUE,
+    BoardMissing,
     Change,
     Committed,
     Found,
@@ -31,7 +33,9 @@ from jobboard.engine import (
     Stored,
     StoredOutcome,
     damaged_value,
+    library_version,
     reschedules,
+    too_new,
     turns,
 )
 from jobboard.engine.committer import record_at
@@ -71,7 +75,8 @@ from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Re
 LOG = logging.getLogger(__name__)
 
 VERSION = 1
-"""The layout that this store writes. The record of a board's layout holds it and the lowest layout of a reader."""
+"""The layout that this store writes. The record of a board's layout holds it, the lowest layout of a reader, and the
+version of the library that wrote the record."""
 
 FEW = 4
 """The number of next ends that a look reads at first."""
@@ -109,6 +114,9 @@ WALKED = 1_000
 
 DROPPED = 50
 """The outcomes that one commit drops."""
+
+WALKS = 10
+"""The durations of a walk through other side records that pass until the next walk."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -174,20 +182,22 @@ class KVStore(Store):
         self._woken = 0.0
         self._beaten_until = 0.0
         self._listener: Listener | None = None
+        # The walk of a tidying, its duration so far, and the earliest begin of the next one.
         self._tidying: Iterator[None] | None = None
+        self._walked = self._walk_at = 0.0
         self._tidies = threading.Lock()
 
     # Life
 
     def open(self, hears: Hears, create: bool) -> Characteristics:
         self.hears = hears
-        driver, layout = self._driver, b"%d %d" % (VERSION, VERSION)
+        driver, layout = self._driver, f"{VERSION} {VERSION} {library_version()}".encode()
         promised = driver.open(create, [Op("create", LAYOUT, layout), Op("create", GATE_PATH)], self._heard)
         try:
             [made] = driver.read([LAYOUT]).nodes
             if made is None:
                 others = mentioned(driver.boards(MENTIONED))
-                raise JobFailure(f"there is no {self._board}{others}; `jobboard setup` creates it")
+                raise BoardMissing(f"there is no {self._board}{others}; `jobboard setup` creates it")
             self._check_layout(made.value)
         except BaseException:
             driver.close()
@@ -197,12 +207,13 @@ class KVStore(Store):
 
     def _check_layout(self, value: bytes) -> None:
         try:
-            _, reader = map(int, value.split())
+            found, lowest, *library = value.decode().split()
+            layout, reader = int(found), int(lowest)
         except ValueError as error:
             place, right = self._driver.place(LAYOUT), f"{VERSION} {VERSION}"
             raise JobFailure(f"{place} holds {value!r}: write {right!r} there if it is a board", error) from error
         if reader > VERSION:
-            raise JobFailure(f"the {self._board} has a layout of a newer version of this library; upgrade")
+            raise too_new(f"the {self._board}", layout, VERSION, next(iter(library), None))
 
     @property
     def _board(self) -> str:
@@ -356,12 +367,17 @@ class KVStore(Store):
     ) -> Look:
         wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), frozenset(full), readable)
         strays: set[Entry] | None = None
+        outdated: set[str] = set()
         for number in range(1, TRIES + 1):
-            look, gone = self._look(0 if wanted.names == frozenset() else limit, wanted)
-            if look.ready or look.overdue or not gone:
+            look, gone, moved = self._look(0 if wanted.names == frozenset() else limit, wanted)
+            # A swept job may be in none of the listings, and come before the jobs found. A name that outlives a look
+            # without its job belongs to no job.
+            is_whole = moved <= outdated
+            outdated |= moved
+            if look.overdue or (is_whole and (look.ready or not gone)):
                 return look
             strays = gone if strays is None else strays & gone
-            if number >= STRAY and gone == strays:
+            if is_whole and number >= STRAY and gone == strays:
                 # Others are not that quick each time: somebody has deleted or changed the records by hand.
                 for place in sorted(self._driver.place(f"{READY}/{entry}") for entry in strays):
                     LOG.warning("%s is set aside: no job that can be claimed has this name. Delete it", place)
@@ -369,8 +385,9 @@ class KVStore(Store):
             self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
         raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all jobs")
 
-    def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, set[Entry]]:
-        """Return a look, and the entries whose jobs were gone before the look could read them."""
+    def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, set[Entry], set[str]]:
+        """Return a look, the entries whose jobs were gone before the look could read them, and the names of ended
+        leases, delays and sessions whose jobs others had swept by then."""
         guess, ahead = self._guess, max(LEAST_GUESS, limit)
         some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
@@ -381,12 +398,14 @@ class KVStore(Store):
         known = dict(zip(guess, found.nodes[1:], strict=True))
         page, timed = listed.get(READY, []), listed[TIMED]
         now = self._time(found.now, map(self._time_of, timed))
-        if len(timed) == FEW and self._time_of(timed[-1]) <= now:
+        moved = {name for name in timed if self._time_of(name) <= now}
+        if len(moved) == FEW:
             timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
         ended = [name for name in timed[:OVERDUE] if self._time_of(name) <= now]
         event = max(0, self._time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
         overdue = self._ended(ended, now) if ended else []
         if self.keeps == "session":
+            moved |= _ended_sessions(listed)
             overdue += islice(self._orphans(listed, now), OVERDUE)
         ready: list[Stored] = []
         gone: set[Entry] = set()
@@ -407,7 +426,7 @@ class KVStore(Store):
             page = self._driver.read([], [Range(READY, some, page[-1])], fresh=False).names[0]
         seen = [*(job.record.uuid for job in ready[limit:]), *(entry.uuid for entry in entries)]
         self._guess = seen[:ahead]
-        return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone
+        return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone, moved
 
     def _claimable(self, entries: Sequence[Entry], known: dict[str, Node | None], now: int) -> list[Stored | None]:
         """Return the jobs of these entries; None for an outdated entry. A known record that does not fit its entry is
@@ -440,7 +459,7 @@ class KVStore(Store):
 
         :param listed: the names in ``holders`` and in ``alive``, where sessions keep claims.
         """
-        for session in sorted({*listed.get(HOLDERS, ())}.difference(listed.get(ALIVE, ()))):
+        for session in sorted(_ended_sessions(listed)):
             kept = takewhile(f"{session}/".__gt__, self._names(KEPT, f"{session}.", most=OVERDUE))
             names = [*islice(kept, OVERDUE)]
             if not names and not self._read_only:
@@ -508,13 +527,15 @@ class KVStore(Store):
         last = "" if after is None else newest_of(after)
         lapsed = [record for record in self._overdue()[2] if record.state == TRASHED and newest_of(record) > last]
         names = self._names(TRASH, last, fresh=True, most=limit)
-        page: list[Record] = []
+        page: dict[str, Record] = {}
         while len(page) < limit and (some := [*islice(names, limit)]):
             for name, job in self._unjudged(some, self.now()):
                 if job.record.state == TRASHED:
                     when, sequence = newest_place(name)
-                    page.append(job.record._replace(modified_on=when, sequence=sequence))
-        return sorted([*lapsed, *page], key=newest_of)[:limit]
+                    page[job.record.uuid] = job.record._replace(modified_on=when, sequence=sequence)
+        # Another call may have swept some of the lapsed ones meanwhile.
+        left = [record for record in lapsed if record.uuid not in page]
+        return sorted([*left, *page.values()], key=newest_of)[:limit]
 
     def counts(self, states: Collection[State]) -> dict[State, int]:
         counts: dict[State, int] = {}
@@ -541,13 +562,16 @@ class KVStore(Store):
 
     # Damage
 
+    def place(self, uuid: str) -> str:
+        return self._driver.place(job_path(uuid))
+
     def oddities(self) -> Iterator[Oddity]:
         names = self._names("job", fresh=True, most=PAGE)
         while uuids := [unquote(name) for name in islice(names, PAGE)]:
             for job in self.read(uuids).jobs:
                 if job is not None and _tag(job).is_damaged:
                     uuid = job.record.uuid
-                    yield odd_job(uuid, self._driver.place(job_path(uuid)), job.record.error)
+                    yield odd_job(uuid, self.place(uuid), job.record.error)
 
     # Writing
 
@@ -559,15 +583,18 @@ class KVStore(Store):
         after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         if not (changes or marks):
             return Committed([], [])
         if self._listener is None:
-            return self._commit(changes, marks, checks)
+            return self._commit(changes, marks, checks, before)
         with self._listener.own(changes):
-            return self._commit(changes, marks, checks)
+            return self._commit(changes, marks, checks, before)
 
-    def _commit(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> Committed:
+    def _commit(
+        self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], before: int | None
+    ) -> Committed:
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
         for number in range(1, TRIES + 1):
@@ -580,13 +607,16 @@ class KVStore(Store):
                 batch.mark(mark)
             for side in checks:
                 batch.check(side)
+            if before is not None:
+                batch.ops.append(Op("before", str(before)))
             if reschedules(changes, marks):
                 batch.ops.append(Op("ring", SCHEDULES))
             try:
                 versions = driver.commit([*batch.done(self._holder), *(numbers.ops if numbers else ())])
             except Refused as refused:
                 counters = {op.path for op in numbers.ops} if numbers else set()
-                if not refused.paths <= {*counters, batch.session} or not (counters or refused.paths):
+                may_go_on = refused.paths <= {*counters, batch.session} and not refused.paths & batch.relied_on
+                if not may_go_on or not (counters or refused.paths):
                     raise batch.stale(refused.paths) from None
                 if counters:
                     self._beaten_until = boottime() + BEATEN
@@ -622,17 +652,27 @@ class KVStore(Store):
         if not self._tidies.acquire(blocking=False):
             return False
         try:
-            self._tidying = self._tidying or chain(self._drop_expired(), self._driver.tidying())
+            outcomes = self._drop_outcomes()
             for _ in turns(seconds):
-                if next(self._tidying, self) is self:
+                if next(outcomes, self) is not self:
+                    continue
+                # The walk costs as much as there are records. It may take a tenth of the time, by its last duration.
+                if self._tidying is None and time.monotonic() < self._walk_at:
+                    return False
+                begun = time.monotonic()
+                self._tidying = self._tidying or chain(self._drop_lapsed(), self._driver.tidying())
+                is_over = next(self._tidying, self) is self
+                self._walked += time.monotonic() - begun
+                if is_over:
+                    self._walk_at, self._walked = time.monotonic() + WALKS * self._walked, 0.0
                     self._tidying = None
-                    break
-            return self._tidying is not None
+                    return False
+            return True
         finally:
             self._tidies.release()
 
-    def _drop_expired(self) -> Iterator[None]:
-        """Drop side records whose time has passed, and yield after each short step."""
+    def _drop_outcomes(self) -> Iterator[None]:
+        """Drop outcomes whose time has passed, and yield after each short step."""
         while True:
             now = self.now()
             first = self._driver.read([], [Range(OVER, DROPPED)]).names[0]
@@ -642,6 +682,9 @@ class KVStore(Store):
             sides = self.read([], [("outcome", uuid_of(name)) for name in names]).sides
             self._apart([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
             yield
+
+    def _drop_lapsed(self) -> Iterator[None]:
+        """Walk through all other side records that have an end, drop expired ones, and yield after each short step."""
         for kind in LAPSING:
             found, place = self.sides(kind, None, PAGE)
             while True:
@@ -677,6 +720,8 @@ class _Commit:
         self.ops: list[Op] = []
         self.session = session
         self._now, self._lag, self._sequence, self._search = now, lag, sequence, search
+        self.relied_on: set[str] = set()
+        """The sessions without which jobs of this commit lie in the trash: see :func:`~jobboard.engine.worn_at`."""
         self._wakes = False
         # By path: the jobs with their sessions and names, and the side records without their new versions.
         self._jobs: dict[str, tuple[Record, str | None, Sequence[str]]] = {}
@@ -692,6 +737,8 @@ class _Commit:
             uuid, tag = before.record.uuid, _tag(before)
             version = tag.version
             had = self._search(uuid) if tag.is_damaged else tag.names or job_names(before.record, tag.session)
+            if tag.session is not None and before.alive and before.record.exhausted:
+                self.relied_on.add(tag.session)
         elif after is not None:
             uuid = after.uuid
         path = job_path(uuid)
@@ -736,10 +783,9 @@ class _Commit:
         """Return all operations. ``holder``: the session that is in ``holders`` already."""
         if self._wakes:
             self.ops.append(Op("ring", JOBS))
-        if self.session is not None:
-            self.ops.append(Op("lives", self.session))
-            if self.session != holder:
-                self.ops.append(Op("add", f"{HOLDERS}/{self.session}"))
+        if self.session is not None and self.session != holder:
+            self.ops.append(Op("add", f"{HOLDERS}/{self.session}"))
+        self.ops += [Op("lives", each) for each in sorted({*self.relied_on, *filter(None, [self.session])})]
         return self.ops
 
     def committed(self, versions: Mapping[str, Version]) -> Committed:
@@ -805,6 +851,11 @@ def _entries(names: Iterable[str]) -> Iterator[Entry]:
             yield Entry.parse(name)
         except ValueError:
             LOG.warning("the name %r is set aside: no job has such a name", name)
+
+
+def _ended_sessions(listed: Mapping[str, list[str]]) -> set[str]:
+    """Return the sessions in these names of ``holders`` that are not in ``alive``."""
+    return {*listed.get(HOLDERS, ())}.difference(listed.get(ALIVE, ()))
 
 
 def _is_scheduled(name: str) -> bool:

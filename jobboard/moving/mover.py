@@ -190,7 +190,7 @@ class Mover:
             arrival = Arrival(MoveMark(self._run).text(), 0, (Failure(now, None, 0, self._sign),), now, now, 0)
             posting = codec.encode(codec.Content({}, None), board.engine.wire)
             sign = Draft(self._run, NAME, 0, None, codec.VERSION, posting, None, None, None, arrival=arrival)
-            [(status, _, _)] = board.engine.insert([sign])
+            [(status, *_)] = board.engine.insert([sign])
             if status != OK:
                 [seen] = board.engine.read([self._run])
                 self._purge(board, [seen.record] if seen.record else [])
@@ -313,7 +313,7 @@ class Mover:
         outdated: list[Record] = []
         there: list[Record] = []
         # The status says nothing here: after a repeated call, the copy may have gone on.
-        for (job, _), (_, uuid, copy) in zip(batch, answers, strict=True):
+        for (job, _), (_, uuid, copy, _) in zip(batch, answers, strict=True):
             if uuid != job.uuid:
                 self._leave(job, f"{target} has another job with its key, {uuid}")
             elif copy is None:

@@ -29,6 +29,7 @@ from jobboard.orm.rows import table_of
 from jobboard.sql.binds import PATIENCE
 from jobboard.sql.connections import repeated
 from jobboard.sql.dialects import Trouble, database
+from jobboard.sql.inherited import follow
 from jobboard.sql.transactions import Transaction, begin_writing
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
     if isinstance(bind, Connection):
         # Its own transaction may enclose this one, so that this one can't be configured or repeated.
         return do_and_commit(session, within)
+    follow(bind)
     product = database(bind.dialect)
     # At stricter levels databases refuse claims that collide, and MySQL also locks the gaps between rows.
     options = {} if product.exclusive else {"isolation_level": "READ COMMITTED"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import logging
+import sys
 import traceback
 import uuid
 from collections.abc import Awaitable, Generator, Mapping, Sequence
@@ -195,7 +196,7 @@ class StatusTracker(Fenced):
                 raise _locked_error(self)
             return self._lock(session, stored, now, {"status": self._plain_status(in_progress_status)})
 
-        LOG.log(_level(debug), "locking %s", name_of(type(self), own_key_of(self)))
+        _log(debug, "locking %s", name_of(type(self), own_key_of(self)))
         return run(engine_or_session, type(self), locked)
 
     # fmt: off
@@ -255,7 +256,7 @@ class StatusTracker(Fenced):
         :param max_retry: the number of failures in a row after which the job is ignored.
         :param traceback_stack_limit: the number of stored entries of the traceback; None: all of them.
         :param skip_error: store an error of the block, and do not raise it.
-        :param debug: log at INFO instead of DEBUG.
+        :param debug: log at INFO instead of DEBUG; to stderr if logging is not set up.
         :raises JobNotFoundError: the job does not exist.
         :raises JobLockedError: another works on the job.
         :raises JobAlreadySucceededError, JobIgnoredError, JobIsNotReadyToStartError: the job's status.
@@ -282,7 +283,7 @@ class StatusTracker(Fenced):
             max_retry=arguments.integer("max_retry", max_retry),
             traceback_limit=limit,
             skip_error=skip_error,
-            level=_level(debug),
+            debug=debug,
         )
         return Scope(engine, lambda session, _: run(session).block())
 
@@ -417,11 +418,15 @@ class StatusTracker(Fenced):
         show(session, [self], values)
 
     def _change(self, session: Session, values: Mapping[str, Any], *conditions: Condition) -> int:
-        """Write values to the row, and return how many rows met the conditions."""
+        """Write values to the row, and return how many rows met the conditions.
+
+        The user's own columns with ``onupdate`` move together with other columns of the user's alone.
+        """
         mapper = sa.inspect(type(self))
-        change = self._lease(mapper).change([self._key_in(session)], *conditions)
         columns = {self._column(name): value for name, value in values.items()}
-        return session.connection({"mapper": mapper}).execute(change.values(columns)).rowcount
+        alone = PROTECTED.issuperset(values.keys() - {"errors"})
+        connection, key = session.connection({"mapper": mapper}), self._key_in(session)
+        return self._lease(mapper).write(connection, [key], columns, *conditions, alone=alone)
 
 
 @dataclass
@@ -440,7 +445,7 @@ class _TrackedRun(Generic[J]):
     max_retry: int
     traceback_limit: int | None
     skip_error: bool
-    level: int
+    debug: bool
 
     job: J | None = None
     """The locked job; None while nothing is locked."""
@@ -454,7 +459,7 @@ class _TrackedRun(Generic[J]):
                 assert ignored is not None
                 raise ignored
             is_started = True
-            LOG.log(self.level, "%s started", self._name)
+            _log(self.debug, "%s started", self._name)
             yield self.job, updates
             is_worked = True
             self._end({**updates.values, "status": self.succeeded, "retry": 0})
@@ -530,7 +535,7 @@ class _TrackedRun(Generic[J]):
         assert self.job is not None
         job = self.job
         commit_with(self.session, self.model, lambda session: job._finish(session, values))
-        LOG.log(self.level, "%s ended with status %r", self._name, values["status"])
+        _log(self.debug, "%s ended with status %r", self._name, values["status"])
 
 
 def _repr_of(error: Exception) -> str:
@@ -549,8 +554,11 @@ def _locked_error(job: StatusTracker) -> JobLockedError:
     return error
 
 
-def _level(debug: bool) -> int:
-    return logging.INFO if debug else logging.DEBUG
+def _log(debug: bool, message: str, *args: object) -> None:
+    """Log at INFO for ``debug``, else at DEBUG. Without any logging set up, print what ``debug`` asks for to stderr."""
+    LOG.log(logging.INFO if debug else logging.DEBUG, message, *args)
+    if debug and not LOG.hasHandlers():
+        sys.stderr.write(f"{message % args}\n")
 
 
 def _seconds(expire: float | None) -> float:

@@ -11,9 +11,9 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.retry import retrying
+from jobboard.sql import inherited
 from jobboard.sql.clients import check_engine, is_async, is_in_memory
 from jobboard.sql.connections import (
     UNSENDABLE,
@@ -58,13 +58,13 @@ class Bind:
         self._closed = False
         self._closes = False
         self._links: Links | None = None
-        self._inherited: sa.Pool | None = None
         if isinstance(bind, Engine):
             if is_in_memory(bind):
                 raise ValueError("SQLite's memory has one connection only: give that, engine.connect()")
             check_engine(bind, name)
             self._links = Links(lambda: bind, False, PATIENCE, PATIENCE, name, remedy)
             _binds.add(self)
+            inherited.follow(bind)
         elif isinstance(bind, Connection):
             self._give: Callable[[], object] = lambda: bind
         elif callable(bind) and not hasattr(bind, "cursor"):
@@ -97,25 +97,11 @@ class Bind:
     def forked(self) -> None:
         """Leave the inherited connections to the parent, in a forked child."""
         if self._links is not None:
-            engine = self._links.engine
             self._links.leak()
-            forks.keep(engine.pool)
-            if database(engine.dialect).exclusive:
-                self._inherited = engine.pool
-            engine.dispose(close=False)
-
-    def _close_inherited(self) -> None:
-        """Close inherited connections of SQLite, which takes their locks for the child's until then. The parent loses
-        nothing. A child that never uses the loop does not call SQLite: another thread of the parent may have been
-        inside SQLite at the fork."""
-        inherited, self._inherited = self._inherited, None
-        if inherited is not None:
-            inherited.dispose()
 
     def _run(self, work: Work[T], table: sa.TableClause | None, keep: bool, reads: bool) -> T:
         if self._closed:
             raise ConnectionFailure(f"{self._name} is closed")
-        self._close_inherited()
         links = self._links
         if links is not None:
             again = retrying(lambda error: _is_undone(error) and not self._closed, PATIENCE)

@@ -19,6 +19,7 @@ from jobboard import forks
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
+from jobboard.sql.inherited import close_inherited, close_later
 from jobboard.sql.runners import Row, Runner, Statement, Text, executed
 from jobboard.threads import started
 
@@ -288,15 +289,14 @@ class Link(Runner):
             # SQLite's locks are the process's, and stay as long as a statement of this connection is known.
             with contextlib.suppress(Exception):
                 self.product.rollback(self.raw, self.cursor)
-        with contextlib.suppress(Exception):
-            self.connection.invalidate()
-        with contextlib.suppress(Exception):
-            self.connection.close()
+        _discard(self.connection)
         self._forget()
 
     def leak(self) -> None:
         """Leave the connection, which nobody uses, to the parent. For a forked child."""
         forks.keep(self)
+        if self.product.exclusive:
+            close_later(self.raw.close)
 
     def broke(self) -> None:
         """Discard a broken connection, and have a caller's pool replace its others: they have hardly been spared."""
@@ -335,6 +335,13 @@ class Link(Runner):
 
     def __del__(self) -> None:
         self._forget()
+
+
+def _discard(connection: Connection) -> None:
+    """Close a connection of a pool itself. Listeners to the pool's events may raise anything."""
+    for end in (connection.invalidate, connection.close):
+        with contextlib.suppress(Exception):
+            end()
 
 
 class Watchdog:
@@ -464,7 +471,6 @@ class Links:
         self._options = options
         self.own = own
         self.product: Database | None = None
-        self._inherited: list[Link] = []
         self._reset()
 
     def _reset(self) -> None:
@@ -500,8 +506,16 @@ class Links:
 
     def _beside(self) -> Links:
         engine = self._made_engine()
+        theirs = engine.pool
+        # Without the limit of the caller's pool, and with its listeners.
+        pool = sa.NullPool(
+            theirs._creator,
+            reset_on_return=theirs._reset_on_return,
+            dialect=theirs._dialect,
+            _dispatch=theirs.dispatch,
+        )
         return Links(
-            lambda: Engine(engine.pool.recreate(), engine.dialect, engine.url),
+            lambda: Engine(pool, engine.dialect, engine.url),
             True,
             self._patience,
             self._deadline,
@@ -645,8 +659,7 @@ class Links:
         """Make a connection of our own, or take one from a caller's pool, and set it up."""
         if self._closed or self.watch.spent:
             raise ConnectionFailure(f"{self._name} is closed")
-        if self._inherited:
-            self._close_inherited()
+        close_inherited()
         try:
             connection = self.engine.connect()
         except (sa.exc.SQLAlchemyError, OSError, *UNSENDABLE) as error:
@@ -657,6 +670,7 @@ class Links:
                 self.product = database(connection.dialect)
             link = Link(connection, self.product)
             with self.watch.watching(link):
+                self.product.commit_begun(link.raw)
                 connection.execution_options(isolation_level=self.product.isolation)
                 if self.own:
                     self.product.prepare(link.raw, **self._options)
@@ -665,8 +679,7 @@ class Links:
                     self.product.prepare_file(link.raw)
             return link
         except BaseException as error:
-            connection.invalidate()
-            connection.close()
+            _discard(connection)
             if not isinstance(error, Exception):
                 raise
             if isinstance(busy := self.sorted_out(error, None, False), Contended):
@@ -700,23 +713,7 @@ class Links:
 
     def leak(self) -> None:
         """Leave the connections to the parent, and connect anew. For a forked child."""
-        if self._apart is not None:
-            self.inherit(*self._apart.idle)
-        self.inherit(*self.idle)
+        for link in (*self.idle, *(self._apart.idle if self._apart is not None else ())):
+            link.leak()
         forks.keep(self._engine, self._apart)
         self._reset()
-
-    def inherit(self, *links: Link) -> None:
-        """Leave these connections to the parent. For a forked child."""
-        for link in links:
-            link.leak()
-        self._inherited += links
-
-    def _close_inherited(self) -> None:
-        """Close inherited connections of SQLite, which takes their locks for the child's until then. The parent loses
-        nothing. A child that never uses the board does not call SQLite: another thread of the parent may have been
-        inside SQLite at the fork."""
-        inherited, self._inherited = self._inherited, []
-        for link in inherited:
-            if link.product.exclusive:
-                link.raw.close()

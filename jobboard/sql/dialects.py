@@ -9,6 +9,7 @@ import contextlib
 import enum
 import os
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -88,13 +89,23 @@ class Database:
         """
         return None
 
+    def moved_columns(self, connection: Connection, table: sa.Table) -> tuple[str, ...]:
+        """Return the columns that the server moves with each update of a row, unless the update sets them."""
+        return ()
+
     def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
         """Prepare a transaction that has just begun on a caller's connection for writing.
 
         :param table: a table that exists, if any does.
         """
+        self.commit_begun(connection.connection.dbapi_connection)
         # For this transaction alone. Other levels lock gaps, or fail where others have changed what they read.
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def commit_begun(self, raw: Raw) -> None:
+        """Commit the transaction that a listener to the events of a caller's engine may have begun. The listener's
+        settings of the session stay so."""
+        raw.commit()
 
     def commits_each(self, connection: Connection) -> bool:
         """Return whether a caller's connection commits each statement by itself, though a transaction has begun: by the
@@ -270,11 +281,21 @@ class PostgreSQLDatabase(Database):
         return self._TROUBLES.get(state) or self._TROUBLES.get(state[:2])
 
 
+_moved: weakref.WeakKeyDictionary[Dialect, dict[tuple[str | None, str], tuple[str, ...]]] = weakref.WeakKeyDictionary()
+"""The columns with ``ON UPDATE`` of each table that was asked for, by schema and name."""
+
+_MOVED = sa.text(
+    "SELECT column_name FROM information_schema.columns WHERE table_schema = coalesce(:schema, database()) "
+    "AND table_name = :name AND locate('on update', lower(extra)) > 0"
+)
+
+
 class MySQLDatabase(Database):
     commits_at_create = True
     counts_changes = True
     ignored = sa.text("SHOW WARNINGS")
     duplicate = 1062
+    transaction_begun = 1568
 
     # Access, database, host, privilege, password to be changed, account locked, TLS demanded.
     _REFUSALS = frozenset({1044, 1045, 1049, 1130, 1142, 1143, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
@@ -306,6 +327,15 @@ class MySQLDatabase(Database):
         written = [cursor.mogrify(text, values) for text, values in texts]
         return "begin not atomic\n" + "".join(f"{text};\n" for text in [*written, *["commit"] * ends]) + "end"
 
+    def moved_columns(self, connection: Connection, table: sa.Table) -> tuple[str, ...]:
+        # A restart notices an ALTER TABLE, as it notices other changes of columns.
+        known = _moved.setdefault(connection.dialect, {})
+        place = connection.schema_for_object(table), table.name
+        if place not in known:
+            found = connection.execute(_MOVED, {"schema": place[0], "name": place[1]})
+            known[place] = tuple(name for (name,) in found)
+        return known[place]
+
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
         cursor.execute("SELECT GET_LOCK(MD5(CONCAT(DATABASE(), %s)), 3600)", (name,))
@@ -321,6 +351,19 @@ class MySQLDatabase(Database):
         # This error shares its number with all other troubles of TLS.
         without_tls = "SSL is required but the server doesn't support it" in str(error)
         return str(error.args[-1]) if without_tls or self._code(error) in self._REFUSALS else None
+
+    def commit_begun(self, raw: Raw) -> None:
+        # To set a level for the session also commits.
+        pass
+
+    def begin_on(self, connection: Connection, table: sa.TableClause | None) -> None:
+        try:
+            super().begin_on(connection, table)
+        except sa.exc.DBAPIError as error:
+            if self._code(error.orig or error) != self.transaction_begun:
+                raise
+            connection.connection.commit()
+            super().begin_on(connection, table)
 
     def descriptor(self, raw: Raw) -> int:
         return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())
@@ -393,6 +436,10 @@ class SQLiteDatabase(Database):
         # That of Python 3.12; -1 stands for what was before.
         return left_alone or getattr(driver, "autocommit", None) is True
 
+    def commit_begun(self, raw: Raw) -> None:
+        if raw.in_transaction:
+            raw.commit()
+
     def commit(self, raw: Raw, cursor: Any) -> None:
         cursor.execute("COMMIT")
 
@@ -437,12 +484,15 @@ class SQLiteDatabase(Database):
         """Find the reason in the file's rights: SQLite's own error only says that the file cannot be opened."""
         path = Path(str(url.database))
         # Not by opening it: to close it again would give up all locks that this process has on it.
-        if not path.parent.is_dir():
-            return f"there is no folder {path.parent}"
-        if path.is_dir():
-            return "it is a folder"
-        if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
-            return "permission denied"
+        try:
+            if not path.parent.is_dir():
+                return f"there is no folder {path.parent}"
+            if path.is_dir():
+                return "it is a folder"
+            if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
+                return "permission denied"
+        except PermissionError:
+            return "permission denied to enter a folder of this path"
         return str(error) if getattr(error, "sqlite_errorcode", 0) & 0xFF in self._REFUSALS else None
 
     def _meaning(self, error: BaseException) -> Trouble | None:

@@ -68,9 +68,24 @@ class LongText(sa.Text):
     """Text of some megabytes at least."""
 
 
+class Beside(FunctionElement[Any]):
+    """A value in an update of MySQL's or MariaDB's, with further columns behind it that are set to themselves.
+
+    So an update can name columns that its table in Python does not have.
+    """
+
+    inherit_cache = True
+
+
 @compiles(Spare)
 def _spare(element: Spare, compiler: Any, **kw: Any) -> str:
     return f"'{' ' * element.size}'" if getattr(compiler.dialect, "is_mariadb", False) else "NULL"
+
+
+@compiles(Beside)
+def _beside(element: Beside, compiler: Any, **kw: Any) -> str:
+    value, *columns = (compiler.process(each, **kw) for each in element.clauses)
+    return ", ".join([value, *(f"{column} = {column}" for column in columns)])
 
 
 @compiles(Now)

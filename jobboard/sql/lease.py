@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 
 from jobboard.sql.dialects import Database, database
-from jobboard.sql.expressions import Exact, Now, chunks, elements, param
+from jobboard.sql.expressions import Beside, Exact, Now, chunks, elements, param
 from jobboard.sql.runners import CallersConnection, Row, Runner
 
 SECOND = 1_000_000
@@ -91,7 +91,8 @@ class RowLease:
     @property
     def free(self) -> Condition:
         """The condition of a row that anybody may take."""
-        return sa.or_(self.until.is_(None), self.until <= self.now)
+        # Operators free a row by its holder alone.
+        return sa.or_(self.who.is_(None), self.until.is_(None), self.until <= self.now)
 
     def lapsed(self, now: int | None, where: Iterable[Condition] = ()) -> Condition:
         """Return the condition of a row whose lease has ended before ``now``, or before the database's time.
@@ -128,7 +129,9 @@ class RowLease:
             begun = now if term.begin is None else sa.literal(term.begin, sa.BigInteger())
             return {**fence, **self.lasting(begun, param("timeout"))}
 
-        take = Take(database(connection.dialect), self, select.limit(param("limit", sa.Integer())), values)
+        product = database(connection.dialect)
+        moved = product.moved_columns(connection, self.table)
+        take = Take(product, self, select.limit(param("limit", sa.Integer())), values, moved)
         params = {"p_limit": limit, "p_who": term.who, "p_timeout": term.timeout}
         width = len(self.key)
         return {tuple(row[:width]): (row[-2] + 1, row[-1]) for row in take(CallersConnection(connection), params)}
@@ -214,14 +217,22 @@ class RowLease:
                     found[tuple(key)] = now
         return found
 
-    def write(self, connection: Connection, keys: Sequence[Key], values: Mapping[Any, Any]) -> None:
-        """Write values to rows."""
-        for some in chunks(keys, BATCH):
-            connection.execute(self.change(some).values(values))
+    def write(
+        self,
+        connection: Connection,
+        keys: Sequence[Key],
+        values: Mapping[Any, Any],
+        *conditions: Condition,
+        alone: bool = True,
+    ) -> int:
+        """Write values to the rows that meet the conditions, and return their number.
 
-    def change(self, keys: Iterable[Key], *conditions: Condition) -> sa.Update:
-        """Return an update of rows."""
-        return by_key(sa.update(self.table).where(keyed(self.key, keys), *conditions), self.table)
+        :param alone: leave all other columns as they are: see :func:`leaving`.
+        """
+        if alone:
+            values = leaving(self.table, values, database(connection.dialect).moved_columns(connection, self.table))
+        changes = (sa.update(self.table).where(keyed(self.key, some), *conditions) for some in chunks(keys, BATCH))
+        return sum(connection.execute(by_key(each, self.table).values(values)).rowcount for each in changes)
 
     def _locking(self, select: sa.Select[Any], connection: Connection, skip: bool) -> sa.Select[Any]:
         select = by_index(select, self.table, PRIMARY)
@@ -254,6 +265,27 @@ def by_index(select: sa.Select[Any], table: sa.FromClause, index: str) -> sa.Sel
     return select.with_hint(table, hint, "mysql").with_hint(table, hint, "mariadb")
 
 
+def leaving(table: sa.Table, values: Mapping[Any, Any], moved: Sequence[str]) -> dict[Any, Any]:
+    """Return the values of an update that leaves all other columns as they are, such as ``updated_at``.
+
+    Otherwise SQLAlchemy writes each column that has ``onupdate``, and the server each column with ``ON UPDATE``.
+    Triggers run as with any update.
+
+    :param values: the values, by column of the table.
+    :param moved: the columns that the server moves: :meth:`~jobboard.sql.dialects.Database.moved_columns`.
+    """
+    own = {column: column for column in table.columns if column.onupdate is not None}
+    left = {**own, **values}
+    names = {column.name for column in left}
+    beside: list[Any] = [sa.column(name) for name in moved if name not in names]
+    if beside:
+        column, value = next(iter(left.items()))
+        if not isinstance(value, sa.ClauseElement):
+            value = sa.bindparam(None, value, type_=column.type)
+        left[column] = Beside(value, *beside)
+    return left
+
+
 def by_key(change: sa.Update, table: sa.Table) -> sa.Update:
     """Make MySQL and MariaDB find the rows of an update by the primary key.
 
@@ -276,9 +308,12 @@ class Take:
     :func:`~jobboard.sql.expressions.param`.
 
     :param select: has an order and a limit, and first the columns of the key. On MySQL it finds its rows by their key.
+    :param moved: the columns of the table that the server would move, see :func:`leaving`.
     """
 
-    def __init__(self, product: Database, lease: RowLease, select: sa.Select[Any], values: Values) -> None:
+    def __init__(
+        self, product: Database, lease: RowLease, select: sa.Select[Any], values: Values, moved: Sequence[str]
+    ) -> None:
         self._key = lease.key
         self._returning = product.returning
         select = select.add_columns(_INSTANT)
@@ -286,10 +321,11 @@ class Take:
         locking = select.with_for_update(skip_locked=product.skip_locked)
         table = lease.table
         if product.returning:
-            self._pick: sa.Select[Any] = _at_once(locking, table, values(Now()))
+            self._pick: sa.Select[Any] = _at_once(locking, table, leaving(table, values(Now()), moved))
         else:
             self._pick = locking
-            self._change = by_key(sa.update(table).values(values(param("now"))), table)
+            change = sa.update(table).values(leaving(table, values(param("now")), moved))
+            self._change = by_key(change, table)
             if len(self._key) == 1:
                 self._change = self._change.where(self._key[0].in_(elements("ids", self._key[0].type)))
 
@@ -342,12 +378,13 @@ class TakeAlong(Take):
         lease: RowLease,
         select: sa.Select[Any],
         values: Values,
+        moved: Sequence[str],
         order: Columns,
         limit: int,
     ) -> None:
         self._limit = limit
         select = select.limit(sa.literal(limit, sa.Integer(), literal_execute=True))
-        super().__init__(product, lease, select, values)
+        super().__init__(product, lease, select, values, moved)
         pages = product.skip_locked and not product.returning
         self._page = self._looking(lease.table, select, order) if pages else None
 

@@ -50,7 +50,7 @@ class Transaction:
         given = self._given
         if not isinstance(given, Connection):
             try:
-                connection = given.connection(self._bind, execution_options=options or None)
+                connection = self._of_session(given, options)
             except sa.exc.UnboundExecutionError as error:
                 raise JobFailure(f"{self._name} needs a session with a bind for its table ({error})") from error
         else:
@@ -60,6 +60,17 @@ class Transaction:
         if database(connection.dialect).commits_each(connection):
             raise JobFailure(f"{self._name} needs a transaction, and the connection commits by itself (AUTOCOMMIT)")
         return connection
+
+    def _of_session(self, session: Session, options: dict[str, Any]) -> Connection:
+        if not options:
+            return session.connection(self._bind)
+        try:
+            return session.connection(self._bind, execution_options=options)
+        except session.get_bind(**self._bind).dialect.loaded_dbapi.ProgrammingError:
+            # A listener to the pool's events has begun a transaction, in which psycopg does not set a level.
+            connection = session.connection(self._bind)
+            database(connection.dialect).begin_on(connection, None)
+            return connection
 
     @contextlib.contextmanager
     def joined(self, remedy: str) -> Iterator[CallersConnection]:

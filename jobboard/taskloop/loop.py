@@ -304,9 +304,7 @@ class TaskLoop:
         sql = of_engine.get(self._table)
         # The columns may have been added since.
         if sql is None or (fenced and not sql.fenced):
-            sql = of_engine[self._table] = LoopStatements(
-                product, self._table, tables.is_fenced(run.connection, self._table)
-            )
+            sql = of_engine[self._table] = LoopStatements(product, self._table, run.connection)
         if fenced and not sql.fenced:
             raise tables.unfenced_error(self._table)
         return sql

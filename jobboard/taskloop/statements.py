@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database, insert_counted
 from jobboard.sql.expressions import Greatest, Seconds, chunks, elements, param, text, whole_seconds
-from jobboard.sql.lease import RowLease, TakeAlong, by_index, by_key
+from jobboard.sql.lease import RowLease, TakeAlong, by_index, by_key, leaving
 from jobboard.sql.runners import Runner
 from jobboard.taskloop import tables
 
@@ -27,13 +28,15 @@ _ANY: sa.types.TypeEngine[Any] = sa.types.NullType()
 class LoopStatements:
     """The statements for one table.
 
-    :param fenced: whether the table keeps the holder of an id.
+    :param connection: a connection to its database.
+    :raises JobFailure: there is no such table, or it has no transactions.
     """
 
-    def __init__(self, product: Database, name: str, fenced: bool) -> None:
+    def __init__(self, product: Database, name: str, connection: Connection) -> None:
         self.product = product
-        self.fenced = fenced
+        self.fenced = fenced = tables.is_fenced(connection, name)
         self.table = table = tables.make(name, fenced=fenced)
+        self._moved = product.moved_columns(connection, table)
         c = table.c
         fence = {"who": c.who, "token": c.token} if fenced else {}
         self._lease = lease = RowLease(table, [c.id], until=c.lock_until, now=now, **fence)
@@ -62,7 +65,8 @@ class LoopStatements:
         return self.table.c.id.in_(elements("ids", _ANY))
 
     def _change(self, values: dict[Any, Any], *conditions: sa.ColumnElement[bool]) -> sa.Update:
-        return by_key(sa.update(self.table).where(self._named(), *conditions).values(values), self.table)
+        change = sa.update(self.table).where(self._named(), *conditions)
+        return by_key(change.values(leaving(self.table, values, self._moved)), self.table)
 
     def _locked(self, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
         return sa.select(self.table.c.id).where(self._named(), *conditions).with_for_update()
@@ -97,7 +101,9 @@ class LoopStatements:
             columns = (c.id, c.token) if self.fenced else (c.id,)
             select = sa.select(*columns).where(condition).order_by(*self._in_order(*order))
             walk = by_index(select, self.table, tables.INDEX)
-            found = self._takes[tier, limit] = TakeAlong(self.product, self._lease, walk, self._taken, order, limit)
+            found = self._takes[tier, limit] = TakeAlong(
+                self.product, self._lease, walk, self._taken, self._moved, order, limit
+            )
         return found
 
     def _taken(self, instant: sa.ColumnElement[int]) -> dict[Any, Any]:

@@ -208,6 +208,7 @@ def test_a_version_never_returns(driver: Driver, make_driver: Make, path: str) -
         Op("delete", "job/absent"),
         Op("check", "job/absent"),
         Op("lives", "nobody"),
+        Op("before", "1000000000000000"),
     ],
     ids=lambda op: f"{op.do} {op.path}",
 )
@@ -532,6 +533,16 @@ def test_a_session_lives_until_its_driver_is_closed(driver: Driver, make_driver:
     again.open(True, [], lambda word: None)
     assert again.session() not in (session, driver.session())
     again.close()
+
+
+def test_a_commit_is_stored_before_its_last_instant(driver: Driver, make_driver: Make) -> None:
+    other = make_driver()
+    soon = driver.now(exact=True) + 50_000
+    driver.commit([Op("before", str(soon + 3600 * 1_000_000)), Op("create", "job/1")])
+    eventually(lambda: other.now(exact=True) > soon)
+    with pytest.raises(Refused):
+        driver.commit([Op("before", str(soon)), Op("create", "job/2")])
+    assert values(driver, "job/1", "job/2") == [b"", None]
 
 
 # Bells

@@ -10,10 +10,13 @@ Nothing here reads a clock or a file, and nothing here talks to a board.
 
 from __future__ import annotations
 
+import bisect
+import functools
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from jobboard.states import FINISHES, LIVE, State, Verb
 
@@ -32,8 +35,12 @@ class HistoryEntry(NamedTuple):
     ``rank`` (of the priority, 0 first), ``name`` and ``group`` go with a post; ``ready`` (claimable at once) with that
     and with an abandon. A post that has met a finished job by its key has no name. ``chosen``: the board chose this job
     for a claim, out of all of them, or of those ``among`` these names. ``uuid`` is empty where a post or a claim was
-    never answered. ``keeps``: a consume that leaves an outcome. ``occasion``, of a job that a schedule has posted:
-    which schedule it was, and for which due time.
+    never answered. ``keeps``: a consume that leaves an outcome, with this ``result``. ``occasion``, of a job that a
+    schedule has posted: which schedule it was, and for which due time.
+
+    Each call that claims has an entry without a uuid as well, ``refused`` once it was answered. It asked for so many
+    jobs as ``asked``, and a post may meet as many keys. It is ``chosen`` if a job that was free all the time had to be
+    found: the call had neither a condition nor another reason to end.
     """
 
     began: float
@@ -53,6 +60,8 @@ class HistoryEntry(NamedTuple):
     occasion: str | None = None
     keeps: bool = False
     group: str | None = None
+    result: Any = None
+    asked: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return a map of JSON's shape, for :meth:`from_dict`."""
@@ -108,6 +117,11 @@ class RecordedClaims:
             elif act.ended <= until:
                 until = self._seen[act.process] if act.until is None else act.until
         return until
+
+    @functools.cached_property
+    def ends(self) -> list[tuple[HistoryEntry, float]]:
+        """The claims, each with its latest possible end."""
+        return [(claim, self.perhaps_until(claim)) for claim in self.told]
 
     def perhaps_until(self, claim: HistoryEntry) -> float:
         """Return the latest possible end of the claim."""
@@ -180,44 +194,53 @@ def _too_many_within(bound: Sequence[HistoryEntry], most: int, seconds: float, t
             yield f"over the limit: {some[-1].uuid}, by {some[-1].process}, one of {most + 1} in {span:.3f} s of {told}"
 
 
+Scope = tuple[Limiting, str]
+"""A limit, and the group of its jobs, or "" for all of them."""
+
+
 class Crowds:
     """Jobs that perhaps had to wait for a slot."""
 
     def __init__(self, entries: Sequence[HistoryEntry], limits: Sequence[Limiting]) -> None:
         self._limits = limits
         self._claims = RecordedClaims(entries) if limits else None
-        # Many jobs of a scope wait during one claim, and all find it as full.
-        self._known: dict[tuple[Limiting, str, float, float], bool] = {}
-        self._inside: dict[tuple[Limiting, str], list[tuple[HistoryEntry, float]]] = {}
+        # Many jobs of a scope wait during one claim, and all find the same room.
+        self._known: dict[tuple[Scope, float, float], float] = {}
+        # Of the claims of a scope: when they began, when they were answered, and when they have perhaps ended.
+        self._inside: dict[Scope, tuple[list[float], list[float], list[float]]] = {}
 
     def perhaps_full(self, uuid: str, began: float, ended: float) -> bool:
         """Return whether this job perhaps had to wait at some moment in between."""
-        return any(self._full(limit, uuid, began, ended) for limit in self._limits if limit.began < ended)
+        return any(room <= 0 for room in self.rooms(uuid, began, ended).values())
 
-    def _full(self, limit: Limiting, uuid: str, began: float, ended: float) -> bool:
-        claims = self._claims
-        if claims is None or (scope := claims.scope(limit, uuid)) is None:
-            return False
-        asked = (limit, scope, began, ended)
-        if asked not in self._known:
-            self._known[asked] = self._found_full(claims, *asked)
-        return self._known[asked]
+    def rooms(self, uuid: str, began: float, ended: float) -> dict[Scope, float]:
+        """Return for how many more claims each scope of this job surely had room all the time in between."""
+        if (claims := self._claims) is None:
+            return {}
+        limits = [limit for limit in self._limits if limit.began < ended]
+        scopes = [(limit, group) for limit in limits if (group := claims.scope(limit, uuid)) is not None]
+        for scope in scopes:
+            if (scope, began, ended) not in self._known:
+                self._known[scope, began, ended] = self._room(claims, scope, began, ended)
+        return {scope: self._known[scope, began, ended] for scope in scopes}
 
-    def _found_full(self, claims: RecordedClaims, limit: Limiting, scope: str, began: float, ended: float) -> bool:
-        if (limit, scope) not in self._inside:
-            told = (claim for claim in claims.told if claims.scope(limit, claim.uuid) == scope)
-            self._inside[limit, scope] = [(claim, claims.perhaps_until(claim)) for claim in told]
-        inside = [(claim, until) for claim, until in self._inside[limit, scope] if claim.began < ended]
+    def _room(self, claims: RecordedClaims, scope: Scope, began: float, ended: float) -> float:
+        limit, group = scope
+        if scope not in self._inside:
+            told = [(claim, until) for claim, until in claims.ends if claims.scope(limit, claim.uuid) == group]
+            begun, answered = sorted(claim.began for claim, _ in told), sorted(claim.ended for claim, _ in told)
+            self._inside[scope] = begun, answered, sorted(until for _, until in told)
+        begun, answered, until = self._inside[scope]
+        before = bisect.bisect_left(begun, ended)
         # Whatever a killed process has claimed without being told may be there, too.
-        more = sum(claim.began < ended for claim in claims.nameless)
+        more = sum(claim.asked for claim in claims.nameless if claim.began < ended)
+        room = math.inf
         if limit.concurrency is not None:
-            living = sum(until > began for _, until in inside)
-            if living + more >= limit.concurrency:
-                return True
-        if limit.rate is None:
-            return False
-        most, seconds = limit.rate
-        return sum(claim.ended > began - seconds for claim, _ in inside) + more >= most
+            room = limit.concurrency - (before - bisect.bisect_right(until, began)) - more
+        if limit.rate is not None:
+            most, seconds = limit.rate
+            room = min(room, most - (before - bisect.bisect_right(answered, began - seconds)) - more)
+        return room
 
 
 class Pausing(NamedTuple):
@@ -235,13 +258,35 @@ class Pausing(NamedTuple):
 
 
 class LeftJob(NamedTuple):
-    """A job as it was left on the board, or in its trash; COMPLETE: what a consumed one has left."""
+    """A job as it was left on the board, or in its trash; COMPLETE: the outcome of a consumed job, with its result."""
 
     state: State
     token: int
+    result: Any = None
 
 
 Board = Mapping[str, LeftJob]
+
+
+class Unseen(NamedTuple):
+    """The free jobs that others may hold although no entry shows it.
+
+    spare: how many jobs acts without entries may hold, such as the renewal of a claim that comes late. settles: the
+    seconds from the beginning of an act without an answer within which it has happened, if it does, and its claims have
+    lapsed. lingers: the seconds for which the server may keep the locks of a broken try of a call that was repeated and
+    answered. A call that took no longer than :data:`SLOW` was not repeated after silence. beats: the seconds after an
+    abandon for which a renewal of the claim that was sent before may hold the job."""
+
+    spare: int = 0
+    settles: float = math.inf
+    lingers: float = 0.0
+    beats: float = 0.0
+
+
+NONE_UNSEEN = Unseen()
+
+SLOW = 1.0
+"""The shortest time of a call, in seconds, whose connection may have broken without the knowledge of the server."""
 
 
 def judge(
@@ -251,6 +296,7 @@ def judge(
     contended: bool = False,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
+    unseen: Unseen = NONE_UNSEEN,
 ) -> list[str]:
     """Run all checks of this module. ``contended``: as in :func:`disorder`."""
     history = sorted(entries, key=_when)
@@ -259,10 +305,12 @@ def judge(
         *invented(history, board),
         *consumed_again(history, board),
         *lost_outcomes(history, board),
+        *lost_results(history, board),
         *fallen_tokens(history, board),
         *stale_acts(history),
         *taken_too_early(history),
-        *disorder(history, contended=contended, pauses=pauses, limits=limits),
+        *disorder(history, contended=contended, pauses=pauses, limits=limits, unseen=unseen),
+        *empty_answers(history, board, pauses=pauses, limits=limits, unseen=unseen),
         *claimed_while_paused(history, pauses),
         *over_the_limit(history, limits),
         *posted_twice(history),
@@ -319,15 +367,33 @@ def posted_twice(entries: Sequence[HistoryEntry]) -> list[str]:
 
 
 def lost_outcomes(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
-    """Jobs that were to leave an outcome, and have left none; and outcomes of jobs that nobody has consumed so."""
+    """Jobs that were to leave an outcome, and have left none; and outcomes of jobs that nobody has consumed so. The
+    board was read before any outcome expired. An outcome that was perhaps purged may be absent."""
     consumed = _happened(entries, Verb.CONSUME, perhaps=True)
     told = {entry.uuid for entry in consumed if entry.keeps and entry.outcome == "ok"}
+    told -= {entry.uuid for entry in _happened(entries, Verb.PURGE, perhaps=True)}
     may = {entry.uuid for entry in consumed if entry.keeps}
     return [f"outcome lost: {uuid}" for uuid in sorted(told) if not _is_outcome(board, uuid)] + [
         f"outcome of a job that nobody has consumed: {uuid}"
         for uuid in board
         if _is_outcome(board, uuid) and uuid not in may
     ]
+
+
+def lost_results(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
+    """Outcomes with another result than the acknowledged consume of the job has given, or (without such a consume) than
+    any consume that perhaps happened. An absent outcome is a fault of :func:`lost_outcomes`."""
+    told: dict[str, list[HistoryEntry]] = defaultdict(list)
+    for entry in _happened(entries, Verb.CONSUME, perhaps=True):
+        told[entry.uuid].append(entry)
+    faults = []
+    for uuid, consumes in told.items():
+        sure = [consume for consume in consumes if consume.outcome == "ok"]
+        given = [consume.result for consume in sure or consumes]
+        if _is_outcome(board, uuid) and board[uuid].result not in given:
+            found, wanted = board[uuid].result, " or ".join(map(repr, given))
+            faults.append(f"result lost: {uuid} has {found!r}, and not {wanted} of {(sure or consumes)[0].process}")
+    return faults
 
 
 def _is_outcome(board: Board, uuid: str) -> bool:
@@ -402,6 +468,7 @@ def disorder(
     contended: bool = False,
     pauses: Sequence[Pausing] = (),
     limits: Sequence[Limiting] = (),
+    unseen: Unseen = NONE_UNSEEN,
 ) -> list[str]:
     """Claims for which the board chose a job although a better one had surely been waiting all the time.
 
@@ -420,8 +487,8 @@ def disorder(
     for entry in _happened(entries, Verb.POST):
         # A post that finds its key taken returns a job that has its place already.
         posts.setdefault(entry.uuid, entry)
-    waits = {uuid: _waits(history) for uuid, history in _by_job(entries).items() if uuid in posts}
-    ordered = sorted(posts.values(), key=lambda post: (post.rank, post.ended))
+    jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
+    waits = _Periods((*wait, posts[uuid]) for uuid, history in jobs.items() for wait in _waits(history, unseen))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
     if limits:
         # A call that found no room may have held the jobs that it looked at.
@@ -433,21 +500,135 @@ def disorder(
         post = posts.get(claim.uuid)
         if post is None or not claim.chosen or claim.outcome != "ok" or claim.ended > doubtful:
             continue
-        for better in ordered:
-            if (better.rank, better.ended) >= (post.rank, post.began):
-                break
+        place = (post.rank, post.began)
+        ahead = [
+            better
+            for since, until, better in waits.over(claim.began, claim.ended)
+            if since < claim.began and claim.ended < until and (better.rank, better.ended) < place
+        ]
+        for better in sorted(ahead, key=lambda each: (each.rank, each.ended)):
             if claim.among is not None and better.name not in claim.among:
                 continue
             if _paused(better.name, claim, pauses, perhaps=True):
                 continue
-            if any(since < claim.began and claim.ended < until for since, until in waits[better.uuid]):
-                if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
-                    continue
-                if limits and any(_may_hold(call, better, claim) for call in claims):
-                    continue
-                faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
-                break
+            if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
+                continue
+            if limits and any(_may_hold(call, better, claim) for call in claims):
+                continue
+            faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
+            break
     return faults
+
+
+def empty_answers(
+    entries: Sequence[HistoryEntry],
+    board: Board,
+    *,
+    pauses: Sequence[Pausing] = (),
+    limits: Sequence[Limiting] = (),
+    unseen: Unseen = NONE_UNSEEN,
+    short: bool = False,
+) -> list[str]:
+    """Claims that got no job, although more jobs were free during the whole call than others can have held meanwhile.
+
+    A job is free from its post, or from when its holder gave it back at once, until any recorded act touches it. Acts
+    in open transactions of callers, acts without an answer and refused acts touch their jobs as well. Its name was not
+    paused at any moment of the call. Of the jobs of a limit only so many count as there surely was room for.
+
+    Each other call that overlaps may hold as many of the free jobs as it asked for. So may each claim without an
+    answer, from its beginning on. A post of a key without an answer may have met one job, and hold that job.
+
+    A job that nobody is known to have touched later has to be UNCLAIMED on the board. And before a restore or a purge
+    the job was in the trash: a claim without an answer may have used up its attempts.
+
+    Other jobs prove nothing: those that came free by a lapse, a due time, a release or a restore; those that a refused
+    act has just let go; those of a limit that was perhaps full. Neither does a call with a condition (``where``), nor
+    one that its caller could end (``unless``). Thus a fault that makes calls miss only such jobs is not seen here.
+
+    :param short: judge calls that got fewer jobs than they asked for, too. No call has to get all of them at once.
+    """
+    calls = [entry for entry in entries if entry.verb == Verb.CLAIM and not entry.uuid]
+    got: dict[tuple[str, float, float], int] = defaultdict(int)
+    for claim in _happened(entries, Verb.CLAIM):
+        got[claim.process, claim.began, claim.ended] += 1
+    posts = {uuid: post for uuid, post in _named_posts(_happened(entries, Verb.POST)).items() if post.name}
+    jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
+    free = _Periods(
+        (*wait, uuid) for uuid, history in jobs.items() for wait in _sure_waits(history, board.get(uuid), unseen)
+    )
+    unanswered = (entry for entry in entries if entry.verb == Verb.POST and not entry.uuid)
+    held = _Periods((call.began, _held_until(call, unseen), call) for call in (*calls, *unanswered))
+    crowds = Crowds(entries, limits)
+    faults = []
+    for call in sorted(calls, key=_when):
+        answered = got[call.process, call.began, call.ended]
+        if call.outcome != "refused" or not call.chosen or answered >= (call.asked if short else 1):
+            continue
+        waiting = sorted(
+            uuid
+            for since, until, uuid in free.over(call.began, call.ended)
+            if since < call.began
+            and call.ended < until
+            and (call.among is None or posts[uuid].name in call.among)
+            and not _paused(posts[uuid].name, call, pauses, perhaps=True)
+        )
+        found = []
+        left: dict[Scope, float] = {}
+        for uuid in waiting:
+            rooms = crowds.rooms(uuid, call.began, call.ended)
+            left = rooms | left
+            if all(left[scope] > 0 for scope in rooms):
+                left |= {scope: left[scope] - 1 for scope in rooms}
+                found.append(uuid)
+        others = (
+            sum(other.asked for _, _, other in held.over(call.began, call.ended) if other is not call) + unseen.spare
+        )
+        if len(found) > others:
+            what = f"short answer: {answered} of {call.asked}" if answered else "empty answer"
+            when = f"to {call.process} at {call.began:.6f} to {call.ended:.6f}"
+            faults.append(f"{what} {when}, beside {len(found)} free jobs, of which others held {others}: {found[0]}")
+    return faults
+
+
+def _held_until(call: HistoryEntry, unseen: Unseen) -> float:
+    """Return the end of the time in which a call may hold free jobs."""
+    if call.outcome == "unknown":
+        return min(call.ended, call.began + unseen.settles)
+    return call.ended + unseen.lingers if call.ended - call.began > SLOW else call.ended
+
+
+def _sure_waits(history: Sequence[HistoryEntry], left: LeftJob | None, unseen: Unseen) -> Iterator[tuple[float, float]]:
+    """Find times as :func:`_waits` does, without those at whose end the job was perhaps in the trash."""
+    acts = sorted((entry for entry in history if entry.outcome != "refused"), key=_when)
+    begun = [act.began for act in acts]
+    for since, until in _waits(history, unseen):
+        ends = bisect.bisect_left(begun, until)
+        if ends == len(acts):
+            stays = left is not None and left.state == State.UNCLAIMED
+        else:
+            stays = acts[ends].verb not in (Verb.RESTORE, Verb.PURGE)
+        if stays:
+            yield since, until
+
+
+T = TypeVar("T")
+
+
+class _Periods(Generic[T]):
+    """Periods of time, each with a thing. They are asked for in the order of time, and forgotten when they are over."""
+
+    def __init__(self, spans: Iterable[tuple[float, float, T]]) -> None:
+        self._coming = sorted(spans, key=lambda span: span[0], reverse=True)
+        self._begun: list[tuple[float, int, tuple[float, float, T]]] = []
+
+    def over(self, began: float, ended: float) -> Iterator[tuple[float, float, T]]:
+        """Yield the spans that overlap a time, which begins no earlier than those asked for before."""
+        while self._coming and self._coming[-1][0] < ended:
+            span = self._coming.pop()
+            heapq.heappush(self._begun, (span[1], len(self._coming), span))
+        while self._begun and self._begun[0][0] <= began:
+            heapq.heappop(self._begun)
+        return (span for _, _, span in self._begun if span[0] < ended)
 
 
 def _may_hold(call: HistoryEntry, job: HistoryEntry, claim: HistoryEntry) -> bool:
@@ -458,7 +639,7 @@ def _may_hold(call: HistoryEntry, job: HistoryEntry, claim: HistoryEntry) -> boo
     return is_another and looks and overlaps and (call.among is None or job.name in call.among)
 
 
-def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
+def _waits(history: Sequence[HistoryEntry], unseen: Unseen = NONE_UNSEEN) -> list[tuple[float, float]]:
     """Find a time in which one job could surely be claimed, and was not. A refused act may hold the job, too."""
     done = [entry for entry in history if entry.outcome != "refused"]
     found: list[tuple[float, float]] = []
@@ -472,7 +653,8 @@ def _waits(history: Sequence[HistoryEntry]) -> list[tuple[float, float]]:
             touched = (e.began for e in done if e.ended > begin.began and e.token != begin.token)
         else:
             continue
-        found.append((begin.ended, min(touched, default=math.inf)))
+        since = begin.ended + (unseen.beats if begin.verb == Verb.ABANDON else 0)
+        found.append((since, min(touched, default=math.inf)))
     for act in history:
         if act.outcome == "refused":
             found = [

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.job import ClaimedJob, Job, boottime
+from jobboard.job import Act, ClaimedJob, Job, boottime
 from jobboard.priorities import rank_of
 from jobboard.states import COMPLETE, UNCLAIMED, Verb
 from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Outcome, Pausing
@@ -48,11 +48,12 @@ class Recorder:
         began = boottime()
         # Of no job yet: what a process posts that is killed before it knows.
         asked = HistoryEntry(began, math.inf, self.process, Verb.POST, "", "unknown")
-        numbers = [self._put(asked) for _ in postings]
+        posts = [asked._replace(asked=int(posting.key is not None)) for posting in postings]
+        numbers = list(map(self._put, posts))
         jobs = self.board.post_many(postings)
         ended = boottime()
-        for number, job in zip(numbers, jobs, strict=True):
-            self._write(number, with_job(asked._replace(ended=ended, outcome="ok"), job))
+        for number, post, job in zip(numbers, posts, jobs, strict=True):
+            self._write(number, with_job(post._replace(ended=ended, outcome="ok"), job))
         return jobs
 
     def pause(self, names: Sequence[str] | None = None) -> None:
@@ -84,8 +85,12 @@ class Recorder:
 
     def claim_many(self, who: str, limit: int, **arguments: Any) -> list[ClaimedJob]:
         began = boottime()
-        # Of no job yet: what a process takes that is killed before it knows.
-        asked = HistoryEntry(began, math.inf, self.process, Verb.CLAIM, "", "unknown", who=who)
+        names = arguments.get("names")
+        among = None if names is None else tuple(names)
+        # Of no job yet: what a process takes that is killed before it knows. Nothing here knows which jobs meet a
+        # condition, and when a caller has ended the wait.
+        asked = HistoryEntry(began, math.inf, self.process, Verb.CLAIM, "", "unknown", who=who, among=among)
+        asked = asked._replace(asked=limit, chosen=not {"where", "unless"} & arguments.keys())
         number = self._put(asked)
         try:
             jobs = self.board.claim_many(who, limit, **arguments)
@@ -97,11 +102,8 @@ class Recorder:
         for job in jobs:
             assert job.claim is not None
             token, until = job.claim.token, job.claim.deadline
-            names = arguments.get("names")
-            among = None if names is None else tuple(names)
             occasion = None if job.schedule is None else f"{job.schedule[0]} at {job.schedule[1].isoformat()}"
             claim = HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until)
-            # Nothing here knows which jobs meet a condition.
             self._put(claim._replace(chosen="where" not in arguments, among=among, occasion=occasion))
         return jobs
 
@@ -115,8 +117,8 @@ class Recorder:
     def abandon(self, job: Job, **arguments: Any) -> Outcome:
         return self._act(Verb.ABANDON, [job], lambda: _claim(job).abandon(**arguments))[0]
 
-    def consume(self, job: Job) -> Outcome:
-        return self._act(Verb.CONSUME, [job], lambda: _claim(job).consume())[0]
+    def consume(self, job: Job, result: Any = None) -> Outcome:
+        return self._act(Verb.CONSUME, [job], lambda: _claim(job).consume(result=result), [result])[0]
 
     def trash(self, job: Job, **arguments: Any) -> Outcome:
         return self._act(Verb.TRASH, [job], lambda: _claim(job).trash(**arguments))[0]
@@ -124,16 +126,23 @@ class Recorder:
     def consume_many(self, jobs: Sequence[Job], who: str) -> list[Outcome]:
         return self._act(Verb.CONSUME, jobs, lambda: self.board.consume_many(jobs, who))
 
+    def consume_with(self, jobs: Sequence[Job], who: str, results: Sequence[Any]) -> list[Outcome]:
+        acts = [Act(job, Verb.CONSUME, result=result) for job, result in zip(jobs, results, strict=True)]
+        return self._act(Verb.CONSUME, jobs, lambda: self.board.finish_many(acts, who), results)
+
     def release(self, job: Job) -> Outcome:
         return self._act(Verb.RELEASE, [job], lambda: self.board.release(job))[0]
 
-    def _act(self, verb: Verb, jobs: Sequence[Job], act: Callable[[], object]) -> list[Outcome]:
+    def _act(
+        self, verb: Verb, jobs: Sequence[Job], act: Callable[[], object], results: Sequence[Any] | None = None
+    ) -> list[Outcome]:
         began = boottime()
         entries = []
-        for job in jobs:
+        for job, result in zip(jobs, results or [None] * len(jobs), strict=True):
             token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
             keeps = verb == Verb.CONSUME and self.board.options["keep_done"] > 0
             entry = HistoryEntry(began, math.inf, self.process, verb, job.uuid, "unknown", token, keeps=keeps)
+            entry = entry._replace(result=result)
             entries.append((self._put(entry), job, entry))
         # By the handle: of two claims of one job, one may have ended.
         failed: dict[int, JobBoardError] = {}
@@ -196,9 +205,6 @@ def from_files(paths: Iterable[Path]) -> list[HistoryEntry]:
 
 def left_on(board: JobBoard) -> Mapping[str, LeftJob]:
     """Return all jobs on a board and in its trash, and the outcomes. Jobs that are still there come last."""
-    left = (outcome.job for outcome in board.outcomes())
-    return {
-        job.uuid: LeftJob(job.seen_state, job.record.token)
-        for jobs in (left, board.iterjobs(ensure_fresh=True), board.trashed())
-        for job in jobs
-    }
+    left = {each.uuid: LeftJob(each.job.seen_state, each.job.record.token, each.result) for each in board.outcomes()}
+    there = (job for jobs in (board.iterjobs(ensure_fresh=True), board.trashed()) for job in jobs)
+    return left | {job.uuid: LeftJob(job.seen_state, job.record.token) for job in there}

@@ -2,15 +2,20 @@
 
 import contextlib
 import datetime
+import json
 import os
+import re
 import sqlite3
 import sys
+import urllib.request
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import sqlalchemy as sa
+from kazoo.client import KazooClient
 
 import jobboard
 from jobboard.cli import main
@@ -41,7 +46,7 @@ def test_every_command_runs(
     refused = backend == "memory"
     posted = command("post", "one", status=USAGE if refused else DONE).out.strip()
     uuids = [board.post("one").uuid if refused else posted, *(board.post(name).uuid for name in ("two", "three"))]
-    board.register_entity(jobboard.Entity("conductor", "me", {"host": "here", "pid": 7, "names": ["one"]}))
+    board.register_entity(jobboard.Entity("conductor", "me", {"host": "here", "pid": 7, "names": None}))
     claimed = board.claim_next("somebody")
     assert [each["owner"] for each in command("list", "--json").lines] == ["somebody", None, None]
     assert [each["uuid"] for each in run("list", "--after", uuids[0], "--newer", "1h", "--json").lines] == uuids[1:]
@@ -53,7 +58,8 @@ def test_every_command_runs(
     board.set_limit("two", concurrency=9)
     assert "9" in command("limit", "list").out
     odd = command("doctor", "--json", status=USAGE if refused else FAILED if list(board.examine()) else DONE).lines
-    assert {each["place"].split()[0] for each in odd} <= {"characteristic"}, "a server of the tests may be fast"
+    assert {each["place"].split()[0] for each in odd} <= {"characteristic", "jobs"}, "a server of the tests may be fast"
+    assert [each["kind"] for each in odd if "kind" in each] == ([] if refused else ["paused"])
     seen = command("top", "--once", "--json").json
     assert seen["counts"] == {"unclaimed": 2, "scheduled": 0, "claimed": 1, "trashed": 0, "on_board": 3}
     assert seen["by_name"] == [
@@ -130,6 +136,20 @@ def test_an_empty_board_names_its_siblings(
     for command in looking:
         ran = run(*command.split())
         assert pictures.name not in ran.out + ran.err
+
+
+@STORED
+def test_a_board_with_trash_or_workers_is_not_empty(board: Any, pictures: Any, run: Commands) -> None:
+    worker = jobboard.Entity("conductor", "me")
+    board.register_entity(worker)
+    for _ in range(2):
+        ran = run("top", "--once")
+        assert "empty" not in ran.out + ran.err
+        assert "empty" not in run("stats").out
+        board.deregister_entity(worker)
+        board.cancel(board.post("a"))
+    board.purge_trash(0)
+    assert "is empty" in run("top", "--once").err
 
 
 @STORED
@@ -262,3 +282,37 @@ def test_a_full_disk_is_a_refusal(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError) as caught:
             connection.execute("CREATE TABLE jobs (id INTEGER)")
     assert database(url.get_dialect()()).refusal(caught.value, url) == "database or disk is full"
+
+
+@STORED
+def test_show_names_the_place_of_a_job(board: Any, run: Commands, backend: str, server_uris: dict[str, str]) -> None:
+    job = board.post("one")
+    place = run("show", job.uuid, "--json").json["place"]
+    assert f"place: {place}\n" in run("show", job.uuid).out
+    # An operator finds the record there.
+    match backend:
+        case "redis":
+            key, field = place.split(", field ")
+            with redis.Redis.from_url(server_uris["redis"]) as client:
+                assert client.hexists(key, field.strip('"'))
+        case "zookeeper":
+            client = KazooClient(hosts=server_uris["zookeeper"].removeprefix("zookeeper://"))
+            client.start()
+            assert client.exists(place)
+            client.stop()
+            client.close()
+        case "etcd":
+            key = b64encode(place.removeprefix("the key ").encode()).decode()
+            address = server_uris["etcd"].replace("etcd://", "http://")
+            with urllib.request.urlopen(f"{address}/v3/kv/range", json.dumps({"key": key}).encode()) as reply:
+                assert json.load(reply)["count"] == "1"
+        case _:
+            table, uuid = re.fullmatch(r"table (\S+), row with uuid (\S+)", place).groups()
+            assert (table, uuid) == (board.table.name, job.uuid)
+
+
+def test_show_names_no_place_of_a_consumed_job(make_board: Any, board: Any, run: Commands) -> None:
+    job = board.post("one")
+    keeping = make_board(keep_done=600)
+    keeping.consume(keeping.claim_next("me"), "me")
+    assert "place" not in run("show", job.uuid, "--json").json

@@ -11,6 +11,7 @@ import pytest
 
 from jobboard.backends.memory import MemoryDriver, forget
 from jobboard.board import JobBoard
+from jobboard.exceptions import ClaimLost
 from jobboard.job import Posting, boottime
 from jobboard.kv import layout
 from jobboard.kv.driver import ALIVE, MISSED, Op
@@ -133,6 +134,25 @@ def test_a_slot_has_one_holder_where_a_session_ends_during_a_claim(make: Callabl
     assert board.stats().claimed == 1
 
 
+@pytest.mark.parametrize("nth", [2, 3])
+def test_a_job_that_is_swept_during_a_look_keeps_its_place(make: Callable[..., Any], nth: int) -> None:
+    """Another call sweeps the claim of an ended session between two readings of a look."""
+    owner, board, other = make(), make(), make()
+    first, _, _ = owner.post_many([Posting("a"), Posting("a"), Posting("b")])
+    assert take(owner) == first
+    driver_of(owner).lose()
+    driver, requests = driver_of(board), itertools.count(1)
+    read = driver.read
+
+    def reading(*args: Any, **options: Any) -> Any:
+        if next(requests) == nth:
+            assert take(other, names=["b"]).name == "b"
+        return read(*args, **options)
+
+    driver.read = reading
+    assert take(board) == first
+
+
 def test_a_claim_is_never_stored_for_an_ended_session(make: Callable[..., Any]) -> None:
     """The session ends before the commit, which is refused and repeated in the next session."""
     board, other = make(), make()
@@ -152,6 +172,31 @@ def test_a_claim_is_never_stored_for_an_ended_session(make: Callable[..., Any]) 
     assert holders_of(board) >= {driver.session()}
     assert other.claim_many("bert", 5) != [second]
     assert other.find_owner(second) == "anna"
+
+
+@pytest.mark.parametrize("verb", ["consume", "abandon", "trash", "extend", "renew"])
+def test_a_worn_out_job_stays_in_the_trash(make: Callable[..., Any], verb: str) -> None:
+    """The session ends before the commit of an act on the last allowed claim. Others see the job in the trash."""
+    board, other = make(), make()
+    board.post("a", max_attempts=1)
+    job = take(board)
+    driver = driver_of(board)
+    commit, session = driver.commit, driver.change()
+
+    def late(ops: Any) -> Any:
+        driver.commit = commit
+        driver.end(session)
+        assert uuids(other.trashed()) == [job.uuid]
+        return commit(ops)
+
+    driver.commit = late
+    if verb == "renew":
+        assert beat(board, [job]).lost == held([job])
+    else:
+        with pytest.raises(ClaimLost):
+            getattr(board, verb)(job, "anna")
+    assert uuids(other.trashed()) == [job.uuid]
+    assert board.stats().claimed == 0
 
 
 def test_a_closed_board_holds_nothing(make: Callable[..., Any]) -> None:

@@ -3,6 +3,7 @@
 Tests of rules that no driver can break run on the driver in memory alone."""
 
 import functools
+import itertools
 import logging
 import re
 import threading
@@ -22,7 +23,8 @@ from jobboard.kv.driver import Driver, Op
 from jobboard.primitives import Draft
 from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, claim
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, take, uuids
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import names, values, walked
 
@@ -421,6 +423,57 @@ def test_a_look_is_given_up_after_some_repetitions(
     assert 50 < len(meanwhile) < 100
 
 
+@on_each_driver
+@pytest.mark.parametrize("due", [1, 5])
+@pytest.mark.parametrize("nth", [2, 3])
+def test_a_job_that_is_swept_during_a_look_keeps_its_place(make_board: Any, nth: int, due: int) -> None:
+    """Another call sweeps the job between two readings of a look. Neither of them shows the job."""
+    board, other = make_board(), make_board()
+    jobs = [board.post("a", priority="HIGH", delay=SHORT) for _ in range(due)]
+    board.post_many([Posting("a"), Posting("b")])
+    eventually(lambda: {job.state for job in jobs} == {UNCLAIMED})
+    driver, requests = driver_of(board), itertools.count(1)
+    read = driver.read
+
+    def reading(*args: Any, **options: Any) -> Any:
+        if next(requests) == nth:
+            assert take(other, names=["b"]).name == "b"
+        return read(*args, **options)
+
+    driver.read = reading
+    assert take(board) == jobs[0]
+
+
+def test_a_name_of_a_due_time_without_its_job_stops_nothing(make_board: Any) -> None:
+    board = make_board()
+    gone, fine = board.post("a", delay=SHORT), board.post("b")
+    eventually(lambda: gone.state == UNCLAIMED)
+    change(driver_of(board), "delete", layout.job_path(gone.uuid))
+    assert take(board) == fine
+    assert board.claim_next("anna") is None
+
+
+def test_a_repeated_claim_counts_its_lease_from_the_earliest_time(
+    make_board: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that the repetition reads may be behind the server's clock."""
+    lag, made = 5 * 10**6, driver_class(backend)
+    read, now = made.read, made.now
+
+    def lagging(*args: Any, **options: Any) -> Any:
+        found = read(*args, **options)
+        return found._replace(now=found.now - lag)
+
+    monkeypatch.setattr(made, "precision", lag)
+    monkeypatch.setattr(made, "read", lagging)
+    monkeypatch.setattr(made, "now", lambda self, exact=False: now(self) - (0 if exact else lag))
+    board = make_board()
+    job = board.post("a")
+    with Harness(board).lost_reply("claim"):
+        claim = board.claim(job, "anna", expiry=LONG)
+    assert claim.expires_in() <= LONG
+
+
 def test_a_waiter_looks_again_after_its_first_watch(
     make_board: Any, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -555,6 +608,23 @@ def test_a_name_whose_record_was_deleted_stops_nothing(make_board: Any, caplog: 
     with caplog.at_level(logging.WARNING, "jobboard"):
         assert board.claim_next("anna") is None
     assert gone.uuid in caplog.text
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_the_trash_shows_a_job_once_that_is_swept_meanwhile(make_board: Any, nth: int) -> None:
+    board, other = make_board(), make_board()
+    job = board.post("a", max_attempts=1)
+    let_lapse(board, job)
+    driver, requests = driver_of(board), itertools.count(1)
+    read = driver.read
+
+    def reading(*args: Any, **options: Any) -> Any:
+        if next(requests) == nth:
+            assert other.claim_next("bert") is None
+        return read(*args, **options)
+
+    driver.read = reading
+    assert uuids(board.trashed()) == [job.uuid]
 
 
 def test_the_trash_has_the_newest_first_with_fresh_lapses(make_board: Any) -> None:

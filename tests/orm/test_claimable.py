@@ -128,6 +128,17 @@ def test_rows_whose_lease_lapsed_are_acquired_with_a_higher_token(session: Sessi
     assert [row.acquisition.token for row in again] == [token + 1 for token in tokens]
 
 
+def test_a_row_without_a_name_is_free(session: Session, other: Session, pictures: list[int]) -> None:
+    [row] = Picture.acquire(session, "anna", limit=1)
+    with other.begin():
+        other.execute(sa.update(Picture).values(acquired_by=None))
+    assert ids(Picture.acquire(other, "bert", limit=1)) == [row.id]
+    assert Picture.reacquire(session, "anna", [row]).lost == [row]
+    row.done = True
+    with pytest.raises(ClaimLost):
+        session.commit()
+
+
 def test_the_clock_of_this_machine_decides_nothing(
     session: Session, other: Session, pictures: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import runpy
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,35 @@ def test_two_generators_and_ten_consumers(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM queue").scalar() == 0
         connection.exec_driver_sql("DROP TABLE queue")
+
+
+@pytest.mark.backends("sqlite")
+def test_it_ends_when_it_is_interrupted_while_it_submits(engine: sa.Engine) -> None:
+    program: Any = runpy.run_path(str(PROGRAM))
+    known = program["main"].commands["start-processing"].callback.__globals__
+    watches: list[Any] = []
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+            if args[-1] == "consumer 3":
+                raise KeyboardInterrupt
+            watches.append(args[1])
+            return super().submit(function, *args, **kwargs)
+
+    known["ThreadPoolExecutor"] = Interrupted
+    program["Base"].metadata.create_all(engine)
+    uri = engine.url.render_as_string(hide_password=False)
+    results: list[Any] = []
+    arguments = ["start-processing", "--uri", uri]
+    thread = threading.Thread(target=lambda: results.append(CliRunner().invoke(program["main"], arguments)))
+    thread.start()
+    thread.join(20)
+    ended = not thread.is_alive()
+    watches[0].stop.set()
+    thread.join()
+    program["Base"].metadata.drop_all(engine)
+    assert ended
+    assert results[0].exit_code == 1
 
 
 @pytest.mark.backends("mariadb")

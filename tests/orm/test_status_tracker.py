@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
+import subprocess
+import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +123,29 @@ def test_a_success_writes_the_updates(engine: sa.Engine, job: Job) -> None:
     for seen in (mine, stored(engine)):
         assert (seen.status, seen.data, seen.lock, seen.retry) == (40, {"version": 2}, None, 0)
         assert seen.update_at > job.update_at
+
+
+SHOWING = """
+import sqlalchemy as sa
+from tests.orm.models import Base, Job
+
+engine = sa.create_engine("sqlite:///jobs.db")
+Base.metadata.create_all(engine)
+Job.create_and_save(engine, "job-1", 10)
+for debug in (True, False):
+    with Job.start(engine, "job-1", 10, 20, 30, 40, 50, expire=900, max_retry=3, more_pending_status=40, debug=debug):
+        pass
+"""
+
+
+@ONE
+def test_debug_shows_the_run_without_logging_set_up(tmp_path: Path) -> None:
+    # pytest sets logging up in its own process.
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    program = [sys.executable, "-c", SHOWING]
+    run = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == ""
+    assert run.stderr.splitlines() == ["Job 'job-1' started", "Job 'job-1' ended with status 40"]
 
 
 @ONE

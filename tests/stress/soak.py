@@ -8,14 +8,18 @@
 
 Several processes post, claim, extend, abandon, trash, restore, cancel, release and consume, and write down each act.
 Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
-leaders change, connections break and requests come late. On databases, the workers also end claims in transactions of
-their own and hold these open; snapshots are pinned, and other processes hold SQLite's file. The seed draws all of it,
-so that the same harms can be done again in the same order. The machine decides what they meet.
+leaders change, connections break and requests come late. On databases, the workers also end claims and post in
+transactions of their own, and hold these open; snapshots are pinned, and other processes hold SQLite's file. The seed
+draws all of it, so that the same harms can be done again in the same order. The machine decides what they meet.
+
+For half of the time the board always has free jobs, of which some have neither a limit nor a pause. A claim without a
+job is a fault then. Short answers to claims of many jobs are allowed; the figures show their number.
 
 In the end the workers drain the board, waiting for jobs as they come. Its trash is purged, two days pass on the
 server's clock, and the board is tidied. One line of figures follows. The status is 1 if anything is wrong:
 
-- a fault that the history of all acts proves (:mod:`jobboard.testing.history`), an exceeded limit among them;
+- a fault that the history of all acts proves (:mod:`jobboard.testing.history`), such as an exceeded limit, an empty
+  answer beside free jobs, or a lost result;
 - an error of a worker that is not one of the library's, or one that no server was found for;
 - a worker that stands still after the harms;
 - jobs that nobody takes, and waiters that are not woken;
@@ -49,7 +53,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from targets import TARGETS, TTL, DatabaseTarget
+from targets import IDLE, TARGETS, TTL, DatabaseTarget
 from transactions import LEDGER, Caller, engine_of, settled
 
 import jobboard
@@ -57,7 +61,7 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError
 from jobboard.job import Act, Job, Posting, boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
-from jobboard.testing.history import HistoryEntry, Limiting, judge
+from jobboard.testing.history import HistoryEntry, Limiting, Unseen, empty_answers, judge
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
 from tests.support.server import ServerError
@@ -68,6 +72,22 @@ PATIENCE = 60
 KEYS = 40
 FULL = 300
 """From so many jobs on nobody posts, so that all that is posted is worked on."""
+
+STOCK = 150
+"""The number of jobs below which workers post more at once, in every second period of :data:`PERIOD` seconds."""
+
+PERIOD = 10
+
+UNSEEN = Unseen(spare=5, settles=60, lingers=1.5 * IDLE, beats=0.05)
+"""The free jobs that others may hold unseen. Nothing is left of a killed worker's last call after 60 seconds, which is
+longer than a harm and a lease together. A database ends an idle transaction after :data:`IDLE`. On PostgreSQL a renewal
+that meets the abandon of its claim locks the job until its own commit."""
+
+CHURNS = 50
+"""The number of attempts from which a job is given back no more. The judge's time grows with its square."""
+
+PLAIN, PAUSABLE = "plain", "pausable"
+"""Names without a limit. Jobs of the first are never paused by their name."""
 
 LIMITS: list[tuple[str, list[dict[str, Any]]]] = [
     ("job 0", [{"concurrency": 2}, {"concurrency": 5}]),
@@ -91,10 +111,10 @@ SLACK = 30
 SKEWS = (0, 3600, -3600, 0)
 """By how many seconds the clocks of the workers are wrong where the server has one."""
 
-HOLDS = (0, 0.3, 1, 1.5 * TTL)
+HOLDS = (0, 0.3, 1, 2.5, 1.5 * TTL)
 """For how many seconds a worker may hold a transaction open."""
 
-HOLDS_OF_A_FILE = (0, 0.05, 0.3)
+HOLDS_OF_A_FILE = (*[0] * 20, *[0.05] * 20, *[0.3] * 10, 2.5)
 """The same on SQLite, where nobody else writes meanwhile."""
 
 TWO_DAYS = 2 * 86400
@@ -108,9 +128,11 @@ class Worker:
         self.recorder, self.caller, self.who, self.dice = recorder, caller, who, dice
         self.held: list[Job] = []
         self.failures: Counter[str] = Counter()
+        self.consumes = 0
 
     def run(self, drains: threading.Event, over: threading.Event) -> None:
         acts = [self.post, self.claim, self.claim, self.end, self.end, self.end, self.extend, self.look, self.operate]
+        acts += [self.churn, self.churn, self.be_late]
         if self.caller is not None:
             acts.append(self.transact)
         while not drains.is_set():
@@ -128,19 +150,20 @@ class Worker:
             self.recorder.consume_many(jobs, self.who)
 
     def post(self) -> None:
-        if self.board.job_count > FULL:
+        if (count := self.board.job_count) > FULL:
             return
         dice = self.dice
+        floods = count < STOCK and boottime() % (2 * PERIOD) < PERIOD
         postings = [
             Posting(
-                f"job {dice.randrange(3)}",
+                dice.choice(["job 0", "job 1", "job 2", PLAIN, PLAIN, PAUSABLE]),
                 details={"size": dice.randrange(1000)},
                 priority=dice.choice(["HIGH", "NORMAL", "LOW"]),
                 delay=dice.choice([None, None, 0.2]),
                 max_attempts=dice.choice([None, None, 3]),
                 group=f"group {dice.randrange(4)}",
             )
-            for _ in range(dice.choice([1, 1, 5]))
+            for _ in range(30 if floods else dice.choice([1, 1, 5]))
         ]
         self.recorder.post_many(postings)
         # A job that has the key already gets another entry with its uuid.
@@ -155,14 +178,31 @@ class Worker:
     def claim(self) -> None:
         if len(self.held) > 10:
             return
-        arguments: dict[str, Any] = {"timeout": self.dice.choice([0, 0.2])}
+        arguments: dict[str, Any] = {"timeout": self.dice.choice([0, 0, 0, 0.2])}
         if self.dice.random() < 0.3:
             arguments["expiry"] = self.dice.choice([0.3, 5.0])
         if self.dice.random() < 0.2:
-            arguments["names"] = ["keyed", "job 1"]
+            arguments["names"] = self.dice.choice([["keyed", "job 1"], [PLAIN], [PLAIN, "job 2"]])
         if self.caller is not None and self.dice.random() < 0.1:
             arguments["where"] = self.board.table.c.name != "job 0"
         self.held += self.recorder.claim_many(self.who, self.dice.choice([1, 1, 4]), **arguments)
+
+    def churn(self) -> None:
+        """Claim jobs one by one, and give each back: lapses, due times and claims of others meet many claims."""
+        for _ in range(20):
+            jobs = self.recorder.claim_many(self.who, 1)
+            if not jobs:
+                return
+            if jobs[0].attempts > CHURNS:
+                self.recorder.consume(jobs[0], self.result())
+            else:
+                self.recorder.abandon(jobs[0], delay=self.dice.choice([None, None, 0.05, 0.1]))
+
+    def be_late(self) -> None:
+        """Consume a job at about the moment at which its claim lapses, while others write the lapse down."""
+        jobs = self.recorder.claim_many(self.who, 1, expiry=0.05)
+        time.sleep(self.dice.uniform(0.03, 0.07))
+        self.recorder.consume_with(jobs, self.who, [self.result() for _ in jobs])
 
     def extend(self) -> None:
         if self.held:
@@ -182,9 +222,15 @@ class Worker:
             self.recorder.trash(job, reason="bad")
         elif kind < 0.4:
             jobs, self.held = [job, *self.held], []
-            self.recorder.consume_many(jobs, self.who)
+            self.recorder.consume_with(jobs, self.who, [self.result() for _ in jobs])
         else:
-            self.recorder.consume(job)
+            self.recorder.consume(job, self.result())
+
+    def result(self) -> str | None:
+        """Return a result that no other consume has, or now and then none."""
+        self.consumes += 1
+        keeps = self.board.options["keep_done"] > 0 and self.dice.random() < 0.8
+        return f"{self.who} {self.consumes}" if keeps else None
 
     def transact(self) -> None:
         assert self.caller is not None
@@ -192,7 +238,7 @@ class Worker:
         if self.held and not self.caller.busy:
             self.dice.shuffle(self.held)
             jobs, self.held = self.held[:2], self.held[2:]
-            self.caller.begin(jobs, self.who, self.dice)
+            self.caller.begin([(job, self.result()) for job in jobs], self.who, self.dice)
 
     def look(self) -> None:
         kind = self.dice.randrange(3)
@@ -407,15 +453,15 @@ class Ruler:
 
     def change(self, dice: random.Random) -> str:
         (name, limits), kind, seconds = dice.choice(LIMITS), dice.random(), dice.choice([0.2, 2])
-        if kind < 0.6:
+        if kind < 0.5:
             return self._set(name, dice.choice(limits))
-        self.recorder.pause([name])
+        paused = None if kind < 0.6 else [name] if kind < 0.8 else [name, PAUSABLE]
+        self.recorder.pause(paused)
         time.sleep(seconds)
-        self._resume()
-        return f"{name} was paused for {seconds} s"
+        self._resume(paused)
+        return f"{paused or 'everything'} was paused for {seconds} s"
 
-    def _resume(self) -> None:
-        names = [name for name, _ in LIMITS]
+    def _resume(self, names: list[str] | None) -> None:
         while True:
             self.recorder.resume(names)
             if self.recorder.pauses[-1].resumed and self.recorder.pauses[-1].outcome == "ok":
@@ -426,7 +472,7 @@ class Ruler:
         return f"{name} was limited: {limit}"
 
     def end(self) -> None:
-        self._resume()
+        self._resume(None)
         for name, (limit, *_) in LIMITS:
             per = limit.get("per", "name")
             self._until_done(name, {"per": per}, lambda name=name, per=per: self._board.remove_limit(name, per))
@@ -453,7 +499,7 @@ class Soak:
         self._faults: list[str] = []
         self._refused: Counter[str] = Counter()
         self._waits: list[float] = []
-        self._left = 0
+        self._left = self._short = 0
 
     def run(self) -> int:
         if self._target.has_clock:
@@ -469,7 +515,7 @@ class Soak:
         print(
             f"{self._given.kind}, seed {self._given.seed}: {self._given.minutes:g} minutes, {len(entries)} acts, "
             f"{sum(self._harms.values())} harms, slowest wake {max(self._waits, default=0):.2f} s, "
-            f"{self._left} entries left, {len(self._faults)} faults; "
+            f"{self._left} entries left, {self._short} short answers, {len(self._faults)} faults; "
             f"harms: {dict(sorted(self._harms.items()))}; acts: {dict(sorted(done.items()))}; "
             f"refused or failed: {dict(sorted(self._refused.items()))}"
         )
@@ -575,10 +621,15 @@ class Soak:
         """Order is left out after harms, as a call that was never answered may have touched any job. So is the end of
         leases where the clock that they go by has been set forward."""
         if not self._given.calm:
-            entries = [entry._replace(chosen=False) for entry in entries]
-        faults = judge(entries, left_on(board), contended=True, pauses=ruler.pauses, limits=ruler.limits)
+            # The entries of calls, which have no job, say whether empty answers are judged.
+            entries = [entry._replace(chosen=entry.chosen and not entry.uuid) for entry in entries]
+        rules: dict[str, Any] = {"pauses": ruler.pauses, "limits": ruler.limits, "unseen": UNSEEN}
+        (self._folder / "rules.txt").write_text("\n".join(map(repr, sorted([*ruler.pauses, *ruler.limits]))))
+        left = left_on(board)
+        faults = judge(entries, left, contended=True, **rules)
         if self._given.clock_steps:
-            faults = [fault for fault in faults if not fault.startswith("taken too early")]
+            faults = [fault for fault in faults if not fault.startswith(("taken too early", "empty answer"))]
+        self._short = len(empty_answers(entries, left, **rules, short=True))
         return faults
 
     def _tidy(self, board: Any, new: set[str]) -> None:

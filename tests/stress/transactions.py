@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Act, Job, Posting, boottime
-from jobboard.states import Verb
+from jobboard.states import State, Verb
 from jobboard.testing.history import HistoryEntry, Outcome
 from jobboard.testing.recording import Recorder, with_job
 
@@ -54,11 +54,12 @@ class Caller:
     def busy(self) -> bool:
         return self._running is not None
 
-    def begin(self, jobs: Sequence[Job], who: str, dice: random.Random) -> None:
-        """End the claims of these jobs in a transaction, and then commit or roll back."""
-        verb = dice.choice([Verb.CONSUME, Verb.CONSUME, Verb.ABANDON, Verb.TRASH])
-        posting = Posting(f"job {dice.randrange(3)}", group="group 0", key=dice.choice([None, "key 0"]))
-        posting = posting if dice.random() < 0.5 else None
+    def begin(self, jobs: Sequence[tuple[Job, str | None]], who: str, dice: random.Random) -> None:
+        """End the claims of these jobs in a transaction, consumed ones with these results, and then commit or roll
+        back."""
+        verb = dice.choice([Verb.CONSUME, Verb.CONSUME, Verb.ABANDON, Verb.ABANDON, Verb.TRASH])
+        posting = Posting(dice.choice(["job 0", "job 1", "job 2", "plain"]), group="group 0")
+        posting = dice.choice([posting, posting._replace(key="key 0"), None])
         commits, seconds = dice.random() < 0.6, dice.choice(self._holds)
         self._running = self._pool.submit(self._run, jobs, who, verb, posting, commits, seconds)
 
@@ -70,29 +71,38 @@ class Caller:
         return running.result()
 
     def _run(
-        self, jobs: Sequence[Job], who: str, verb: Verb, posting: Posting | None, commits: bool, seconds: float
+        self,
+        given: Sequence[tuple[Job, str | None]],
+        who: str,
+        verb: Verb,
+        posting: Posting | None,
+        commits: bool,
+        seconds: float,
     ) -> list[Job]:
-        recorder = self._recorder
+        recorder, jobs = self._recorder, [job for job, _ in given]
         began = boottime()
+        acts = [Act(job, verb, result=result if verb == Verb.CONSUME else None) for job, result in given]
         entry = HistoryEntry(began, math.inf, recorder.process + MARK, verb, "", "unknown")
         keeps = verb == Verb.CONSUME and recorder.board.options["keep_done"] > 0
-        ends = [entry._replace(uuid=job.uuid, token=job.claim.token, keeps=keeps) for job in jobs if job.claim]
-        written = [(recorder._put(end), end) for end in ends]
-        post = entry._replace(verb=Verb.POST)
-        if posting is not None:
-            written.append((recorder._put(post), post))
-        outcome, posted = self._transact(entry, jobs, who, posting, commits, seconds)
-        ended = boottime()
-        for number, asked in written:
-            # A job that comes back by this waits, or lies in the trash.
-            told = asked._replace(ended=ended, outcome=outcome, ready=False)
-            if asked is post:
-                told = told._replace(outcome="refused") if posted is None else with_job(told, posted)
-            recorder._write(number, told)
+        ends = [
+            (job, entry._replace(uuid=job.uuid, token=job.claim.token, keeps=keeps, result=act.result))
+            for job, act in zip(jobs, acts, strict=True)
+            if job.claim
+        ]
+        written = [(recorder._put(end), end, job) for job, end in ends]
+        post = entry._replace(verb=Verb.POST, asked=int(posting is not None and posting.key is not None))
+        number = None if posting is None else recorder._put(post)
+        outcome, posted = self._transact(entry, acts, who, posting, commits, seconds)
+        told = {"ended": boottime(), "outcome": outcome}
+        for end_number, end, job in written:
+            recorder._write(end_number, end._replace(**told, ready=job.seen_state == State.UNCLAIMED))
+        if number is not None:
+            post = post._replace(**told)
+            recorder._write(number, post._replace(outcome="refused") if posted is None else with_job(post, posted))
         return list(jobs) if outcome == "refused" else []
 
     def _transact(
-        self, entry: HistoryEntry, jobs: Sequence[Job], who: str, posting: Posting | None, commits: bool, seconds: float
+        self, entry: HistoryEntry, acts: Sequence[Act], who: str, posting: Posting | None, commits: bool, seconds: float
     ) -> tuple[Outcome, Job | None]:
         board, posted = self._recorder.board, None
         try:
@@ -102,7 +112,7 @@ class Caller:
         # What breaks with its connection is rolled back.
         with contextlib.suppress(sa.exc.SQLAlchemyError), connection:
             try:
-                board.finish_many([Act(job, entry.verb) for job in jobs], who, connection=connection)
+                board.finish_many(acts, who, connection=connection)
                 if posting is not None:
                     [posted] = board.post_many([posting], connection=connection)
                 row = {"process": entry.process, "began": repr(entry.began)}

@@ -100,3 +100,35 @@ def test_a_table_does_not_take_the_servers_format_of_rows() -> None:
     """An older default format has no room for long ids in an index."""
     assert "ROW_FORMAT=DYNAMIC" in taskloop.sql_for_create("loop", "VARCHAR(255)")
     assert "ROW_FORMAT" not in taskloop.sql_for_create("loop", engine="RocksDB")
+
+
+@pytest.mark.backends("mariadb")
+def test_a_loop_leaves_other_columns_as_they_are(
+    engine: sa.Engine, make_loop: Callable[..., Any], doloops: Any
+) -> None:
+    column = "changed TIMESTAMP(6) NOT NULL DEFAULT '2000-01-01' ON UPDATE CURRENT_TIMESTAMP(6)"
+    for loop in (make_loop(id_type="INT"), doloops):
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE {loop.table} ADD {column}")
+        loop.add([1, 2, 3])
+
+        def moved(loop: Any = loop) -> int:
+            with engine.connect() as connection:
+                changed = sa.column("changed")
+                select = sa.select(sa.func.count()).select_from(sa.table(loop.table)).where(changed != "2000-01-01")
+                return int(connection.scalar(select) or 0)
+
+        assert loop.get(1) == [1]
+        assert moved() == 0, "get"
+        loop.did(1)
+        assert moved() == 0, "did"
+        loop.bump([2, 3])
+        assert moved() == 0, "bump"
+        loop.unlock([2, 3])
+        assert moved() == 0, "unlock"
+        if loop is not doloops:
+            held = loop.get(2, who="anna")
+            loop.extend(held)
+            loop.did(held.only(2), strict=True)
+            loop.unlock(held.only(3), strict=True)
+            assert moved() == 0, "get(who=…)"

@@ -10,10 +10,10 @@ import pytest
 from jobboard import fetch
 from jobboard.job import Posting
 from jobboard.states import State, Verb
-from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Pausing, judge, left_over
-from jobboard.testing.recording import Recorder
+from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Pausing, Unseen, empty_answers, judge, left_over
+from jobboard.testing.recording import Recorder, left_on
 
-KINDS = {"token": int, "rank": int, "until": lambda text: None if text == "none" else float(text)}
+KINDS = {"token": int, "rank": int, "asked": int, "until": lambda text: None if text == "none" else float(text)}
 FLAGS = {"chosen": {"chosen": True}, "keeps": {"keeps": True}, "later": {"ready": False}}
 
 
@@ -38,9 +38,9 @@ def history(text: str) -> list[HistoryEntry]:
 
 
 def left(text: str) -> dict[str, LeftJob]:
-    """Return a board: ``uuid STATE token`` between semicolons."""
+    """Return a board: ``uuid STATE token [RESULT]`` between semicolons."""
     jobs = (job.split() for job in filter(str.strip, text.split(";")))
-    return {uuid: LeftJob(State(state), int(token)) for uuid, state, token in jobs}
+    return {uuid: LeftJob(State(state), int(token), *result) for uuid, state, token, *result in jobs}
 
 
 ONCE = "0 post a; 1 claim a token=1 until=31 chosen; 2 extend a token=1 until=32; 3 abandon a token=1"
@@ -56,6 +56,12 @@ FINE = {
     "purged": ("0 post a; 1 purge a", ""),
     "an outcome": (KEPT, "a COMPLETE 2"),
     "an outcome of a consume without a reply": (f"{KEPT} outcome=unknown", "a COMPLETE 2"),
+    "a result": (f"{KEPT} result=x", "a COMPLETE 2 x"),
+    "a result of a consume without a reply": (
+        f"{KEPT} result=x outcome=unknown; 5 consume a token=2 keeps result=y outcome=unknown process=q",
+        "a COMPLETE 2 y",
+    ),
+    "an outcome that was perhaps purged": (f"{KEPT}; 6..inf purge a outcome=unknown", ""),
     "perhaps consumed": ("0 post a; 1..inf consume a token=1 outcome=unknown", ""),
     "a post without a reply": ("0 post - outcome=unknown", "a UNCLAIMED 0"),
     "refused acts": (f"{WELL}; 6 consume a token=1 outcome=refused; 7 consume a outcome=refused", ""),
@@ -133,6 +139,15 @@ FAULTY = {
     "claimed after it was consumed": (f"{WELL}; 6 claim a token=3", ""),
     "outcome lost": (KEPT, ""),
     "outcome of a job that nobody has consumed": (HELD, "a COMPLETE 2"),
+    "result lost: a has None, and not 'x' of p": (f"{KEPT} result=x", "a COMPLETE 2"),
+    "result lost: a has 'y', and not 'x' of p": (
+        f"{KEPT} result=x; 5 consume a token=1 keeps result=y outcome=refused process=q",
+        "a COMPLETE 2 y",
+    ),
+    "result lost: a has 'z', and not 'x' or 'y'": (
+        f"{KEPT} result=x outcome=unknown; 5.1 consume a token=2 keeps result=y outcome=unknown process=q",
+        "a COMPLETE 2 z",
+    ),
     "consumed and still there": (WELL, "a UNCLAIMED 2"),
     "token fell: a, from 2 to 1": (
         "0 post a; 1 claim a token=2; 2 abandon a token=2; 3 claim a token=1; 4 consume a",
@@ -192,6 +207,17 @@ def test_a_claim_that_overlaps_others_passes_over_their_jobs_alone() -> None:
     assert judge(history(text), board, contended=True) == ["out of order: c was served while b was waiting"]
     assert judge(history(text), board) == []
     assert judge(history(f"{text}; 3.9 claim b token=1 process=r"), board, contended=True) == []
+
+
+def test_a_late_renewal_may_hold_a_job_that_was_given_back() -> None:
+    text = f"{A_B}; 2 claim a token=1 chosen; 3 abandon a token=1; 4 claim b token=1 chosen; 5 claim a token=2 chosen"
+    board = left("a CLAIMED 2; b CLAIMED 2")
+    assert judge(history(text), board, unseen=Unseen(beats=0.4)) == [
+        "out of order: b was served while a was waiting",
+    ]
+    assert judge(history(text), board, unseen=Unseen(beats=0.6)) == []
+    empty = f"{text}; 4.5 claim - outcome=refused chosen process=q"
+    assert judge(history(empty), board, unseen=Unseen(beats=1.1)) == []
 
 
 def test_an_entry_travels_as_json() -> None:
@@ -337,6 +363,141 @@ def test_a_release_that_overlaps_a_claim_may_have_ended_the_claim_before(release
     board = left("a CLAIMED 9; b UNCLAIMED 0; c CLAIMED 9; d CLAIMED 1")
     faults = ["out of order: d was served while b was waiting"]
     assert judge(entries, board, limits=[ONE]) == ([] if released < 1.25 else faults)
+
+
+# Empty answers
+
+LEFT = {uuid: LeftJob(State.UNCLAIMED, 9) for uuid in "abc"}
+MAIL, EMPTY = "0 post a name=mail", "2 claim - outcome=refused chosen process=q"
+TWO = f"{MAIL}; 0 post b name=mail"
+BESIDE = "1.8..2.2 claim - outcome=refused process=r"
+
+EXCUSED = {
+    "no job": EMPTY,
+    "a job was answered": f"{MAIL}; -1 post b; {EMPTY}; 2 claim b token=1 process=q",
+    "other names": f"{MAIL}; {EMPTY} among=print,resize",
+    "a condition, or an end by the caller": f"{MAIL}; {EMPTY.replace('chosen ', '')}",
+    "no answer": f"{MAIL}; 2..inf claim - outcome=unknown chosen process=q",
+    "posted meanwhile": f"1.6..2.1 post a name=mail; {EMPTY}",
+    "perhaps posted": f"0 post a name=mail outcome=unknown; {EMPTY}",
+    "delayed": f"{MAIL} later; {EMPTY}",
+    "claimed before": f"{MAIL}; 1 claim a token=1; {EMPTY}",
+    "claimed meanwhile": f"{MAIL}; {EMPTY}; 2.4..3 claim a token=1",
+    "lapsed": f"{MAIL}; 0.6 claim a token=1 until=1.2; {EMPTY}",
+    "given back meanwhile": f"{MAIL}; 1 claim a token=1; 1.8..2.1 abandon a token=1; {EMPTY}",
+    "given back for later": f"{MAIL}; 1 claim a token=1; 1.6 abandon a token=1 later; {EMPTY}",
+    "perhaps given back": f"{MAIL}; 1 claim a token=1; 1.2 abandon a token=1 outcome=unknown; {EMPTY}",
+    "released": f"{MAIL}; 1 claim a token=1; 1.2 release a; {EMPTY}",
+    "in a transaction that was rolled back": f"{MAIL}; 1..4 consume a outcome=refused process=r; {EMPTY}",
+    "perhaps cancelled": f"{MAIL}; 1..inf cancel a outcome=unknown process=r; {EMPTY}",
+    "perhaps replaced by its key": f"{MAIL}; 1..inf post - outcome=unknown process=r; {EMPTY}",
+    "posted again by its key": f"{MAIL}; 1.8..2.2 post a name=mail process=r; {EMPTY}",
+    "perhaps claimed": f"{MAIL}; 0.7..inf claim - outcome=unknown process=r; {EMPTY}",
+    "perhaps claimed, all of them": f"{TWO}; 0.7..inf claim - outcome=unknown asked=2 process=r; {EMPTY}",
+    "perhaps worn out, and restored": f"{MAIL}; 0.7 consume b outcome=refused; {EMPTY}; 4 restore a",
+    "perhaps worn out, and purged": f"{MAIL}; {EMPTY}; 2.6 cancel a outcome=refused; 4 purge a",
+    "perhaps held by another call": f"{MAIL}; {BESIDE}; {EMPTY}",
+    "perhaps held by other calls": f"{TWO}; {BESIDE}; {BESIDE.replace('=r', '=s')}; {EMPTY}",
+}
+PROVEN = {
+    "a job": f"{MAIL}; {EMPTY}",
+    "a job of a name": f"{MAIL}; {EMPTY} among=mail,resize",
+    "a wait": f"{MAIL}; {EMPTY.replace('2 ', '2..9 ')}",
+    "given back": f"{MAIL}; 0.6 claim a token=1; 1.2 abandon a token=1; {EMPTY}",
+    "claimed later": f"{MAIL}; {EMPTY}; 2.6 claim a token=1",
+    "touched later": f"{MAIL}; {EMPTY}; 2.6 consume a outcome=refused process=r",
+    "another call, over by then": f"{MAIL}; {BESIDE.replace('2.2', '1.9')}; {EMPTY}",
+    "more than another call can hold": f"{TWO}; {BESIDE}; {EMPTY}",
+    "more than was perhaps claimed": f"{TWO}; 0.7..inf claim - outcome=unknown process=r; {EMPTY}",
+}
+
+
+@pytest.mark.parametrize("case", [*EXCUSED, *PROVEN])
+def test_only_an_empty_answer_beside_a_free_job_is_reported(case: str) -> None:
+    entries = history(EXCUSED.get(case) or PROVEN[case])
+    found = empty_answers(entries, LEFT)
+    assert [fault.partition(" at ")[0] for fault in found] == ["empty answer to q"] * (case in PROVEN)
+    assert [fault for fault in judge(reversed(entries), LEFT) if fault.startswith("empty")] == found
+
+
+def test_unrecorded_acts_may_hold_spare_jobs() -> None:
+    entries = history(f"{TWO}; {EMPTY}")
+    assert empty_answers(entries, LEFT, unseen=Unseen(spare=1)) == [
+        "empty answer to q at 2.000000 to 2.500000, beside 2 free jobs, of which others held 1: a"
+    ]
+    assert empty_answers(entries, LEFT, unseen=Unseen(spare=2)) == []
+
+
+def test_an_act_without_an_answer_settles_in_time() -> None:
+    entries = history(f"{MAIL}; 0.7..inf claim - outcome=unknown process=r; {EMPTY}")
+    assert empty_answers(entries, LEFT, unseen=Unseen(settles=1))
+    assert not empty_answers(entries, LEFT, unseen=Unseen(settles=2))
+    assert not empty_answers(entries, {"a": LeftJob(State.TRASHED, 9)}, unseen=Unseen(settles=1))
+    assert not empty_answers(entries, {}, unseen=Unseen(settles=1))
+
+
+def test_a_slow_call_may_leave_locks_behind() -> None:
+    quick, slow = (history(f"{MAIL}; {began}..1.8 claim - outcome=refused process=r; {EMPTY}") for began in (0.9, 0.7))
+    assert empty_answers(quick, LEFT, unseen=Unseen(lingers=0.5))
+    assert empty_answers(slow, LEFT, unseen=Unseen(lingers=0.1))
+    assert not empty_answers(slow, LEFT, unseen=Unseen(lingers=0.5))
+
+
+def test_a_short_answer_is_no_fault_unless_it_is_asked_for() -> None:
+    entries = history(f"{TWO}; -1 post c name=mail; {EMPTY} asked=2; 2 claim c token=1 process=q")
+    assert empty_answers(entries, LEFT) == []
+    [fault] = empty_answers(entries, LEFT, short=True)
+    assert fault.startswith("short answer: 1 of 2 to q")
+
+
+@pytest.mark.parametrize("case", [*ALLOWED, *FORBIDDEN])
+def test_a_job_that_was_perhaps_paused_is_not_free(case: str) -> None:
+    entries = history("-1 post a name=mail; 1.2 claim - outcome=refused chosen process=q")
+    free = {"another name", "resumed before the claim"}
+    assert bool(empty_answers(entries, LEFT, pauses=ALLOWED.get(case) or FORBIDDEN[case])) == (case in free)
+
+
+def test_a_job_without_sure_room_is_not_free() -> None:
+    taken = f"{POSTS}; {FIRST}; 5 claim - outcome=refused chosen process=q"
+    two = changed(0.1, 0.2, concurrency=2)
+    assert not empty_answers(history(taken), LEFT, limits=[ONE])
+    assert empty_answers(history(taken), LEFT, limits=[two])
+    assert empty_answers(history(f"{taken}; 2 consume a token=1"), LEFT, limits=[ONE])
+    assert not empty_answers(history(f"{taken}; 2 consume a token=1 outcome=unknown"), LEFT, limits=[ONE])
+    # The last job is of a group of its own.
+    [fault] = empty_answers(history(taken), LEFT, limits=[ONE._replace(per="group")])
+    assert fault.endswith("beside 1 free jobs, of which others held 0: c")
+    assert not empty_answers(history(taken), LEFT, limits=[changed(0, 0.1, rate=(1, 10.0))])
+    assert empty_answers(history(taken), LEFT, limits=[changed(0, 0.1, rate=(1, 1.0))])
+
+
+def test_only_so_many_jobs_of_a_limit_are_free_as_have_room() -> None:
+    """Another call that holds one of them for a moment holds the room for both."""
+    text = f"{POSTS}; 5 claim - outcome=refused chosen process=q; 5.2 claim - outcome=refused process=r"
+    assert empty_answers(history(text), LEFT)
+    assert empty_answers(history(text), LEFT, limits=[ONE._replace(concurrency=2)])
+    assert not empty_answers(history(text), LEFT, limits=[ONE])
+
+
+def test_a_recorder_shows_empty_answers_and_results() -> None:
+    entries: dict[int, HistoryEntry] = {}
+    with fetch("answers", {"board": "memory", "keep_done": 60}) as board:
+        recorder = Recorder(board, "p", entries.__setitem__)
+        recorder.post_many([Posting("mail"), Posting("mail"), Posting("print")])
+        first, second = recorder.claim_many("w", 3, names=["mail"])
+        recorder.claim_many("w", 1, names=["mail"], unless=lambda: True)
+        recorder.consume(first, "one")
+        recorder.consume_with([second], "w", ["two"])
+        assert recorder.claim_many("w", 2, names=["mail"]) == []
+        board_left = left_on(board)
+    calls = [(e.asked, e.among, e.chosen) for e in entries.values() if e.verb == Verb.CLAIM and not e.uuid]
+    assert calls == [(3, ("mail",), True), (1, ("mail",), False), (2, ("mail",), True)]
+    assert [board_left[job.uuid].result for job in (first, second)] == ["one", "two"]
+    assert judge(entries.values(), board_left) == []
+    emptied = {uuid: job._replace(result=None) for uuid, job in board_left.items()}
+    assert len(judge(entries.values(), emptied)) == 2
+    everything = [entry._replace(among=None) for entry in entries.values()]
+    assert len(judge(everything, board_left)) == 1
 
 
 def test_a_post_that_meets_a_finished_job_says_nothing_of_its_name() -> None:

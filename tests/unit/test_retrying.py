@@ -22,7 +22,8 @@ def open_engine(call: Callable[..., Any], retry_for: float = 5, slot_calls: floa
 
     :param call: does both. A mutation passes its nonce.
     """
-    raw: Any = SimpleNamespace(backend=SimpleNamespace(slot_calls=slot_calls), doubt=lambda nonce: None, now=call)
+    backend = SimpleNamespace(slot_calls=slot_calls)
+    raw: Any = SimpleNamespace(backend=backend, acts=0, doubt=lambda nonce: None, now=call)
     raw.claim = lambda nonce, uuid, who, expiry: call(nonce)
     engine = RetryingEngine(raw, retry_for)
     engine.begin()

@@ -9,6 +9,14 @@ import jobboard
 from jobboard.engine import turns
 from jobboard.job import Posting
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import HELD, LONG, SHORT
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of expired records that are worth a tidying."""
+    monkeypatch.setattr("jobboard.engine.expirations.MANY", 20)
+    return 20
 
 
 def test_tidying_has_one_turn_or_more_within_its_time() -> None:
@@ -51,3 +59,56 @@ def test_ended_key_windows_leave_no_side_records(make_board: Any) -> None:
 
     eventually(lambda: left() == ["runs", "lives"])
     assert not board.post("resize", key="lives").created
+
+
+def outcomes_left(board: Any) -> int:
+    return len(board.engine.store.sides("outcome", None, 500)[0].sides)
+
+
+@pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
+@pytest.mark.parametrize("by", ["batch", "single calls", "a fixed lease"])
+def test_expired_outcomes_are_dropped_by_their_number(make_board: Any, few: int, by: str) -> None:
+    """Long before the next tidying by the clock, and although the board does nothing more."""
+    board = make_board(keep_done=SHORT, claim_ttl=HELD)
+    board.post_many([Posting("resize")] * 3 * few)
+    jobs = board.claim_many("anna", 3 * few, expiry=LONG if by == "a fixed lease" else None)
+    if by == "batch":
+        board.consume_many(jobs, "anna")
+    else:
+        for job in jobs:
+            board.consume(job, "anna")
+    eventually(lambda: outcomes_left(board) == 0)
+
+
+@pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
+def test_ended_key_windows_are_dropped_by_their_number(make_board: Any, few: int) -> None:
+    board = make_board(claim_ttl=HELD)
+    keys = [f"k{number}" for number in range(2 * few)]
+    board.post_many([Posting("resize", key=key, key_for=1.0) for key in keys])
+    board.consume_many(board.claim_many("anna", 2 * few), "anna")
+
+    def left() -> int:
+        found = board.engine.store.read([], [("key", key) for key in keys])
+        return sum(side.value is not None for side in found.sides)
+
+    eventually(lambda: left() == 0)
+
+
+def test_an_idle_board_tidies_nothing(make_board: Any, few: int) -> None:
+    board = make_board(keep_done=SHORT, claim_ttl=LONG)
+    tidied: list[float] = []
+    tidy = board.engine.raw.tidy
+    board.engine.raw.tidy = lambda seconds: tidied.append(seconds) or tidy(seconds)
+    board.post_many([Posting("resize")] * few)
+    jobs = board.claim_many("anna", few)
+    board.claims.beat()
+    board.consume_many(jobs[1:], "anna")
+    board.claims.beat()
+    assert tidied == []
+    board.consume(jobs[0], "anna")
+    eventually(lambda: board.engine.raw.has_leftovers or tidied)
+    board.claims.beat()
+    assert len(tidied) == 1
+    board.claims.beat()
+    assert len(tidied) == 1
+    assert outcomes_left(board) == 0

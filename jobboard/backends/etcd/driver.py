@@ -249,6 +249,11 @@ class EtcdDriver(Driver):
     def commit(self, ops: Sequence[Op]) -> dict[str, int]:
         required = {op.path: wanted for op in ops if (wanted := self._required(op)) is not None}
         compare = [exists(key) if revision is None else is_at(key, revision) for key, revision in required.values()]
+        ends = [op.path for op in ops if op.do == "before"]
+        if late := self._passed(ends):
+            raise Refused(*late)
+        # Clocks of others may be ahead: no lease or post may have been counted from that time on.
+        compare += [below(self.key(path), _instant(int(end))) for end in ends for path in (CLOCK, NEXT)]
         writes = {self._key_of(op): _WRITES[op.do](self._key_of(op), op.value) for op in ops if op.do in _WRITES}
         success = [*writes.values(), *self._around([op.path for op in ops if op.do == "add"])]
         size = sum(map(len, success)) * 3 // 4
@@ -258,7 +263,7 @@ class EtcdDriver(Driver):
             )
         answer = self.link.txn(compare, success)
         if not answer.succeeded:
-            raise self._refusal(required)
+            raise self._refusal(required, ends)
         if NEXT in required:
             self._next = answer.revision
         return {op.path: answer.revision for op in ops if op.do in ("create", "put") and op.path != NEXT}
@@ -286,8 +291,13 @@ class EtcdDriver(Driver):
             clock, now = self.key(CLOCK), _instant(self.clock.now())
             yield within([below(clock, now)], [put(clock, now)])
 
-    def _refusal(self, required: Mapping[str, tuple[str, int | None]]) -> Refused:
-        """Return the refusal of a commit, with the paths whose keys still differ from the required ones."""
+    def _passed(self, ends: Sequence[str]) -> list[str]:
+        """Return those of these instants that have come."""
+        return [end for end in ends if self.clock.now() >= int(end)]
+
+    def _refusal(self, required: Mapping[str, tuple[str, int | None]], ends: Sequence[str]) -> Refused:
+        """Return the refusal of a commit, with the paths whose keys still differ from the required ones, and with those
+        of ``ends`` that have come."""
         gets = [get(self.key(CLOCK)), get(self.key(NEXT)), *(get(key, only="keys") for key, _ in required.values())]
         clock, numbers, *kvs = (
             kvs
@@ -296,7 +306,7 @@ class EtcdDriver(Driver):
         )
         self._saw(clock, numbers)
         found = (each[0].revision if each else 0 for each in kvs)
-        wrong = []
+        wrong = self._passed(ends)
         for (path, (key, wanted)), revision in zip(required.items(), found, strict=True):
             if revision != wanted and (wanted is not None or not revision):
                 wrong.append(path)

@@ -96,17 +96,17 @@ class Connections:
             # After an interrupt, the reply to this request would be taken for the reply to the next one.
             self.drop(connection)
             raise
-        for reply in replies:
+        for number, reply in enumerate(replies):
             if isinstance(reply, _ELSEWHERE) or (isinstance(reply, errors.ResponseError) and _NO_PRIMARY in str(reply)):
                 self._distrust(connection)
-                raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
+                raise _not_now(reply, number) from reply
         self._idle.append(connection)
         if self._closed:
             self.close()
-        for reply in replies:
+        for number, reply in enumerate(replies):
             if isinstance(reply, errors.ResponseError):
-                if _LATER.search(str(reply)):
-                    raise ConnectionFailure(f"the server can't do it now: {reply}", reply) from reply
+                if number or _LATER.search(str(reply)):
+                    raise _not_now(reply, number) from reply
                 raise reply
         return replies if len(replies) > 1 else replies[0]
 
@@ -215,3 +215,8 @@ def keep_listener_alive(connection: Any) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _not_now(error: errors.RedisError, number: int) -> ConnectionFailure:
+    """Return the failure of several requests at once by the refusal of one. The requests before that stand."""
+    return ConnectionFailure(f"the server can't do it now: {error}", error, "unknown" if number else "none")

@@ -41,6 +41,7 @@ from jobboard.engine import (
     GATE,
     OVERDUE,
     Answer,
+    BoardMissing,
     Change,
     ClaimTerms,
     Committed,
@@ -51,12 +52,15 @@ from jobboard.engine import (
     Look,
     Mark,
     Seat,
+    SetupStep,
     Side,
     Stale,
     Store,
     Stored,
+    library_version,
     reschedules,
     slot_of,
+    too_new,
     turns,
 )
 from jobboard.engine.committer import PAGE
@@ -133,27 +137,30 @@ class RedisStore(Store):
         name = self.seat.name
         try:
             self.connections.prepare()
+            if self._wait:
+                # A user without the right to it learns that before anything is stored.
+                self._command(b"WAIT", b"0", b"1")
             self.server = traits_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
         # A server that takes no writes for now refuses the script, and shows a board that is there all the same.
-        stored = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader")
+        *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
-            stored = self.run("setup", create, LAYOUT, LAYOUT)
+            stored = self.run("setup", create, LAYOUT, LAYOUT, library_version())
         if not stored:
             others = mentioned(self.boards(MENTIONED))
-            raise JobFailure(
+            raise BoardMissing(
                 f"there is no board {name!r} at {self.seat.shown}{others}; create it with 'jobboard setup'"
             )
         layout, min_reader = map(int, stored)
+        wrote = None if library is None else library.decode(errors="replace")
         if min_reader > LAYOUT:
-            raise JobFailure(
-                f"the board {name!r} has layout {layout}, which takes a newer version of this library; upgrade it"
-            )
+            raise too_new(f"the board {name!r}", layout, LAYOUT, wrote)
         if layout < LAYOUT:
             raise JobFailure(
-                f"the board {name!r} has layout {layout}, which only an older version of this library reads: "
-                "move its jobs to another board with that one ('jobboard move'), or remove its keys"
+                f"the board {name!r} has layout {layout}, which only an older version of this library reads"
+                f"{f', {wrote}' if wrote else ''}: move its jobs to another board with that one ('jobboard move'), or "
+                "remove its keys"
             )
 
     def _promises(self) -> Characteristics:
@@ -175,12 +182,14 @@ class RedisStore(Store):
             ),
         )
 
-    def setup(self) -> None:
+    def setup(self) -> list[SetupStep]:
+        steps = self.setup_steps()
         self.open(self.hears, create=True)
         try:
             self.commit([])
         finally:
             self.close()
+        return steps
 
     def close(self) -> None:
         with self._listening:
@@ -350,18 +359,19 @@ class RedisStore(Store):
         if after is not None:
             low = f"({newest(after.modified_on, after.sequence)}\x7f"
             high = f"({after.modified_on:018d}{after.sequence:018d}"
-        now, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
-        # Jobs whose last claim has lapsed, and whose record does not say so yet.
-        high = min(high or "(~", f"({now + 1:018d}")
-        _, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
+        # Jobs whose last claim has lapsed, and whose record does not say so yet. One that is swept meanwhile is in the
+        # trash after that.
+        high = min(high or "(~", f"({self.now() + 1:018d}")
+        now, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
+        _, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
         stored = [
             stored_of(member[36:], blob, posting, now)
-            for member, blob, posting in (*_rows(rows, 3), *_rows(lapsed, 3))
+            for member, blob, posting in (*_rows(lapsed, 3), *_rows(rows, 3))
             if blob is not False
         ]
-        found = [settle(job.record, now) for job in stored if not isinstance(job.tag, Damaged)]
-        found = [record for record in found if record.state == TRASHED]
-        return sorted(found, key=lambda record: (-record.modified_on, -record.sequence))[:limit]
+        settled = [settle(job.record, now) for job in stored if not isinstance(job.tag, Damaged)]
+        found = {record.uuid: record for record in settled if record.state == TRASHED}
+        return sorted(found.values(), key=lambda record: (-record.modified_on, -record.sequence))[:limit]
 
     def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
         low = f"[{kind}\0".encode()
@@ -413,20 +423,26 @@ class RedisStore(Store):
         after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         if not (changes or marks):
             if self._wait:
                 # A commit without changes writes its number, so that WAIT covers all earlier changes.
                 self._commit([])
             return Committed([], [])
-        committed = self._commit(changes, marks, checks)
+        committed = self._commit(changes, marks, checks, before=before)
         claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
         if claimed:
             self.waiters.taken(claimed)
         return committed
 
     def _commit(
-        self, changes: Sequence[Change], marks: Sequence[Mark] = (), checks: Sequence[Side] = (), answer: Any = None
+        self,
+        changes: Sequence[Change],
+        marks: Sequence[Mark] = (),
+        checks: Sequence[Side] = (),
+        answer: Any = None,
+        before: int | None = None,
     ) -> Committed:
         jobs: list[Any] = []
         drafts: list[Any] = []
@@ -438,15 +454,15 @@ class RedisStore(Store):
         soon: list[tuple[int, str]] = []
         leaves: set[Entry] = set()
         enters: set[Entry] = set()
-        for before, after, event in changes:
+        for was, after, event in changes:
             if isinstance(after, Draft):
                 jobs += after.uuid, False
                 drafts.append(packed_draft(after, event))
                 continue
-            assert before is not None
-            uuid, old = before.record.uuid, _entries(before)
+            assert was is not None
+            uuid, old = was.record.uuid, _entries(was)
             new = set() if after is None else entries_of(after)
-            jobs += uuid, _tag(before)
+            jobs += uuid, _tag(was)
             leaves |= old - new
             enters |= new - old
             if event is not None:
@@ -455,7 +471,7 @@ class RedisStore(Store):
                 gone.append(uuid)
                 continue
             blobs += uuid, pack(after)
-            if after.posting != before.record.posting or isinstance(before.tag, Damaged):
+            if after.posting != was.record.posting or isinstance(was.tag, Damaged):
                 postings += uuid, after.posting
             if new != old and after.state == UNCLAIMED:
                 ready.append((after.name, after.version))
@@ -484,6 +500,7 @@ class RedisStore(Store):
             soon=soon,
             wakes=any(mark.wakes for mark in marks),
             reschedules=reschedules(changes, marks),
+            before=before,
         )
         fine, *answer_parts = self.run(POST if drafts else "commit", *arguments)
         if not fine:
@@ -510,8 +527,10 @@ class RedisStore(Store):
     def tidy(self, seconds: float) -> bool:
         return all(self.run("tidy") for _ in turns(seconds))
 
+    def place(self, uuid: str) -> str:
+        return f'{text_of(self.keys.of("jobs"))}, field "{uuid}"'
+
     def oddities(self) -> Iterator[Oddity]:
-        jobs = text_of(self.keys.of("jobs"))
         for container in ("live", "trash"):
             low: Any = "-"
             while low:
@@ -520,7 +539,7 @@ class RedisStore(Store):
                     uuid = member[21:].partition(b"\0")[0] if container == "live" else member[36:]
                     if blob is not False and isinstance((job := stored_of(uuid, blob, posting, now)).tag, Damaged):
                         [failure] = job.record.errors
-                        yield odd_job(job.record.uuid, f'{jobs}, field "{job.record.uuid}"', failure.text)
+                        yield odd_job(job.record.uuid, self.place(job.record.uuid), failure.text)
                 low = last and b"(" + last
 
     # Fast paths
@@ -634,6 +653,7 @@ class CommitArguments(NamedTuple):
     soon: Sequence[tuple[int, str]] = ()
     wakes: bool = False
     reschedules: bool = False
+    before: int | None = None
 
 
 class _Stray(NamedTuple):

@@ -29,6 +29,13 @@ SNAPSHOTS = ("REPEATABLE READ", "SERIALIZABLE")
 """PostgreSQL's isolation levels with a snapshot: they show no later commits, and fail where a row has changed since."""
 
 
+class _Place(NamedTuple):
+    """The place of a board's tables. since: what a restart of the server, or another file, changes."""
+
+    since: object
+    tables: str
+
+
 class CallersTransactions:
     """The transactions of callers in which an open board works.
 
@@ -55,7 +62,8 @@ class CallersTransactions:
         self._find = find
         self._remedy = remedy
         self._retrying = retrying(ConnectionFailure, retry_for, sleep=sleep)
-        self._database: object = None
+        # A caller's pool may have no connection left once its connections are in transactions.
+        self._database = None if links.own else links.run(self._own_database)
 
     @contextlib.contextmanager
     def begun(self, given: object) -> Iterator[Runner]:
@@ -74,12 +82,18 @@ class CallersTransactions:
             yield run
 
     def after_commit(self, given: object, done: Callable[[], None], undone: Callable[[], None]) -> None:
-        """Call ``done`` after the caller's transaction was committed, ``undone`` after it was rolled back."""
+        """Call ``done`` after the caller's transaction was committed, ``undone`` after it was rolled back. The caller's
+        connection is not yet back in its pool then."""
+
+        def told() -> None:
+            with self._links.beside():
+                done()
+
         connection = self._transaction(given).connection()
         sequels = _sequels.get(connection)
         if sequels is None:
             sequels = _sequels[connection] = _Sequels(connection)
-        sequels.add(connection, done, undone)
+        sequels.add(connection, told, undone)
 
     def _transaction(self, given: object) -> Transaction:
         return Transaction(given, NAME, clause=self._table)
@@ -103,29 +117,35 @@ class CallersTransactions:
 
     def _check_database(self, run: Runner) -> None:
         """:raises JobFailure: a connection does not lead to this board's tables."""
-        there = self._database_of(run)
-        if there != self._database:
-            # Not asked for before, or no longer true: a server was restarted, or another has taken its place.
-            self._database = self._retrying(self._links.run, self._own_database)
-        if there != self._database:
-            raise JobFailure(
-                f"{NAME} leads to another database than the board's, or to another schema, or to a copy of it"
-            )
+        there, known = self._database_of(run), self._database
+        if there == known:
+            return
+        is_of_pool = not self._links.own and run.connection.engine.pool is self._links.engine.pool
+        if known is None or not is_of_pool or there.tables != known.tables:
+            # Not asked for before, or no longer true. A server was restarted, or another has taken its place.
+            with self._links.beside():
+                known = self._retrying(self._links.run, self._own_database)
+            if there != known:
+                raise JobFailure(
+                    f"{NAME} leads to another database than the board's, or to another schema, or to a copy of it"
+                )
+        self._database = there
 
-    def _own_database(self, link: Link) -> object:
+    def _own_database(self, link: Link) -> _Place:
         found = self._database_of(link)
         link.end_read()
         return found
 
-    def _database_of(self, run: Runner) -> object:
+    def _database_of(self, run: Runner) -> _Place:
         """Return the database that a connection leads to, as the server itself reports it: the same for all names,
         sockets and poolers of one database."""
         [[found]] = run.rows(self._find, {})
-        if self._product.exclusive:
-            with contextlib.suppress(OSError):
-                file = Path(found).stat()
-                return file.st_dev, file.st_ino
-        return found
+        if not self._product.exclusive:
+            return _Place(*found.split("/", 1))
+        with contextlib.suppress(OSError):
+            file = Path(found).stat()
+            return _Place((file.st_dev, file.st_ino), "")
+        return _Place(None, found)
 
 
 # The end of a transaction

@@ -383,6 +383,10 @@ rollback to savepoint jobboard_commit
 -- Limits: a call that begins a claim locks the scopes, and then counts in a new statement, see scopes.py.
 -- ==================================================================================================================
 
+-- name: scopes_there
+-- Which of these scopes have records.
+select place from {sides} where board = :board and kind = 'scope' and place = any(:places)
+
 -- name: claims_of_names
 -- How many jobs of each of these names are claimed, and how many of these claims have lapsed. Not those that a mover
 -- holds. One row at least, so that the time is known.

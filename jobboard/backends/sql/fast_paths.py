@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from jobboard import states
 from jobboard.backends.sql import scopes
 from jobboard.backends.sql.rows import Row, record_of, stored_of
-from jobboard.backends.sql.starts import CALLERS, Moment, Point, Starts, SurveyResult
+from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
 from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
@@ -256,24 +256,24 @@ class FastPaths(abc.ABC):
 
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
         """Return where a take begins; None: at the beginning."""
-        return self._starts.of(names).point(_Reader(self, names, readable))
+        return self._starts.of(names).point(_Requests(self, names, readable))
 
-    def moment(self, highest: int) -> Moment | None:
-        """See :meth:`Reader.moment <jobboard.backends.sql.starts.Reader.moment>`."""
+    def moment(self, highest: int) -> WriteMoment | None:
+        """See :meth:`SurveyRequests.moment <jobboard.backends.sql.starts.SurveyRequests.moment>`."""
 
-        def work(link: Link) -> Moment | None:
+        def work(link: Link) -> WriteMoment | None:
             if link.has_begun:
                 return None
             # The transactions come last: a later one stores later instants, and draws higher ids.
             [(now, found)] = link.rows(self._statements["moment"], {**self._base, "highest": highest})
             under_way = self._under_way(link)
             link.end_read()
-            return Moment(now, found, frozenset(under_way))
+            return WriteMoment(now, found, frozenset(under_way))
 
         return self._links.run(work)
 
     def survey(self, since: Point, names: Sequence[str] | None, readable: int) -> SurveyResult:
-        """See :meth:`Reader.survey <jobboard.backends.sql.starts.Reader.survey>`."""
+        """See :meth:`SurveyRequests.survey <jobboard.backends.sql.starts.SurveyRequests.survey>`."""
         statement, params = self._surveying(since, names)
         rows = self._read(statement, {**self._base, **params, "readable": readable})
         *_, event, ran = rows[-1]
@@ -290,14 +290,14 @@ class FastPaths(abc.ABC):
         }
 
 
-class _Reader(NamedTuple):
+class _Requests(NamedTuple):
     """The requests of a survey for the jobs of some names."""
 
     paths: FastPaths
     names: Sequence[str] | None
     readable: int
 
-    def moment(self, highest: int) -> Moment | None:
+    def moment(self, highest: int) -> WriteMoment | None:
         return self.paths.moment(highest)
 
     def survey(self, since: Point) -> SurveyResult:

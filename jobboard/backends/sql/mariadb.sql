@@ -6,10 +6,6 @@
 -- The time at which the statement began: µs since 1970. UNIX_TIMESTAMP() repeats an hour when a summer ends.
 timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
 
--- name: instant
--- The time at this moment, behind the wait for a lock.
-({now} + timestampdiff(microsecond, now(6), sysdate(6)))
-
 -- name: utf8
 -- For texts of JSON, which have the server's default character set otherwise.
 character set utf8mb4
@@ -233,7 +229,7 @@ left join ({ones?}) as first on true
 -- Shows to surveys that a transaction of a caller's is open.
 select version
 from {sides}
-where board = :board and kind = 'caller' and place = {now} div :micros % :callers
+where board = :board and kind = 'caller' and place = mod({now} div :micros, :callers)
 lock in share mode
 
 -- name: callers_free_locked
@@ -532,9 +528,8 @@ select concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other. MariaDB waits for a second at most: a process that
--- was stopped in its transaction may hold a scope. MySQL has no such limit in a statement.
-/*M! set statement innodb_lock_wait_timeout = 1 for */
+-- In one order, so that two transactions never wait for each other. MySQL has no limit of the wait in a statement.
+/*M! set statement innodb_lock_wait_timeout = :seconds for */
 select place
 from {sides}
 where board = :board and kind = 'scope' and place in (:places)

@@ -317,12 +317,15 @@ def check_there(url: URL, conf: Settings, create: bool) -> None:
         # SQLite gives the files beside it the same rights. Where none can be made, it says so itself.
         with contextlib.suppress(OSError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    elif not file.parent.is_dir():
-        raise JobFailure(
-            f"there is no folder {str(file.parent)!r} for the database {file.name!r}: create the folder first"
-        )
-    elif not file.exists():
-        raise JobFailure(f"there is no database {url.database}; `jobboard setup` creates it")
+        return
+    # Where the user may not enter a folder, the connection fails, and says so.
+    with contextlib.suppress(PermissionError):
+        if not file.parent.is_dir():
+            raise JobFailure(
+                f"there is no folder {str(file.parent)!r} for the database {file.name!r}: create the folder first"
+            )
+        if not file.exists():
+            raise JobFailure(f"there is no database {url.database}; `jobboard setup` creates it")
 
 
 def check_client(engine: Engine, conf: Settings) -> None:

@@ -441,10 +441,10 @@ select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * 1000
 -- ==================================================================================================================
 
 -- name: scopes_locked
--- In one order, so that two transactions never wait for each other. From here on, this transaction waits for a quarter of
--- a second at most: a process that was stopped in its transaction may hold a scope.
+-- In one order, so that two transactions never wait for each other. From here on, this transaction waits for any lock no
+-- longer than this.
 with {prefix}_patience as materialized (
-    select set_config('lock_timeout', '250ms', true)
+    select set_config('lock_timeout', :wait, true)
 )
 select place
 from {prefix}_patience

@@ -30,6 +30,10 @@ from jobboard.engine import Lane, Occupied, ScopePlace, Stored
 GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
 
+LOCK_MILLIS = 250
+"""The ms for which a call waits for the lock of a scope, which a process may hold that was stopped in its transaction.
+MariaDB waits for whole seconds."""
+
 PARTS = 8
 """The number of parts of the lock of a scope whose limit is larger than this number."""
 
@@ -60,15 +64,19 @@ def locked(
         return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
     statement = statements["scopes_locked" if waits else "scopes_free_locked"]
-    locks: list[Asked] = [(statement, {"places": places}) for places in chunks(sorted(keys))]
+    wait = {"wait": f"{LOCK_MILLIS}ms", "seconds": max(1, LOCK_MILLIS // 1000)}
+    locks: list[Asked] = [(statement, {"places": places, **wait}) for places in chunks(sorted(keys))]
     for creates in (True, False):
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}
         if have == keys.keys():
             break
         if creates:
-            made = [{"place": place, "key": keys[place]} for place in sorted(keys.keys() - have)]
-            write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
+            left = sorted(keys.keys() - have)
+            # InnoDB waits for a row that another holds also where it does not insert one.
+            held = {place for some in together([(statements["scopes_there"], {"places": left})]) for (place,) in some}
+            if made := [{"place": place, "key": keys[place]} for place in left if place not in held]:
+                write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
     return found[len(locks) :], {scope for scope in scopes if have.issuperset(_parts(scope))}
 
 

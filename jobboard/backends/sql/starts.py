@@ -11,22 +11,22 @@ done since. So where that costs much, a look begins at a *starting point*, and r
 A starting point makes a look short and decides nothing: rows are locked and compared as ever.
 
 **It passes over no job.** Before a *survey*, a board notes a *moment*: the time, the highest stored id, and the
-transactions that may write at that moment. The survey reads the first unclaimed job of each priority, without a lock, so
-that jobs count which another transaction is claiming. An id rises to that job, and no further than to the highest id of
-an earlier moment whose transactions have ended since; the instants rise to the time of that moment. So a transaction of
-that moment was seen by the survey. A later one draws higher ids, and stores later instants: each instant is no earlier
-than its statement.
+transactions that may write at that moment. The survey reads the first unclaimed job of each priority, without a lock,
+so that jobs count which another transaction is claiming. An id rises to that job, and no further than to the highest id
+of an earlier moment whose transactions have ended since; the instants rise to the time of that moment. So the survey
+has seen what a transaction of that moment brought. A later transaction draws higher ids, and stores later instants:
+each instant is no earlier than its statement.
 
 - PostgreSQL lists the transactions that hold a lock for writing on the table. A reading snapshot holds none.
-- MariaDB shows other transactions to administrators only. There a transaction of a caller's shares the lock of a row
-  before its first act, one of :data:`CALLERS` rows in turn, and a moment notes the rows that are locked. The board's own
+- MariaDB shows other transactions to administrators only. There a caller's transaction shares the lock of a row before
+  its first act, one of :data:`CALLERS` rows in turn, and a moment notes the rows that are locked. The board's own
   transactions are short: they count as ended after :data:`COMMIT_SECONDS`.
 
-A transaction that is open for longer than :data:`OPEN_SECONDS` is waited for no longer. What it brings is found by the
-next *full survey*, which trusts no starting point and sets it anew, downwards too. A full survey comes every
-:data:`EVERY` seconds, or every :data:`RARELY` times as long as one takes. A take that finds nothing looks from the
-beginning before it returns. So does a take of the engine's, under limits, that finds fewer jobs than it asks for. With a
-condition, behind full scopes and under pauses takes always look from the beginning.
+A transaction that is open for longer than :data:`OPEN_SECONDS` is waited for no longer. The next *full survey* finds
+what it brings: a full survey trusts no starting point and sets it anew, downwards too. It comes every :data:`EVERY`
+seconds, or every :data:`RARELY` times as long as one takes. A take that finds nothing looks from the beginning before
+it returns. So does a take of the engine's, under limits, that finds fewer jobs than it asks for. With a condition,
+behind full scopes and under pauses takes always look from the beginning.
 
 Behind 6,000 dead entries a claim and its end read 160 pages on MariaDB, not 13,500, and 130 entries on PostgreSQL,
 not 10,500: they took 5 ms instead of 24, and 1.1 ms instead of 3.
@@ -97,7 +97,7 @@ class Point(NamedTuple):
         return {"returned": self.returned, "wake": self.wake}
 
 
-class Moment(NamedTuple):
+class WriteMoment(NamedTuple):
     """A moment before a survey.
 
     :param now: the time.
@@ -124,10 +124,10 @@ class SurveyResult(NamedTuple):
     ran: int
 
 
-class Reader(Protocol):
+class SurveyRequests(Protocol):
     """The requests of a survey."""
 
-    def moment(self, highest: int) -> Moment | None:
+    def moment(self, highest: int) -> WriteMoment | None:
         """Note a moment; None in a transaction that holds locks.
 
         :param highest: an id that is known to be drawn.
@@ -159,21 +159,21 @@ class Surveyor:
         self._period = EVERY
         self._last = self._due = self._until = float("-inf")
 
-    def point(self, reader: Reader) -> Point | None:
+    def point(self, requests: SurveyRequests) -> Point | None:
         """Return where the next look begins; None: at the beginning."""
         at = time.monotonic()
         # A survey pays where other looks follow.
         is_busy, self._last = at < self._last + self._period, at
         if is_busy and at >= self._due and self._turn.acquire(blocking=False):
             try:
-                self._survey(at, reader)
+                self._survey(at, requests)
             finally:
                 self._turn.release()
         return self._point if time.monotonic() < self._until else None
 
-    def _survey(self, begun: float, reader: Reader) -> None:
+    def _survey(self, begun: float, requests: SurveyRequests) -> None:
         known = self._noted[-1].highest if self._noted else 0
-        moment = reader.moment(known)
+        moment = requests.moment(known)
         if moment is None:
             return
         ended = self._note(begun, moment._replace(highest=max(moment.highest or 0, known)))
@@ -182,7 +182,7 @@ class Surveyor:
         if since is None:
             # Jobs that came back before the instant from which on looks will look them up count as any others.
             since = Point(dict.fromkeys(self._priorities, 0), 0 if ended is None else ended.now)
-        result = reader.survey(since)
+        result = requests.survey(since)
         at = time.monotonic()
         if is_full:
             self._period = max(EVERY, RARELY * result.ran / 1e6)
@@ -196,7 +196,7 @@ class Surveyor:
             self._point, self._due = _risen(since, result, ended), min(at + SURVEY_SECONDS, self._until)
         self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
-    def _note(self, begun: float, moment: Moment) -> _Noted | None:
+    def _note(self, begun: float, moment: WriteMoment) -> _Noted | None:
         """Note a moment. Return the latest one whose transactions have ended; None without one."""
         assert moment.highest is not None
         noted = [each._replace(under_way=each.under_way & moment.under_way) for each in self._noted]

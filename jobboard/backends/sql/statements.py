@@ -56,6 +56,10 @@ _ROWS = re.compile(r"\bvalues :(\w+)")
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
 
 
+_NUMBERED = {"numeric": ":", "numeric_dollar": "$"}
+"""The styles that number values, with the sign before a number."""
+
+
 @functools.cache
 def texts_of(database: str) -> Mapping[str, str]:
     """Return the texts for a database, by their names, without comments."""
@@ -106,7 +110,8 @@ class Statement:
             last = value[-1] if value else None
             values.update((f"{name}_{i}", value[i] if i < len(value) else last) for i in range(size))
         for name in self._arrays:
-            values[name] = _array(values[name])
+            # asyncpg, whose style that is, takes a list alone.
+            values[name] = list(values[name]) if style == "numeric_dollar" else _array(values[name])
         rows = [values.pop(name) for name in self._rows]
         key = (style, *sizes)
         text, order = self._texts.get(key) or self._texts.setdefault(key, self._written(style, dict(sizes)))
@@ -120,8 +125,12 @@ class Statement:
         order: list[str] = []
 
         def mark(name: str) -> str:
-            order.append(name)
-            return {"qmark": "?", "format": "%s", "pyformat": f"%({name})s", "named": f":{name}"}[style]
+            if style not in _NUMBERED:
+                order.append(name)
+                return {"qmark": "?", "format": "%s", "pyformat": f"%({name})s", "named": f":{name}"}[style]
+            if name not in order:
+                order.append(name)
+            return f"{_NUMBERED[style]}{order.index(name) + 1}"
 
         def put(found: re.Match[str]) -> str:
             name = found[1]

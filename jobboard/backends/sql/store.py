@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import sqlalchemy as sa
@@ -58,6 +59,7 @@ from jobboard.engine import (
     Occupied,
     ScopePlace,
     Seat,
+    SetupStep,
     Side,
     Stale,
     Store,
@@ -160,11 +162,22 @@ class SQLStore(Store):
 
     # Life
 
-    def setup(self) -> None:
+    def setup(self) -> list[SetupStep]:
         if self.seat.client is None:
             check_there(self._url, self._conf, True)
+        return self._set_up(lambda link: layout.setup(link.connection, link.product, self.tables))
+
+    def setup_steps(self) -> list[SetupStep]:
+        is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
+        if is_file and not Path(str(self._url.database)).exists():
+            # A connection would make the file.
+            with sa.create_engine("sqlite://").connect() as empty:
+                return layout.setup_steps(empty, self.tables)
+        return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
+
+    def _set_up(self, work: Callable[[Link], list[SetupStep]]) -> list[SetupStep]:
         try:
-            self.links.finish(lambda link: layout.setup(link.connection, link.product, self.tables), patient=True)
+            return self.links.finish(work, patient=True)
         finally:
             self.links.close()
 
@@ -628,6 +641,9 @@ class SQLStore(Store):
                 found.append(after)
         return found
 
+    def place(self, uuid: str) -> str:
+        return f"table {self.tables.jobs.name}, row with uuid {uuid}"
+
     def oddities(self) -> Iterator[Oddity]:
         return doctor.open_transactions(self.statements, self.query)
 
@@ -641,17 +657,18 @@ class SQLStore(Store):
         after_older_gates: bool = False,
         waits: bool = True,
         by: float | None = None,
+        before: int | None = None,
     ) -> Committed:
         if after_older_gates:
             self._await_older_gates()
         if not (changes or marks):
             return Committed([], [])
-        if self._is_whole(changes, marks, checks):
+        if before is None and self._is_whole(changes, marks, checks):
             return self._commit_whole(changes, marks[0], checks)
         if self._block.run is not None:
-            return self._commit_part(self._block, changes, marks, checks, waits, by)
+            return self._commit_part(self._block, changes, marks, checks, waits, by, before)
         try:
-            return self._transact(lambda run: self._commit(run, changes, marks, checks, waits), by)
+            return self._transact(lambda run: self._commit(run, changes, marks, checks, waits, before), by)
         except ConstraintViolated as error:
             if self._is_beaten(error.cause, changes, marks):
                 raise Stale from error
@@ -732,6 +749,7 @@ class SQLStore(Store):
         checks: Sequence[Side],
         waits: bool,
         by: float | None,
+        before: int | None,
     ) -> Committed:
         """Store these in a transaction that goes on. The caller's goes on also if they are refused."""
         run = block.run
@@ -739,7 +757,7 @@ class SQLStore(Store):
         if block.is_joined:
             self._count(run, "part_begin")
         try:
-            committed = self._commit(run, changes, marks, checks, waits)
+            committed = self._commit(run, changes, marks, checks, waits, before)
         except Exception as error:
             if not (isinstance(error, Stale) or self._is_beaten(error, changes, marks)):
                 raise
@@ -767,6 +785,7 @@ class SQLStore(Store):
         marks: Sequence[Mark],
         checks: Sequence[Side],
         waits: bool,
+        before: int | None,
     ) -> Committed:
         """First lock and compare, then write."""
         slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
@@ -792,6 +811,8 @@ class SQLStore(Store):
             elif mark.before.kind not in ELSEWHERE:
                 slots[id(mark)] = self._side(run, mark)
         self._notify(run, changes, marks)
+        if before is not None and self._rows(run, "clock")[0][0] >= before:
+            raise Stale
         return Committed(jobs, [slots.get(id(mark), mark.before) for mark in marks if mark.value is not None])
 
     def _lock(self, run: Runner, jobs: Sequence[Stored], waits: bool) -> None:

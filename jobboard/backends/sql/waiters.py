@@ -97,7 +97,7 @@ class FileWaiter(SQLWaiter):
 
     def forked(self) -> None:
         if self._link is not None:
-            self._links.inherit(self._link)
+            self._link.leak()
         self._reset()
 
     def _close(self) -> None:

@@ -49,6 +49,9 @@ class ClockBounds:
         now = boottime()
         return int(now * 1e6 + self._low - DRIFT * self._age(now))
 
+    def latest(self) -> int:
+        return self.earliest() + self.unknown
+
     @property
     def unknown(self) -> int:
         """Return by how many µs :meth:`earliest` may lie behind."""

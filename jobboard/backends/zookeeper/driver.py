@@ -338,9 +338,12 @@ class ZooKeeperDriver(Driver):
 
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
         self.now()
-        multi = Multi(ops, self.connection, self._root, self._known, self._incomplete)
+        ends = [op.path for op in ops if op.do == "before"]
+        multi = Multi(
+            [op for op in ops if op.do != "before"], self.connection, self._root, self._known, self._incomplete
+        )
         try:
-            results = self._sent(multi)
+            results = self._sent(multi, ends)
         except Refused as refused:
             if any(path.startswith(COUNTERS) for path in refused.paths):
                 self._counter = None
@@ -355,13 +358,15 @@ class ZooKeeperDriver(Driver):
             self._counter = _JobCounter(int(path.removeprefix(COUNTERS)), version)
         return dict(versions)
 
-    def _sent(self, multi: Multi) -> list[Any]:
+    def _sent(self, multi: Multi, ends: Sequence[str]) -> list[Any]:
         for number in range(_TRIES):
             ops = multi.build()
             size = sum(map(size_of, ops))
             if size > LIMIT:
                 way_out = "post fewer jobs at once, or smaller details"
                 raise ValueError(f"a request of {size} bytes: ZooKeeper takes 1 MB; {way_out}")
+            if late := [end for end in ends if self.clock.latest() >= int(end)]:
+                raise Refused(*late)
             start = boottime()
             try:
                 results = self.connection.commit(ops)

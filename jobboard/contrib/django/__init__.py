@@ -1,4 +1,6 @@
-"""A backend for Django's own ``django.tasks``; needs the extra ``django``, and Django 6 a Python of 3.12 or newer.
+"""A backend for Django's own ``django.tasks``, and models whose rows are acquired; needs the extra ``django``.
+
+The backend needs Django 6. All else works on Django 5.2, too.
 
 In the settings of a project::
 
@@ -12,4 +14,25 @@ In the settings of a project::
 - ``apps`` and ``management``: the tables of boards, and ``manage.py jobboard``
 """
 
-from jobboard.contrib.django.backend import JobboardBackend as JobboardBackend
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobboard.contrib.django.backend import JobboardBackend as JobboardBackend
+
+
+def __getattr__(name: str) -> Any:
+    """Import the backend once it is asked for: models do without ``django.tasks``."""
+    if name != "JobboardBackend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jobboard.contrib.django import databases
+
+    if not databases.has_tasks():
+        import django
+
+        raise ImportError(
+            f"JobboardBackend needs django.tasks, which came with Django 6, and this is Django {django.__version__}: "
+            "upgrade Django, or post to a board by jobboard.fetch()"
+        )
+    from jobboard.contrib.django.backend import JobboardBackend
+
+    return JobboardBackend

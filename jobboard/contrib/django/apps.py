@@ -24,6 +24,10 @@ class JobboardConfig(AppConfig):
 
 def make_tables(using: str, **kwargs: Any) -> None:
     """Create the tables of the boards in a database, after ``manage.py migrate``."""
+    from jobboard.contrib.django import databases
+
+    if not databases.has_tasks():
+        return
     from jobboard.contrib.django.backend import boards_in
 
     found = boards_in(using)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import sqlalchemy as sa
 from django.conf import settings
 from django.db import connections, models, router, transaction
+from django.db.models.manager import BaseManager
 from django.db.models.query import ModelIterable
 
 from jobboard import arguments, codec
@@ -151,7 +152,7 @@ class ClaimableModel(models.Model):
     def acquire(
         cls,
         acquired_by: str,
-        queryset: models.QuerySet[Self] | None = None,
+        queryset: models.QuerySet[Self] | models.Manager[Self] | None = None,
         acquired_at: datetime.datetime | None = None,
         limit: int | None = None,
         *,
@@ -161,19 +162,22 @@ class ClaimableModel(models.Model):
         """Acquire the first rows that nobody holds, as :meth:`jobboard.orm.Claimable.acquire` does.
 
         :param acquired_by: the worker's name.
-        :param queryset: the rows and their order; all rows by their key unless given.
+        :param queryset: a query set or a manager: the rows and their order. All rows of ``Model.objects`` by their key
+            unless given.
         :param acquired_at: the begin, an aware time; the database's time unless given.
         :param limit: the most rows; :attr:`acquire_limit` unless given.
         :param timeout: the seconds; :attr:`acquire_timeout` unless given.
         :param using: the alias of a database; that of the query set, or the router's, unless given.
         :raises TypeError: the query set is of another model, or gives no objects, as after ``values()``.
         """
-        chosen = cls._default_manager.order_by("pk") if queryset is None else cls._own(queryset)
+        chosen = cls._own(queryset)
+        chosen = chosen.order_by("pk") if queryset is None else chosen
         most = arguments.limit(_chosen(limit, cls.acquire_limit, "SCALABLE_ACQUIRE_LIMIT", 100))
         term = cls._term(acquired_by, timeout, acquired_at)
         with _working(cls, using or chosen._db) as work:
             now = moment(work.connection.scalar(sa.select(Now())) or 0)
-            free = chosen.using(work.alias).filter(models.Q(acquired_until=None) | models.Q(acquired_until__lte=now))
+            is_free = models.Q(acquired_by=None) | models.Q(acquired_until=None) | models.Q(acquired_until__lte=now)
+            free = chosen.using(work.alias).filter(is_free)
 
             def look(limit: int, seen: list[Key]) -> list[Key]:
                 keys = free.exclude(pk__in=[key for (key,) in seen]).values_list("pk", flat=True)
@@ -202,20 +206,21 @@ class ClaimableModel(models.Model):
         return [found[key] for key in keys if key in found]
 
     @classmethod
-    def acquired(cls, acquired_by: str, queryset: models.QuerySet[Self] | None = None) -> models.QuerySet[Self]:
+    def acquired(
+        cls, acquired_by: str, queryset: models.QuerySet[Self] | models.Manager[Self] | None = None
+    ) -> models.QuerySet[Self]:
         """Return all rows that are acquired under a name, also rows whose time is up and that nobody has taken since.
 
-        :param queryset: only rows of this query set.
+        :param queryset: only rows of this query set or manager; of ``Model.objects`` unless given.
         :raises TypeError: the query set is of another model, or gives no objects.
         """
-        rows = cls._default_manager.all() if queryset is None else cls._own(queryset)
-        return rows.filter(acquired_by=acquired_by)
+        return cls._own(queryset).filter(acquired_by=acquired_by)
 
     @classmethod
     def reacquire(
         cls,
         acquired_by: str,
-        queryset: models.QuerySet[Self] | Iterable[Self] | None = None,
+        queryset: models.QuerySet[Self] | models.Manager[Self] | Iterable[Self] | None = None,
         acquired_at: datetime.datetime | None = None,
         *,
         timeout: float | None = None,
@@ -223,8 +228,8 @@ class ClaimableModel(models.Model):
     ) -> Reacquired:
         """Hold rows for another timeout, as :meth:`jobboard.orm.Claimable.reacquire` does.
 
-        :param queryset: a query set, for its rows that are acquired under the name; or objects, all of one database.
-            All rows that are acquired under the name unless given.
+        :param queryset: a query set or a manager, for its rows that are acquired under the name; or objects, all of one
+            database. All rows that are acquired under the name unless given.
         :param using: the alias of the database; that of the rows, or the router's, unless given.
         :raises TypeError: an object is of another model; a query set that :meth:`acquire` refuses.
         :raises ValueError: the rows are in several databases, or not in that one.
@@ -248,7 +253,7 @@ class ClaimableModel(models.Model):
     def unacquire(
         cls,
         acquired_by: str,
-        queryset: models.QuerySet[Self] | Iterable[Self] | None = None,
+        queryset: models.QuerySet[Self] | models.Manager[Self] | Iterable[Self] | None = None,
         *,
         using: str | None = None,
     ) -> int:
@@ -273,14 +278,14 @@ class ClaimableModel(models.Model):
     @classmethod
     def unacquire_timed_out(
         cls,
-        queryset: models.QuerySet[Self] | None = None,
+        queryset: models.QuerySet[Self] | models.Manager[Self] | None = None,
         now: datetime.datetime | None = None,
         *,
         using: str | None = None,
     ) -> int:
         """Give back all rows whose time is up, as :meth:`jobboard.orm.Claimable.unacquire_timed_out` does.
 
-        :param queryset: only rows of this query set.
+        :param queryset: only rows of this query set or manager.
         :param now: an aware time; the database's time unless given.
         :param using: as for :meth:`acquire`.
         """
@@ -302,8 +307,15 @@ class ClaimableModel(models.Model):
 
     @classmethod
     def _own(cls, queryset: Any) -> models.QuerySet[Self]:
+        """Return a checked query set: that of ``Model.objects``, as in django-scalable, for None."""
+        if queryset is None:
+            # A model may call its managers by other names.
+            objects = getattr(cls, "objects", None)
+            queryset = objects if isinstance(objects, BaseManager) else cls._default_manager
+        if isinstance(queryset, BaseManager):
+            queryset = queryset.all()
         if not isinstance(queryset, models.QuerySet):
-            raise TypeError(f"queryset={queryset!r}: must be a query set of {cls.__name__}")
+            raise TypeError(f"queryset={queryset!r}: must be a query set or a manager of {cls.__name__}")
         if queryset.model is not cls:
             raise TypeError(f"queryset is one of {queryset.model.__name__}, not of {cls.__name__}")
         if not issubclass(queryset._iterable_class, ModelIterable):
@@ -313,16 +325,19 @@ class ClaimableModel(models.Model):
     @classmethod
     @contextlib.contextmanager
     def _holding(
-        cls, who: str, queryset: models.QuerySet[Self] | Iterable[Self] | None, using: str | None
+        cls, who: str, queryset: models.QuerySet[Self] | models.Manager[Self] | Iterable[Self] | None, using: str | None
     ) -> Iterator[tuple[_Work, dict[Key, Self], Held]]:
         """Work on rows by their keys, with the name and the token by which each is held. None: all of the name."""
-        given = None if queryset is None or isinstance(queryset, models.QuerySet) else list(queryset)
-        if isinstance(queryset, models.QuerySet):
-            using = using or cls._own(queryset)._db
+        given = None
+        if queryset is None or isinstance(queryset, models.QuerySet | BaseManager):
+            acquired = cls.acquired(who, queryset)
+            using = using or acquired._db
+        else:
+            given = list(queryset)
         with _working(cls, using, given or ()) as work:
             rows: dict[Key, Self] = {}
             held: dict[Key, tuple[str, int | None]] = {}
-            for row in cls.acquired(who, queryset).using(work.alias) if given is None else given:
+            for row in acquired.using(work.alias) if given is None else given:
                 if not isinstance(row, cls._meta.concrete_model):
                     raise TypeError(f"rows must be objects of {cls.__name__}, not of {type(row).__name__}")
                 its = row.acquisition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import connections, transaction
@@ -52,6 +53,11 @@ _DJANGOS = {
     ),
 }
 """The ``OPTIONS`` that a board's connection does without: it leads to the same place, as the same user, as safely."""
+
+
+def has_tasks() -> bool:
+    """Return whether this Django has ``django.tasks``, which came with Django 6."""
+    return find_spec("django.tasks") is not None
 
 
 def conf_of(alias: str) -> dict[str, Any]:

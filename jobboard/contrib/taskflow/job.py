@@ -19,6 +19,7 @@ from jobboard.exceptions import (
     ConnectionFailure,
     JobBoardError,
     JobFailure,
+    JobTrashed,
     MissingDriver,
     NotFound,
     UnclaimableJob,
@@ -87,7 +88,7 @@ class TaskFlowJob(base.Job):
     def last_modified(self) -> datetime.datetime:
         """The time of the last change, as :attr:`created_on`. The server is asked."""
         with translated():
-            self.jobboard_job.state  # noqa: B018 - it refreshes the rest
+            self.jobboard_job.state  # noqa: B018 - it reads the record anew
         return self.jobboard_job.last_modified.replace(tzinfo=None)
 
     @property
@@ -105,10 +106,13 @@ class TaskFlowJob(base.Job):
     ) -> bool:
         """Wait until the job is complete; False if it is not after ``timeout`` seconds.
 
-        :raises JobFailure: the job lies in the trash, and will not complete by itself.
+        A trashed job is complete, as :attr:`state` says.
         """
         with translated():
-            return self.jobboard_job.wait(timeout, delay, delay_multiplier, max_delay, sleep_func)
+            try:
+                return self.jobboard_job.wait(timeout, delay, delay_multiplier, max_delay, sleep_func)
+            except JobTrashed:
+                return True
 
     def expires_in(self) -> float:
         """Return the seconds left of the claim; -1: a board keeps it; -2: the job is not claimed."""

@@ -104,6 +104,10 @@ class _Dialect(NamedTuple):
 def _redis(options: Options, backend: str) -> None:
     if backend != "rediss":
         _without_tls(options, "ssl", "ssl_")
+    if options.get("unix_socket_path"):
+        # redis-py does without them, too. TaskFlow's users name all three.
+        options.pop("host", None)
+        options.pop("port", None)
     if not options.get("sentinel"):
         for option in ("sentinel", "sentinel_fallbacks", "sentinel_kwargs"):
             options.pop(option, None)

@@ -27,6 +27,11 @@ MOVER = "mover"
 
 RETRIES = 7
 
+WRITES = ("commit", "post", "take", "take_limited", "claim", "consume")
+"""The requests of a store by which calls of the engine act."""
+
+READS = ("now", "read", "look", "page", "sides", "counts", "lock", "occupied")
+
 _numbers = itertools.count(1)
 
 
@@ -54,6 +59,15 @@ class Harness:
     def replaced(self, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
         """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine, or of its store."""
         owner = self.engine if hasattr(self.engine, primitive) else self.store
+        with self._replaced_in(owner, primitive, by):
+            yield
+
+    def replaced_in_store(self, primitive: str, by: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
+        """Do the same with a primitive of the store that the engine has, too."""
+        return self._replaced_in(self.store, primitive, by)
+
+    @contextlib.contextmanager
+    def _replaced_in(self, owner: Any, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
         original = getattr(owner, primitive)
         owner.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
         try:
@@ -81,6 +95,26 @@ class Harness:
         with self.replaced(primitive, lose):
             yield
         assert told, f"{primitive} was not called"
+
+    @contextlib.contextmanager
+    def away_after_commit(self) -> Iterator[None]:
+        """Let the store be away from its next commit on: that commit is acknowledged, and every later request fails."""
+        stands: list[bool] = []
+
+        def request(writes: bool, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if stands:
+                raise ConnectionFailure("the server is away")
+            answer = original(*args, **kwargs)
+            if writes and answer:
+                stands.append(True)
+            return answer
+
+        with contextlib.ExitStack() as stack:
+            for primitive in (*WRITES, *READS):
+                asked = functools.partial(request, primitive in WRITES)
+                stack.enter_context(self.replaced_in_store(primitive, asked))
+            yield
+        assert stands, "nothing was committed"
 
     @contextlib.contextmanager
     def first_try_held(self) -> Iterator[list[Callable[[], object]]]:
@@ -175,7 +209,7 @@ class Harness:
 
     def insert(self, *drafts: Draft) -> list[tuple[bool, Record | None]]:
         """Return for each whether it is new, and the job that is there."""
-        return [(status == OK, record) for status, _, record in self.calls.insert(drafts)]
+        return [(status == OK, record) for status, _, record, _ in self.calls.insert(drafts)]
 
     def arrive(self, draft: Draft) -> Record:
         """Store a job that comes from another board, held by its mover."""

@@ -386,6 +386,35 @@ class TestAttempts:
             board.purge(job)
 
 
+class TestWornOut:
+    """A job whose last allowed attempt has lapsed lies in the trash from that instant on."""
+
+    any_driver = True
+
+    @pytest.mark.parametrize("verb", ["consume", "abandon", "trash", "extend"])
+    def test_an_act_that_is_stored_after_the_lapse(self, board: JobBoard, other: JobBoard, verb: str) -> None:
+        """The holder's process stops between the reading and the commit. Others see the job in the trash meanwhile."""
+        board.post("resize", max_attempts=1)
+        job = take(board, expiry=HELD)
+
+        def stopped(original: Callable[..., Any], wanted: Any, *sides: Any) -> Any:
+            found = original(wanted, *sides)
+            if wanted:
+                eventually(lambda: uuids(other.trashed()) == [job.uuid], LIMIT)
+            return found
+
+        harness = Harness(board)
+        # By the engine's way, whose reading and commit are two requests on every store.
+        with (
+            harness.replaced("consume", lambda *args: False),
+            harness.replaced_in_store("read", stopped),
+            pytest.raises(ClaimLost),
+        ):
+            getattr(board, verb)(job, "anna")
+        assert uuids(other.trashed()) == [job.uuid]
+        assert other.claim_next("bert") is None
+
+
 def kept(board: JobBoard, **posting: Any) -> tuple[Job, Claim]:
     """Claim a job that the board keeps."""
     board.post("resize", **posting)

@@ -14,13 +14,24 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Returned
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import LONG_AGO, Harness, part
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, EventLog, take, trash_one, uuids
+from jobboard.testing.conformance.support import (
+    HELD,
+    LIMIT,
+    LONG,
+    SHORT,
+    Background,
+    EventLog,
+    MakeBoard,
+    take,
+    trash_one,
+    uuids,
+)
 from jobboard.testing.conformance.wire import Wire
 
 
@@ -67,6 +78,29 @@ class TestLostReplies:
         assert (seen.attempts, seen.owner) == (1, "anna")
         assert not claim.lost
         board.consume(job, "anna")
+
+    def test_extension_of_unknown_outcome_keeps_no_job(self, make_board: MakeBoard) -> None:
+        """The extension was carried out, so that nothing but this board ends the claim."""
+        board = make_board(retry_for=0, claim_ttl=HELD)
+        job = board.post("resize")
+        claim = board.claim(job, "anna", expiry=SHORT)
+        with Harness(board).lost_reply("extend"), pytest.raises(ConnectionFailure):
+            claim.extend()
+        eventually(lambda: board.find_owner(job) is None, LIMIT)
+
+    def test_extension_of_unknown_outcome_takes_no_claim_away(self, make_board: MakeBoard) -> None:
+        """Its holder may work on until the end of the lease before."""
+        board = make_board(retry_for=0)
+        job = board.post("resize")
+        claim = board.claim(job, "anna", expiry=LONG)
+        with Harness(board).lost_reply("extend"), pytest.raises(ConnectionFailure):
+            claim.extend()
+        Harness(board).beat()
+        assert board.find_owner(job) == "anna"
+        assert not claim.lost
+        claim.extend()
+        Harness(board).beat()
+        assert (board.find_owner(job), Harness(board).held()) == ("anna", [claim])
 
     def test_claim_that_was_refused(self, board: JobBoard, other: JobBoard) -> None:
         """A first try that changed nothing may be repeated afresh: either answer is true."""

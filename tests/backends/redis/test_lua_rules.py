@@ -55,7 +55,7 @@ class Side:
         return Nonce("handle", 1, next(_numbers))
 
     def post(self, *drafts: Draft) -> Any:
-        return [(status, uuid) for status, uuid, _ in self.engine.insert(self.call(), list(drafts))]
+        return [(status, uuid) for status, uuid, *_ in self.engine.insert(self.call(), list(drafts))]
 
     def claim(self, lease: int | None = LONG, who: str = "anna", uuid: str = JOB) -> Any:
         return self.engine.claim(self.call(), uuid, who, lease)[0]

@@ -1,5 +1,6 @@
 """The contract with the engine: tags and numbers never repeat, and a commit is done as a whole or not at all."""
 
+import itertools
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +9,12 @@ import pytest
 import redis
 
 from jobboard import codec
+from jobboard.backends.redis.scripts import command
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Mark, Stale
-from jobboard.exceptions import JobFailure
+from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Nonce
+from jobboard.testing.conformance.support import let_lapse, uuids
 from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
@@ -90,6 +93,15 @@ class TestCommit:
         assert store.read([one.uuid]).jobs == [first]
         assert [job.name for job in board.iterjobs()] == ["a", "b"]
 
+    def test_a_refusal_behind_a_change_leaves_its_outcome_unknown(self, make_board: Callable[..., Any]) -> None:
+        """As where the server became a replica between a script and the WAIT behind it."""
+        board = make_board(retry_for=0)
+        board.engine.store._wait = (command(b"WAIT", b"no", b"number"),)
+        with pytest.raises(ConnectionFailure, match="can't do it now") as failure:
+            board.post("mail")
+        assert failure.value.outcome == "unknown"
+        assert board.job_count == 1
+
     @pytest.mark.parametrize("container", ["ready", "live", "postings"])
     def test_a_command_that_the_server_refuses_half_way_leaves_no_answer(
         self, board: JobBoard, containers: Containers, container: str
@@ -104,3 +116,20 @@ class TestCommit:
         assert [posted.status for posted in board.engine.raw.insert(Nonce("handle", 1, 1, 2), batch)] == ["ok"] * 3
         taken = board.engine.raw.take(Nonce("handle", 1, 2), "anna", 3, None, None).records
         assert [record.uuid for record in taken] == [each.uuid for each in batch]
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_the_trash_shows_a_job_once_that_is_swept_meanwhile(make_board: Callable[..., Any], nth: int) -> None:
+    board, other = make_board(), make_board()
+    job = board.post("mail", max_attempts=1)
+    let_lapse(board, job)
+    store, requests = board.engine.store, itertools.count(1)
+    call = store.connections.call
+
+    def calling(*args: Any) -> Any:
+        if next(requests) == nth:
+            assert other.claim_next("bert") is None
+        return call(*args)
+
+    store.connections.call = calling
+    assert uuids(board.trashed()) == [job.uuid]

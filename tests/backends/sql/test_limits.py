@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard.backends.sql import scopes
 from jobboard.backends.sql.scopes import PARTS
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure, UnclaimableJob
@@ -25,6 +26,12 @@ BEGIN
   RETURN NEW;
 END $$ LANGUAGE plpgsql
 """
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls wait for the locks of scopes as long as these tests hold them."""
+    monkeypatch.setattr(scopes, "LOCK_MILLIS", 60_000)
 
 
 @pytest.fixture

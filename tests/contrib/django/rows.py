@@ -53,6 +53,33 @@ class Numbered(Picture):
         app_label = "jobboard"
 
 
+class Present(models.Manager):
+    def get_queryset(self) -> models.QuerySet:
+        return super().get_queryset().filter(gone=False)
+
+
+class Page(ClaimableModel):
+    """A model whose first manager is not ``objects``, and with columns that change by themselves."""
+
+    gone = models.BooleanField(default=False)
+    changed = models.DateTimeField(auto_now=True)
+
+    everything = models.Manager()
+    objects = Present()
+
+    class Meta:
+        app_label = "jobboard"
+
+
+class Sheet(ClaimableModel):
+    """A model without ``objects``."""
+
+    sheets = models.Manager()
+
+    class Meta:
+        app_label = "jobboard"
+
+
 class Tag(models.Model):
     picture = models.ForeignKey(Picture, models.CASCADE, related_name="tags")
 
@@ -60,7 +87,7 @@ class Tag(models.Model):
         app_label = "jobboard"
 
 
-MODELS = (Picture, Named, Detail, Child, Numbered, Tag)
+MODELS = (Picture, Named, Detail, Child, Numbered, Page, Sheet, Tag)
 
 
 def pictures(count: int) -> list[Picture]:

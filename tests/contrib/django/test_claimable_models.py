@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import connections, models, router
 
 from jobboard.exceptions import ClaimLost
-from tests.contrib.django.rows import USING, Detail, Named, Picture, Seen, acquire, pictures, stored
+from tests.contrib.django.rows import USING, Detail, Named, Page, Picture, Seen, Sheet, acquire, pictures, stored
 
 ONE = pytest.mark.backends("sqlite")
 pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.mark.usefixtures("tables")]
@@ -151,3 +151,63 @@ def test_a_key_may_be_that_of_another_model() -> None:
             verb("anna", rows)  # type: ignore[arg-type]
     assert Detail.reacquire("anna", rows).kept == rows
     assert Detail.unacquire("anna", rows) == 2
+
+
+@ONE
+def test_the_manager_objects_has_the_rows() -> None:
+    [here, gone] = [Page.everything.using(USING).create(gone=gone) for gone in (False, True)]
+    [held] = Page.acquire("anna", using=USING)
+    assert held == here
+    assert list(Page.acquired("anna").using(USING)) == [here]
+    assert Page.reacquire("anna", using=USING).kept == [here]
+    assert Page.acquire("anna", Page.everything.db_manager(USING)) == [gone]
+    assert set(Page.reacquire("anna", Page.everything, using=USING).kept) == {here, gone}
+    assert Page.unacquire_timed_out(Page.everything, using=USING) == 0
+    assert Page.unacquire("anna", Page.everything, using=USING) == 2
+    with pytest.raises(TypeError, match="of Picture, not of Page"):
+        Page.acquire("anna", Picture.objects)  # type: ignore[arg-type]
+
+
+@ONE
+def test_a_manager_may_have_another_name() -> None:
+    sheet = Sheet.sheets.using(USING).create()
+    assert Sheet.acquire("anna", using=USING) == [sheet]
+    assert list(Sheet.acquired("anna").using(USING)) == [sheet]
+
+
+@ONE
+def test_a_row_without_a_name_is_free() -> None:
+    pictures(1)
+    [held] = acquire("anna")
+    Picture.objects.using(USING).update(acquired_by=None)
+    assert Picture.reacquire("anna", [held]).lost == [held]
+    [row] = acquire("bert")
+    assert row.acquired_token == 2
+    with pytest.raises(ClaimLost):
+        held.save()
+
+
+def test_leases_leave_other_columns_as_they_are(backend: str) -> None:
+    if backend == "mariadb":
+        with connections[USING].cursor() as cursor:
+            column = "TIMESTAMP(6) NOT NULL DEFAULT '2000-01-01' ON UPDATE CURRENT_TIMESTAMP(6)"
+            cursor.execute(f"ALTER TABLE {Page._meta.db_table} MODIFY changed {column}, ADD unknown {column}")
+    Page.objects.using(USING).bulk_create([Page(), Page()])
+
+    def read() -> list[object]:
+        rows = Page.everything.using(USING).order_by("pk")
+        if backend == "mariadb":
+            rows = rows.extra(select={"unknown": "unknown"})
+        return [(row.changed, getattr(row, "unknown", None)) for row in rows]
+
+    before = read()
+    rows = Page.acquire("anna", using=USING)
+    assert read() == before, "acquire"
+    Page.reacquire("anna", rows)
+    assert read() == before, "reacquire"
+    Page.unacquire("anna", rows[:1])
+    Page.unacquire("anna", using=USING)
+    assert read() == before, "unacquire"
+    Page.acquire("anna", acquired_at=datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC), using=USING)
+    assert Page.unacquire_timed_out(using=USING) == 2
+    assert read() == before, "unacquire_timed_out"

@@ -88,6 +88,11 @@ def test_the_configuration_for_redis_is_taken() -> None:
     assert made["sentinel_kwargs"] == {"ssl": "False", "password": "x"}
 
 
+def test_a_socket_of_redis_wins_over_host_and_port() -> None:
+    made = settings({"board": "jobboard-redis", "host": "redis1", "port": 6390, "unix_socket_path": "/run/redis.sock"})
+    assert (made["unix_socket_path"], made["host"], made["port"]) == ("/run/redis.sock", None, None)
+
+
 def test_the_configuration_for_zookeeper_is_taken() -> None:
     conf = {
         "board": "jobboard-zookeeper",

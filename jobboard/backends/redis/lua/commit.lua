@@ -16,10 +16,11 @@
 --   soon: [[until, name], …] of leases and delays that are stored
 --   wakes: whether all waiters look again
 --   reschedules: whether all posters of due jobs look again
+--   latest: nil, or the instant from which nothing is stored
 -- Returns [false, uuids, fields] of stale jobs and side records, or [true, now, tag, sequence of the first draft].
 
 local handle, jobs, sides, answer, drafts, blobs, postings, gone, leaves, enters, marks, events, ready, soon, wakes,
-  reschedules = unpack(args, 1, 16)
+  reschedules, latest = unpack(args, 1, 17)
 
 -- Return the keys of pairs whose tag is not the stored one, and all stored values.
 local function compared(container, pairs_)
@@ -36,7 +37,7 @@ end
 local stale, before = compared(JOBS, jobs)
 local changed, was = compared(SIDES, sides)
 if answer and not is_next(call('HGET', SIDES, answer[1]) or nil, answer[2]) then changed[1] = answer[1] end
-if stale[1] or changed[1] then return cmsgpack.pack({false, stale, changed}) end
+if stale[1] or changed[1] or latest and now >= latest then return cmsgpack.pack({false, stale, changed}) end
 
 local adds, news = {}, wakes or ready[1] ~= nil
 for _, each in ipairs(enters) do

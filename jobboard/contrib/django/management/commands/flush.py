@@ -9,7 +9,6 @@ from django.core.management.commands import flush
 from django.db import connections
 
 from jobboard.contrib.django import boards, databases
-from jobboard.contrib.django.backend import boards_in
 
 
 class FlushCommand(flush.Command):
@@ -35,6 +34,10 @@ Command = FlushCommand
 
 
 def _delete_statements(database: str) -> list[str]:
+    if not databases.has_tasks():
+        return []
+    from jobboard.contrib.django.backend import boards_in
+
     there = connections[database].introspection.table_names()
     tables = {table.name: table for board in boards_in(database) for table in board.table.metadata.sorted_tables}
     # The table with the layout stays. The other tables are not truncated, as boards would wait for the lock of a

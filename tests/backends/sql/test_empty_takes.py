@@ -1,0 +1,152 @@
+"""Empty answers to takes: each rests on a whole look, and no other call waits for the one that looks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobboard.board import JobBoard
+from jobboard.engine import committer
+from jobboard.exceptions import ClaimLost, NotFound
+from jobboard.job import Job, Posting
+from jobboard.testing import eventually
+
+SERVERS = pytest.mark.backends("postgresql", "mariadb")
+
+
+@pytest.mark.parametrize("names", [None, ["a"], ["a", "b"]], ids=["any", "one", "two"])
+def test_a_take_looks_again_where_another_sweeps_meanwhile(
+    make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch, names: list[str] | None
+) -> None:
+    """The take refuses as a delay has ended. When it asks for the reason, there is none left."""
+    board, other = make_board(), make_board()
+    first = board.post("a")
+    late = board.post("late", delay=0.01)
+    eventually(lambda: late.state == "UNCLAIMED")
+    paths = board.engine.store._fast  # type: ignore[union-attr]
+    read = paths._read
+
+    def swept(*args: Any) -> Any:
+        other.claim_next("bob", names=["nobody"])
+        return read(*args)
+
+    monkeypatch.setattr(paths, "_read", swept)
+    assert board.claim_next("anna", names=names) == first
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["next", "many"])
+def test_a_take_looks_behind_a_scope_whose_last_slot_another_takes(
+    make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    board, other = make_board(), make_board()
+    board.set_limit("mail", concurrency=1)
+    board.pause(["other"])
+    board.post_many([Posting("mail")] * 40)
+    free = board.post_many([Posting("print")] * 3)
+    store = board.engine.store
+    lock_scopes, quicker = store.lock_scopes, []
+
+    def locked(*args: Any) -> Any:
+        if not quicker:
+            quicker.append(other.claim_next("bob", names=["mail"]))
+        return lock_scopes(*args)
+
+    monkeypatch.setattr(store, "lock_scopes", locked)
+    assert board.claim_many("anna", 2 if many else 1) == free[: 2 if many else 1]
+    assert quicker[0].name == "mail"
+
+
+@contextlib.contextmanager
+def scopes_held(board: JobBoard, engine: sa.Engine) -> Iterator[None]:
+    """Lock the scopes of limits, as a process that was stopped inside of a take."""
+    c = board.engine.store.tables.sides.c  # type: ignore[union-attr]
+    rows = sa.select(c.place).where(c.board == board.name, c.kind == "scope").with_for_update()
+    with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+        assert connection.execute(rows).all()
+        yield
+        connection.rollback()
+
+
+@SERVERS
+@pytest.mark.parametrize("concurrency", [2, 100])
+def test_unlimited_jobs_do_not_wait_for_a_scope_that_is_held(
+    board: JobBoard, engine: sa.Engine, concurrency: int
+) -> None:
+    board.set_limit("mail", concurrency=concurrency)
+    limited = board.post_many([Posting("mail")] * 30)
+    free = board.post_many([Posting("print")] * 4)
+    # Their records come with the first claim.
+    board.abandon(board.claim(limited[0], "bob").job, "bob")
+    with scopes_held(board, engine):
+        # In spite of the lock, which stays to the end of the block.
+        assert [board.claim_next("anna") for _ in free] == free
+        assert board.claim_next("anna") is None
+    assert board.claim_next("anna") == limited[0]
+
+
+@SERVERS
+def test_a_take_waits_for_a_scope_again_once_it_was_free(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board.set_limit("mail", concurrency=2)
+    jobs = board.post_many([Posting("mail")] * 3)
+    board.abandon(board.claim(jobs[0], "bob").job, "bob")
+    with scopes_held(board, engine):
+        assert board.claim_next("anna") is None
+    store = board.engine.store
+    lock_scopes, waits = store.lock_scopes, []
+    monkeypatch.setattr(store, "lock_scopes", lambda places, wait: waits.append(wait) or lock_scopes(places, wait))
+    board.pause(["other"])
+    assert [board.claim_next("anna") for _ in range(2)] == jobs[:2]
+    assert waits == [False, True]
+
+
+@SERVERS
+def test_a_beaten_take_holds_no_lock_while_it_waits(
+    make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, other = make_board(), make_board()
+    jobs = board.post_many([Posting("mail")] * 40)
+    store = board.engine.store
+    lock, beaten, free = store.lock, [], []
+
+    def late(some: Any, limit: int | None = None) -> Any:
+        # Others claim the jobs that this take is about to lock.
+        if len(beaten) < 6:
+            beaten.extend(other.claim(other.get(stored.record.uuid), "bob") for stored in some)
+        return lock(some, limit)
+
+    def backoff(*_: Any) -> float:
+        c = board.table.c
+        with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+            rows = connection.execute(sa.select(c.id).where(c.board == board.name).with_for_update(skip_locked=True))
+            free.append(len(rows.all()))
+            connection.rollback()
+        return 0.0
+
+    monkeypatch.setattr(store, "lock", late)
+    monkeypatch.setattr(committer.retry, "backoff", backoff)
+    assert board.claim_next("anna", where=sa.true()) == jobs[len(beaten)]
+    assert free
+    assert set(free) == {len(jobs)}
+
+
+@SERVERS
+def test_one_worker_empties_the_board_beside_others(make_board: Callable[..., JobBoard]) -> None:
+    """Takes that meet jobs of others, which give them back, return no empty answer while jobs are free."""
+    board, other = make_board(), make_board()
+    board.set_limit("mail", concurrency=1)
+    board.post_many([Posting("mail")] * 10 + [Posting("print")] * 10)
+    done: list[Job] = []
+    while (job := board.claim_next("anna")) is not None:
+        rival = other.claim_next("bob")
+        with contextlib.suppress(ClaimLost, NotFound):
+            board.consume(job, "anna")
+        done.append(job)
+        if rival is not None:
+            other.abandon(rival, "bob")
+    assert len(done) == 20

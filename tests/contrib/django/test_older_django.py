@@ -1,0 +1,52 @@
+"""Models on a Django without tasks: Django 5.2, or the installed one with its tasks hidden."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.backends("sqlite")
+
+PROGRAM = """
+import sys
+
+sys.modules["django.tasks"] = None
+
+import django
+from django.conf import settings
+from django.core.management import call_command
+
+settings.configure(
+    INSTALLED_APPS=["jobboard.contrib.django"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "project.db"}},
+)
+django.setup()
+from django.db import connection
+from jobboard.contrib.django.claimable import ClaimableModel
+
+class Picture(ClaimableModel):
+    class Meta:
+        app_label = "jobboard"
+
+call_command("migrate", verbosity=0)
+with connection.schema_editor() as editor:
+    editor.create_model(Picture)
+Picture.objects.create()
+print(len(Picture.acquire("anna")))
+call_command("flush", interactive=False, verbosity=0)
+try:
+    from jobboard.contrib.django import JobboardBackend
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_models_do_without_tasks(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", PROGRAM]
+    run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    rows, error = run.stdout.splitlines()
+    assert rows == "1"
+    assert "JobboardBackend needs django.tasks, which came with Django 6, and this is Django" in error
