@@ -21,6 +21,10 @@ priority, id
 -- name: is_known
 s.version <=> :known
 
+-- name: instant
+-- The time at this moment, behind the wait for a lock.
+({now} + timestampdiff(microsecond, now(6), sysdate(6)))
+
 -- name: wanted
 json_table(:wanted, '$[*]' columns (name varchar(255) {collated} path '$')) as wanted
 
