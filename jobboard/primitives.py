@@ -33,7 +33,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from jobboard.states import (
     CLAIMED,
-    COMPLETE,
     SCHEDULED,
     TRASHED,
     UNCLAIMED,
@@ -176,7 +175,7 @@ class Posted(NamedTuple):
     status: Status
     uuid: str
     record: Record | None
-    state: State = COMPLETE
+    state: State
 
 
 class Returned(NamedTuple):

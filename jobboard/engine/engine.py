@@ -259,7 +259,7 @@ class Engine(Hears):
             stored = store.post(drafts, nonce)
             if stored is not None:
                 self._committer.note_fast_path(nonce)
-                return [Posted(OK, each.record.uuid, each.record) for each in stored]
+                return [Posted(OK, each.record.uuid, each.record, each.record.state) for each in stored]
         holders: dict[str, Seen] = {}
         made = Plan([], [])
 
