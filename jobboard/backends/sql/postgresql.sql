@@ -180,6 +180,7 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
 
 -- name: take_since
 -- From a starting point on: the first jobs of each range of priorities, and those that came back since. See starts.py.
+-- Without its order, the search for the latter might read the index of names.
 coalesce(state, '') = 'UNCLAIMED' and id = any(array(
     select id
     from (
@@ -192,9 +193,13 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
             limit {some?}
         ) as first
         union
-        select id, priority
-        from {jobs}
-        where board = :board and state = 'UNCLAIMED' and version <= :readable {of_any?} and returned >= :returned
+        select back.id, back.priority
+        from (
+            select id, priority
+            from {jobs}
+            where board = :board and state = 'UNCLAIMED' and version <= :readable {of_any?} and returned >= :returned
+            order by returned
+        ) as back
     ) as found
     order by priority, id
     limit {some?}
