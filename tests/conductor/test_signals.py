@@ -53,8 +53,11 @@ def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 # Signals
 
 WORK = """
-import sys, threading
+import signal, sys, threading
 import jobboard
+
+# The tests may run where the signal is ignored, as under nohup.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 def handler(job):
     with open(sys.argv[3], "a") as out:
