@@ -257,7 +257,7 @@ class Choice:
             ready = [stored for stored in self._ready() if stored.record.uuid not in locked]
             if not ready:
                 break
-            # The call may have waited for others, which have claimed the first jobs. For a single claim any job will do.
+            # The call may have waited for others, which have claimed the first jobs. A single claim takes any other.
             tried = self._free() if self._limit == 1 else ready
             found = self._finder.committer.store.lock(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}
