@@ -470,7 +470,7 @@ class MariaDBPaths(FastPaths):
         return self._statements.union("survey_all", "survey", number, **parts), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
-        free = {place for (place,) in link.rows(self._statements["callers_free_locked"], self._base)}
+        free = {place for (place,) in link.compound(self._statements["callers_free_locked"], self._base)}
         return self._callers - free
 
     def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
