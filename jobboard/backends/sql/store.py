@@ -541,7 +541,7 @@ class SQLStore(Store):
 
     def _overdue(self, run: Runner, now: int) -> list[Stored]:
         rows = self._rows(run, "overdue", now=now)
-        if len(rows) >= OVERDUE:
+        if len(rows) >= OVERDUE and not self._conf["read_only"]:
             # There may be others behind those that other transactions hold.
             rows = self._rows(run, "overdue_free_locked", now=now)
         return list(map(stored_of, rows))
