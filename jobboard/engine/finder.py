@@ -266,10 +266,14 @@ class Choice:
             ready = [stored for stored in self._ready() if stored.record.uuid not in locked]
             if not ready:
                 break
-            found = self._finder.committer.store.lock(ready, len(ready))
+            # The call may have waited for others, which have claimed the first jobs. A single claim takes any other.
+            tried = self._free() if self._limit == 1 else ready
+            found = self._finder.committer.store.lock(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}
+            if len(found) == len(ready):
+                break
             # Other calls hold the rest of these jobs, and claim them.
-            beaten = {stored.record.uuid for stored in ready} - locked.keys()
+            beaten = {stored.record.uuid for stored in tried} - locked.keys()
             self._lose(beaten)
             lost |= beaten
         if lost and not locked:
@@ -300,14 +304,23 @@ class Choice:
 
     def _ready(self) -> list[Stored]:
         """Return the first jobs that one commit may claim together by the scopes that are locked."""
-        store, rooms = self._finder.committer.store, self.rooms
-        ready, _ = self._fitting(self._limit)
-        if rooms is not None and store.locks_scopes:
-            # A job behind the first ones may need another scope.
-            ready = list(itertools.takewhile(lambda stored: rooms.holds(rooms.scopes([stored.record])), ready))
+        store = self._finder.committer.store
+        ready = self._under_held(self._fitting(self._limit)[0])
         if store.most_bytes is not None and ready:
             ready = next(batches(ready, weight, len(ready), store.most_bytes))
         return ready
+
+    def _free(self) -> list[Stored]:
+        """Return the first jobs each of which can be claimed alone by the scopes that are locked."""
+        met, rooms = sorted(self._met.values(), key=_order), self.rooms
+        return self._under_held([stored for stored in met if rooms is None or not rooms.full(stored.record)])
+
+    def _under_held(self, jobs: Sequence[Stored]) -> list[Stored]:
+        """Return these jobs up to the first that needs a scope which is not locked."""
+        rooms = self.rooms
+        if rooms is None or not self._finder.committer.store.locks_scopes:
+            return [*jobs]
+        return list(itertools.takewhile(lambda stored: rooms.holds(rooms.scopes([stored.record])), jobs))
 
     def beaten(self, stale: Stale) -> None:
         """Take note of the refusal of the last try."""

@@ -544,7 +544,7 @@ class Store(abc.ABC):
         :param limit: the number of jobs to lock, in serving order. None: wait for other transactions, and return the
             jobs as these have left them.
         """
-        return list(jobs)
+        return list(jobs)[:limit]
 
     def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
         """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``."""

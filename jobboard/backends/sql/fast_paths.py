@@ -477,7 +477,7 @@ class MariaDBPaths(FastPaths):
         return self._statements.made("survey_all", ones=ones), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
-        free = {place for (place,) in link.rows(self._statements["callers_free_locked"], self._base)}
+        free = {place for (place,) in link.compound(self._statements["callers_free_locked"], self._base)}
         return self._callers - free
 
     def _ones(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:

@@ -237,7 +237,11 @@ where board = :board and kind = 'caller' and place = mod({now} div :micros, :cal
 lock in share mode
 
 -- name: callers_free_locked
-select place from {sides} where board = :board and kind = 'caller' for update skip locked
+-- Callers wait for these locks, so that they end with the request, whatever becomes of the process that has sent it.
+begin not atomic
+    select place from {sides} where board = :board and kind = 'caller' for update skip locked;
+    commit;
+end
 
 -- name: since
 -- With a column that the index lacks, so that InnoDB compares each entry with the upper bound. By the index alone it

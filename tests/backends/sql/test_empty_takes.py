@@ -111,13 +111,13 @@ def test_a_beaten_take_holds_no_lock_while_it_waits(
     make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board, other = make_board(), make_board()
-    jobs = board.post_many([Posting("mail")] * 40)
+    jobs = board.post_many([Posting("mail")] * 80)
     store = board.engine.store
     lock, beaten, free = store.lock, [], []
 
     def late(some: Any, limit: int | None = None) -> Any:
-        # Others claim the jobs that this take is about to lock.
-        if len(beaten) < 6:
+        # Others claim the jobs that this take is about to lock, in two tries.
+        if len(beaten) < 20:
             beaten.extend(other.claim(other.get(stored.record.uuid), "bob") for stored in some)
         return lock(some, limit)
 
@@ -134,6 +134,27 @@ def test_a_beaten_take_holds_no_lock_while_it_waits(
     assert board.claim_next("anna", where=sa.true()) == jobs[len(beaten)]
     assert free
     assert set(free) == {len(jobs)}
+
+
+@SERVERS
+def test_a_take_that_has_waited_for_a_scope_claims_behind_the_jobs_of_others(
+    make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would else give its turn away, and under contention lose each one that it has waited for."""
+    board, other = make_board(), make_board()
+    board.set_limit("mail", concurrency=40)
+    board.pause(["other"])
+    jobs = board.post_many([Posting("mail")] * 20)
+    store = board.engine.store
+    lock_scopes, turns = store.lock_scopes, []
+
+    def locked(*args: Any) -> Any:
+        turns.append(other.claim_many("bob", 8))
+        return lock_scopes(*args)
+
+    monkeypatch.setattr(store, "lock_scopes", locked)
+    assert board.claim_next("anna") == jobs[8]
+    assert len(turns) == 1
 
 
 @SERVERS

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard import Conductor
 from jobboard.board import JobBoard
+from jobboard.engine import OVERDUE
 from jobboard.states import CLAIMED
 from jobboard.testing import eventually
 
@@ -62,3 +63,14 @@ def test_finished_work_is_not_done_again_while_rights_are_missing(
             assert conductor.wait(30)
     finally:
         run(*end)
+
+
+def test_a_board_that_only_reads_waits_for_jobs_behind_many_overdue_ones(
+    make_board: Callable[..., JobBoard],
+) -> None:
+    """It locks none of them, as a transaction that only reads may not."""
+    board = make_board()
+    jobs = board.post_many([{"name": "late", "delay": 0.01}] * (OVERDUE + 1))
+    eventually(lambda: jobs[-1].state == "UNCLAIMED")
+    reader = make_board(read_only=True)
+    assert set(reader.wait(timeout=0)) == set(jobs)

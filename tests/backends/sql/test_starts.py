@@ -108,6 +108,22 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
         connection.rollback()
 
 
+@pytest.mark.backends("mariadb")
+def test_a_board_of_an_earlier_version_sees_the_ends_of_callers_transactions(
+    make_board: Callable[..., JobBoard], engine: sa.Engine, clock: Clock
+) -> None:
+    """Its row for the gate is there, and not yet those that callers lock."""
+    board = make_board()
+    board.set_limit("other", concurrency=1000)
+    c = board.engine.store.tables.sides.c  # type: ignore[union-attr]
+    with engine.begin() as connection:
+        gone = sa.delete(c.place.table).where(c.board == board.name, c.kind == "caller")
+        assert connection.execute(gone).rowcount == starts.CALLERS
+    later = make_board()
+    work(later, clock)
+    assert later.engine.store._fast.point(None, codec.VERSION) is not None  # type: ignore[union-attr]
+
+
 def test_a_child_that_is_forked_during_a_survey_makes_surveys(board: JobBoard, clock: Clock) -> None:
     paths = board.engine.store._fast  # type: ignore[union-attr]
     surveyor = paths._starts.of(None)
@@ -249,6 +265,29 @@ def test_a_survey_leaves_the_locks_of_its_transaction(make_board: Callable[..., 
         assert paths.survey(starts.Point({}, 0), None, codec.VERSION).firsts
         assert taken(other) == jobs[1]
     assert taken(other) == jobs[0]
+
+
+def test_no_caller_waits_for_a_survey(
+    board: JobBoard, engine: sa.Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped in a survey, or cut off from its server, holds no lock that a caller needs."""
+    with open_transaction(engine) as connection:
+        # Else the board would ask for its own database, on the survey's connection.
+        board.post("mine", connection=connection)
+    paths, posted = board.engine.store._fast, []  # type: ignore[union-attr]
+    under_way = paths._under_way
+
+    def stopped(link: Any) -> Any:
+        found = list(under_way(link))
+        with open_transaction(engine) as connection:
+            if engine.dialect.name != "postgresql":
+                connection.exec_driver_sql("SET innodb_lock_wait_timeout = 1")
+            posted.append(board.post("mine", connection=connection))
+        return found
+
+    monkeypatch.setattr(paths, "_under_way", stopped)
+    work(board, clock, 1)
+    assert posted
 
 
 def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, clock: Clock) -> None:
