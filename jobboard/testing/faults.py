@@ -104,12 +104,13 @@ class FaultyProxy:
     def uri_for(self, uri: str) -> str:
         """Return the URI with this proxy's host and port, without TLS, through which no fault would match.
 
-        Clients of MariaDB and MySQL turn TLS on by themselves where the server has it.
+        PyMySQL turns TLS on by itself where the server has it.
         """
         parts = urlsplit(uri)
         user, at, _ = parts.netloc.rpartition("@")
         query = [parts.query] if parts.query else []
-        if parts.scheme.partition("+")[0] in ("mariadb", "mysql"):
+        kind, _, driver = parts.scheme.partition("+")
+        if kind in ("mariadb", "mysql") and driver in ("", "pymysql"):
             query.append("ssl_mode=disabled")
         return urlunsplit(parts._replace(netloc=f"{user}{at}{self.host}:{self.port}", query="&".join(query)))
 
