@@ -71,6 +71,7 @@ from jobboard.primitives import (
     Seen,
     Taken,
     batches,
+    span,
 )
 from jobboard.priorities import JobPriority
 from jobboard.results import Outcome, Results
@@ -255,15 +256,16 @@ class JobBoard:
 
     # Life
 
-    def setup(self) -> None:
-        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay.
+    def setup(self) -> list[str]:
+        """Create the board's tables or keys on its backend, or bring existing ones up to date. The jobs stay. Return
+        what was done, as ``"create the table 'jobboard'"``; [] if all was there.
 
         ``jobboard setup`` does this, too. Any number of processes may call it at once, any number of times, and the
         board need not be connected.
 
         :raises ConnectionFailure: the backend can't be reached.
         """
-        self.engine.raw.setup()
+        return [step.what for step in self.engine.raw.setup()]
 
     def connect(self) -> None:
         """Open the board, creating what is missing (unless ``auto_setup=false``). Does nothing on an open board.
@@ -703,11 +705,13 @@ class JobBoard:
         # The duration of the request is no skew.
         skew = max(asked - now, now - time.time(), 0.0)
         if skew > most:
-            yield Oddity(
-                "clock",
-                f"this machine's clock and the server's differ by {skew:.3g} s",
-                "leases go by the server's; set both by NTP, or what people are shown is wrong",
-            )
+            if self.characteristics.server_clock:
+                reason = f"this machine's clock and the server's differ by {span(skew)}"
+                advice = "leases go by the server's; set both by NTP, or what people are shown is wrong"
+            else:
+                reason = f"the board's time is {span(skew)} ahead of this machine's clock: that of a client was"
+                advice = "set the clocks of all clients by NTP, and see Clocks on the page about etcd"
+            yield Oddity("clock", reason, advice)
         yield from weaknesses(self.characteristics, self.engine.store.has_replicas)
         try:
             yield from self.engine.raw.examine()
@@ -1327,7 +1331,9 @@ class JobBoard:
 
         Another limit of the same name and ``per`` replaces this one.
 
-        :param concurrency: the number of claims at any instant, from 1 to 10,000.
+        :param concurrency: the number of claims at any instant, from 1 to 10,000. It counts claims, not threads: a
+            handler in a thread that goes on after its timeout runs beside the job's next claim. Workers in processes
+            are killed instead.
         :param per: "name": all jobs of the name together; "group": the jobs of each ``group`` by themselves, and
             jobs without a group are not bound. There may be one limit of each; both then need room.
         :param rate: the number of claims that may begin within a number of seconds, ``(100, 60)`` for instance; from 1
@@ -1542,7 +1548,7 @@ class JobBoard:
                 self.engine.enlist(self.engine.handle, kind, name, metadata, self._ttl)
 
     def entities(self, kind: str | None = None) -> list[Entity]:
-        """Return the living entities, by kind and name."""
+        """Return the living entities, by kind and name. Two boards may each have an entity of one kind and name."""
         found = []
         for of, name, metadata in sorted(self.engine.roster()):
             if kind in (None, of):

@@ -46,6 +46,9 @@ SOONEST = 0.1
 class Retry(Exception):
     """Raise it to give the job back: after ``delay`` seconds (or a timedelta), or (None) the usual backoff.
 
+    A group of exceptions that holds nothing but Retry and :class:`Reject`, such as that of an ``asyncio.TaskGroup``,
+    counts as the first Reject in it, or else as the first Retry.
+
     A retry uses up no attempt: ``job.retries`` counts the retry instead, and :class:`RetryPolicy` may bound retries. A
     failure uses up an attempt, and so does the lapse of a claim, as after the death of a worker.
 
@@ -174,6 +177,21 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     return End(Verb.ABANDON, micros("delay", delay), text, retry=retry)
 
 
+def _steering(error: BaseException) -> BaseException:
+    """Return the first Reject, or else the first Retry, of a group that holds nothing else, as that of a TaskGroup.
+    Return any other error as it is."""
+    errors = _leaves(error)
+    if error not in errors and all(isinstance(each, Retry | Reject) for each in errors):
+        return min(errors, key=lambda each: isinstance(each, Retry))
+    return error
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for each in error.exceptions for leaf in _leaves(each)]
+
+
 def _trace_of(error: BaseException) -> str:
     """Return the traceback of ``error``, from the first frame of the work on."""
     whole = found = error.__traceback__
@@ -195,13 +213,15 @@ def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:
 
 
 _TRACEBACK = re.compile(r"([ |]*)(\+ Exception Group )?Traceback \(most recent call last\):")
+_EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?::|$)")
 
 
 def reason_line(error: str | None) -> str:
     """Return the line of an error that says why; empty without an error.
 
     Behind the last traceback it is the first line of the exception: its message may have more of them, and end with a
-    link or a note. Otherwise it is the last line.
+    link or a note. Of a group of errors, and of a traceback whose beginning was clipped off, it is the last line. A
+    reason in other words begins with its first line.
     """
     lines = (error or "").split("\n")
     for at in range(len(lines) - 1, -1, -1):
@@ -219,6 +239,12 @@ def reason_line(error: str | None) -> str:
             if first:
                 return first.rstrip()
             break
+    else:
+        filled = [line for line in lines if line.strip()]
+        is_group = any(line.lstrip().startswith("+-") for line in filled)
+        is_clipped = any(line[0] == " " for line in filled) and _EXCEPTION.match(filled[-1])
+        if filled and not is_group and not is_clipped:
+            return filled[0].strip()
     # Skip the frame around a group.
     texts = (line.strip().removeprefix("| ") for line in reversed(lines))
     return next((line for line in texts if line and not line.startswith("+---")), "")
@@ -231,6 +257,7 @@ def judged(
     any other. So is an error of the policy: the usual policy then decides."""
     if error is None:
         return outcome_of(None, job), None
+    error = _steering(error)
     try:
         return outcome_of(error, job, policy), error
     except Exception as failure:

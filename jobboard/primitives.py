@@ -33,7 +33,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from jobboard.states import (
     CLAIMED,
-    COMPLETE,
     SCHEDULED,
     TRASHED,
     UNCLAIMED,
@@ -69,6 +68,17 @@ MENTIONED = 20
 def mentioned(boards: Sequence[str]) -> str:
     """Return the end of a message about an absent or empty board."""
     return f"; boards there: {', '.join(map(repr, boards))}" if boards else ""
+
+
+def span(seconds: float) -> str:
+    """Return a time in two units at most."""
+    seconds = max(0.0, seconds)
+    if seconds < 60:
+        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    units = (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600))
+    unit, length, part, below = next((each for each in units if seconds < 100 * each[1]), units[-1])
+    whole, rest = divmod(int(seconds), length)
+    return f"{whole}{unit}{rest // below:02d}{part}"
 
 
 class Nonce(NamedTuple):
@@ -165,7 +175,7 @@ class Posted(NamedTuple):
     status: Status
     uuid: str
     record: Record | None
-    state: State = COMPLETE
+    state: State
 
 
 class Returned(NamedTuple):

@@ -19,7 +19,8 @@ class Schedule:
     cron, tz; or every: its due times; ``every`` in seconds. next_due: the next due time. last_posted: the latest due
     time for which a job was posted, or was not posted because its ``key`` was taken; None before the first. missed: the
     rule for due times at which nobody posted. held: the reason why nobody posts it for now, an unfinished
-    ``jobboard move``; else None. The other fields are posted.
+    ``jobboard move``; else None. skipped_since: the first of the latest due times that got no job, as the key was
+    taken; None if the latest one got its job. The other fields are posted.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Schedule:
     max_attempts: int | None
     context: dict[str, str] = field(repr=False)
     held: str | None = None
+    skipped_since: datetime.datetime | None = None
 
     @classmethod
     def of(cls, entry: StoredSchedule, content: Content) -> Self:
@@ -58,4 +60,5 @@ class Schedule:
             max_attempts=draft.max_attempts,
             context=content.context or {},
             held=entry.held,
+            skipped_since=None if entry.skipped is None else moment(entry.skipped),
         )

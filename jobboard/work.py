@@ -137,9 +137,11 @@ def conclude(board: JobBoard, job: Job, error: BaseException | None) -> bool:
             lost = ClaimLost(f"{job}: {outcomes.IN_VAIN}")
             lost.job = job
             raise lost
+    if isinstance(counts, (outcomes.Retry, outcomes.Reject)):
+        return True
     if counts is not None and counts is not error:
         raise counts
-    return isinstance(error, (outcomes.Retry, outcomes.Reject))
+    return False
 
 
 def claim_of(job: Job) -> Claim:

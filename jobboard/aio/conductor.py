@@ -123,7 +123,7 @@ class AsyncConductor:
         Handlers may be coroutine functions. Their ``post`` is one.
         """
         registering = self.sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
-        return Registering(registering, self.board.post, names)
+        return Registering(registering.register, self.board.post, names)
 
     def wraps(self, wrapper: W) -> W:
         """See :meth:`Conductor.wraps <jobboard.conductor.Conductor.wraps>`. The context around a coroutine function may
@@ -157,7 +157,7 @@ class AsyncConductor:
 
         If cancelled, cancel the handlers at work, give their jobs back without using up an attempt, and end.
 
-        :param signals: False: leave SIGTERM and SIGINT to the program, a web server for example.
+        :param signals: False: leave SIGTERM, SIGINT and SIGHUP to the program, a web server for example.
         """
         if self._is_running:
             raise RuntimeError(f"the conductor {self.name!r} is running already: make another to run beside it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import threading
 import traceback
@@ -42,6 +43,19 @@ class Tasks(WorkerThreads):
         if mine := [run for run in runs if run.handling.is_coroutine]:
             # Raises if the loop was closed while the conductor runs.
             self._loop.call_soon_threadsafe(self._begin, mine)
+
+    def _call(self, run: Run) -> None:
+        """Call a plain handler. If it returns a coroutine, as a plain decorator of a coroutine function does, run that
+        on the loop, and keep the thread until its end."""
+
+        def call(*args: object, **kwargs: object) -> object:
+            result = run.handling.handler(*args, **kwargs)
+            if not asyncio.iscoroutine(result):
+                return result
+            return asyncio.run_coroutine_threadsafe(result, self._loop).result()
+
+        handling = dataclasses.replace(run.handling, handler=call)
+        self._perform(run, handling)
 
     def close(self, seconds: float | None) -> None:
         """Cancel the tasks at work, and wait a moment for their end."""

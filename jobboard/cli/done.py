@@ -9,9 +9,10 @@ import click
 
 from jobboard.cli.common import BoardOptions, command, find_job, group, names_option
 from jobboard.cli.jobs import PRIVATE, age_column, job_columns, say_job
-from jobboard.cli.output import say_json, span
+from jobboard.cli.output import say_json
 from jobboard.cli.summary import named, others_if_empty
-from jobboard.cli.tables import Column, as_dict, limit_option, show
+from jobboard.cli.tables import Column, as_dict, limit_option, name_column, show
+from jobboard.primitives import span
 
 if TYPE_CHECKING:
     from jobboard.job import Job
@@ -32,7 +33,7 @@ def _columns(now: float = 0.0) -> list[Column[Outcome]]:
         *(_of_job(column) for column in job_columns() if column.key not in _ONLY_LIVE),
         age_column("ended_on", "ended ago", lambda left: left.ended_on, now),
         Column(None, lambda left: span((left.ended_on - left.begun_on).total_seconds()), "took", number=True),
-        Column("who", lambda left: left.who, "who"),
+        name_column("who", lambda left: left.who),
         Column("refused", lambda left: left.refused, "result refused"),
         Column("workers", lambda left: list(left.workers)),
         Column("begun_on", lambda left: left.begun_on),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobboard.cli.common import BoardOptions, command
 from jobboard.cli.summary import named, others_if_empty
-from jobboard.cli.tables import WIDE, Column, show
+from jobboard.cli.tables import WIDE, Column, name_column, show
 
 if TYPE_CHECKING:
     from jobboard.job import Entity
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHOWN = ("host", "pid", "names", "running", "slots", "hung", "consumed")
 """The metadata that has columns."""
 
-_UNSHOWN = ("dispatched", "seconds", "started", "workers")
+_UNSHOWN = ("claim_ttl", "clock", "dispatched", "hanging", "seconds", "started", "workers")
 """The metadata of a conductor that only JSON has."""
 
 
@@ -61,7 +61,7 @@ def _more(entity: Entity) -> str:
 
 ENTITY: list[Column[Entity]] = [
     Column("kind", lambda entity: entity.kind, "who", whole=True),
-    Column("name", lambda entity: entity.name, "name"),
+    name_column("name", lambda entity: entity.name),
     Column("metadata", lambda entity: entity.metadata),
     Column(None, _field("host"), "host", least=WIDE),
     Column(None, _field("pid"), "pid", whole=True),

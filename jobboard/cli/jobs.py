@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobboard.cli.output import safe, say, span, time_of
-from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, uuid_column
+from jobboard.cli.output import safe, say, time_of
+from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, cut_end, name_column, uuid_column
 from jobboard.outcomes import reason_line
+from jobboard.primitives import span
 from jobboard.priorities import JobPriority
 
 if TYPE_CHECKING:
     from jobboard.job import Job
 
 T = TypeVar("T")
+
+LEAST_WORDS = 17
+"""The room that the first words of a reason need beside a host."""
 
 _FAILURE = ("when", "who", "attempt", "text")
 """The fields of a failure."""
@@ -24,6 +29,29 @@ _FAILURE = ("when", "who", "attempt", "text")
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
     """Return a column of times, which a table shows as seconds before ``now``."""
     return Column(key, when, title, lambda row: span(now - when(row).timestamp()), number=True, least=least)
+
+
+def error_column(title: str) -> Column[Job]:
+    return Column("error", lambda job: job.error, title, lambda job: reason_line(job.error), cut=_cut_reason)
+
+
+_HOST = re.compile(
+    r"""(?:host=|//(?:[^/@\s]*@)?|\b(?:at|to|server|host)\s)['"]?((?:[\w-]+\.)+[\w-]{2,}(?::\d+)?|\d+(?:\.\d+){3}(?::\d+)?)"""
+)
+
+
+def _cut_reason(text: str, width: int) -> str:
+    """Return the parts by which a reason differs from others: the class of the error without its module, the first
+    words, and the host."""
+    kind, colon, rest = text.partition(":")
+    if colon and re.fullmatch(r"(\w+\.)+\w+", kind):
+        text = f"{kind.rpartition('.')[2]}:{rest}"
+    if len(text) <= width:
+        return text
+    found = _HOST.search(text)
+    if found is not None and found.end() > width - 1 and len(found[1]) + LEAST_WORDS <= width:
+        return f"{cut_end(text, width - len(found[1]) - 1)} {found[1]}"
+    return cut_end(text, width)
 
 
 def job_columns(now: float = 0.0) -> list[Column[Job]]:
@@ -40,15 +68,15 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
 
     return [
         uuid_column(lambda job: job.uuid),
-        Column("name", lambda job: job.name, "name"),
+        name_column("name", lambda job: job.name),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
         Column("priority", lambda job: job.priority, "priority", priority, whole=True, least=NARROW),
         Column("group", lambda job: job.group, "group", least=WIDE),
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
         Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
-        Column("owner", lambda job: job.owner, "owner"),
-        Column("error", lambda job: job.error, "last error", lambda job: reason_line(job.error)),
+        name_column("owner", lambda job: job.owner),
+        error_column("last error"),
         Column("token", lambda job: job.token if job.owner is not None else None),
         Column("retries", lambda job: job.retries),
         Column("max_attempts", lambda job: job.max_attempts),

@@ -9,7 +9,7 @@ import click
 
 from jobboard.cli.common import BoardOptions, command, duration, group, named_options
 from jobboard.cli.summary import limit_text, named, rate_text, refuse_memory
-from jobboard.cli.tables import Column, show
+from jobboard.cli.tables import Column, name_column, show
 from jobboard.exceptions import NotFound
 from jobboard.primitives import Per
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _per = click.Choice(["name", "group"])
 _name = click.argument("name")
 _LIMIT: list[Column[Limit]] = [
-    Column("name", lambda limit: limit.name, "name"),
+    name_column("name", lambda limit: limit.name),
     Column("per", lambda limit: limit.per, "per", whole=True),
     Column("concurrency", lambda limit: limit.concurrency, "at once", number=True),
     Column("rate", lambda limit: limit.rate, "rate", lambda limit: limit.rate and rate_text(limit.rate), whole=True),

@@ -10,8 +10,10 @@ import click
 
 from jobboard.cli.common import BoardOptions, command, duration, find_job, names_option
 from jobboard.cli.jobs import job_columns
-from jobboard.cli.summary import first_jobs, named, others, others_if_empty, rules_lines, unhandled, unhandled_line
+from jobboard.cli.output import one_line
+from jobboard.cli.summary import named, others, others_if_empty, rules_lines
 from jobboard.cli.tables import limit_option, show
+from jobboard.obstacles import obstacles
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
@@ -69,10 +71,9 @@ def list_jobs(
 
 
 def _title(board: JobBoard) -> str:
-    rules = board.engine.rules()
-    warning = unhandled_line(unhandled(first_jobs(board), rules, board.entities()))
-    first = ", ".join([named(board), *rules_lines(rules)])
-    return f"{first}\n{warning}" if warning else first
+    first = ", ".join([named(board), *rules_lines(board.engine.rules())])
+    # The first line has the pauses.
+    return "\n".join([first, *(one_line(each) for each in obstacles(board) if each.kind != "paused")])
 
 
 def _of_age(jobs: Iterator[Job], now: float, older: float | None, newer: float | None) -> Iterator[Job]:

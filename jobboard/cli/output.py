@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import select
+import sys
 import time
 import unicodedata
 from collections.abc import Iterator
@@ -48,17 +49,6 @@ def one_line(text: object) -> str:
     return safe(re.sub("[ \t\r\n]+", " ", str(text)).strip(" "))
 
 
-def span(seconds: float) -> str:
-    """Return a time in two units at most."""
-    seconds = max(0.0, seconds)
-    if seconds < 60:
-        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
-    units = (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600))
-    unit, length, part, below = next((each for each in units if seconds < 100 * each[1]), units[-1])
-    whole, rest = divmod(int(seconds), length)
-    return f"{whole}{unit}{rest // below:02d}{part}"
-
-
 def time_of(when: datetime.datetime | None) -> str:
     return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S}"
 
@@ -75,6 +65,9 @@ def hinting(text: str, program: str | None = None) -> str:
     """Return ``text`` with its hints at commands as the user types them: ``manage.py jobboard list``."""
     context = click.get_current_context(silent=True)
     program = program or (context and context.find_root().info_name) or "jobboard"
+    if program != "jobboard":
+        # The command of a framework knows its handlers.
+        text = text.replace("jobboard work MODULE:NAME", "jobboard work")
     return re.sub("(?<=['`])jobboard ", lambda _: f"{program} ", text)
 
 
@@ -91,6 +84,22 @@ def bars() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     out = Console(stderr=True)
     return Progress(*columns, console=out, disable=not out.is_terminal)
+
+
+def is_printed(record: logging.LogRecord) -> bool:
+    """Return whether a handler of the record's own loggers, as Django has one, prints it on this terminal."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None and logger is not logging.root:
+        for handler in logger.handlers:
+            if (
+                isinstance(handler, logging.StreamHandler)
+                and handler.stream in (sys.stdout, sys.stderr)
+                and record.levelno >= handler.level
+                and handler.filter(record)
+            ):
+                return True
+        logger = logger.parent
+    return False
 
 
 class SafeFormatter(logging.Formatter):
@@ -186,6 +195,7 @@ class JSONFormatter(logging.Formatter):
 
 def log_to_stderr(level: int, *, as_json: bool = False, conductor: str | None = None) -> None:
     handler = StderrHandler()
+    handler.addFilter(lambda record: not is_printed(record))
     text = SafeFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JSONFormatter(conductor) if as_json else text)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -10,12 +10,13 @@ import click
 
 from jobboard.cli.acts import act_on_each
 from jobboard.cli.common import BoardOptions, command, group, named_options, positive_duration, worker_name
-from jobboard.cli.output import log_to_stderr, span, time_of
+from jobboard.cli.output import log_to_stderr, time_of
 from jobboard.cli.post import job_options, read_arguments
 from jobboard.cli.summary import named, refuse_memory, refuse_read_only
-from jobboard.cli.tables import Column, as_dict, show
+from jobboard.cli.tables import Column, as_dict, name_column, show
 from jobboard.cli.work import connect_patiently
 from jobboard.exceptions import NotFound
+from jobboard.primitives import span
 
 if TYPE_CHECKING:
     from jobboard.schedules import Schedule
@@ -34,7 +35,7 @@ def _next(made: Schedule) -> str:
 # Details and context are left out, as they may be private.
 _SCHEDULE: list[Column[Schedule]] = [
     Column("id", attrgetter("id"), "id"),
-    Column("name", attrgetter("name"), "name"),
+    name_column("name", attrgetter("name")),
     Column(None, _when, "when"),
     Column("missed", attrgetter("missed"), "missed", whole=True),
     Column("next_due", attrgetter("next_due"), "next due", _next, whole=True),

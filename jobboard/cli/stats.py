@@ -8,8 +8,9 @@ from operator import itemgetter
 from jobboard.cli.common import BoardOptions, command
 from jobboard.cli.entities import ENTITY
 from jobboard.cli.output import say_json
-from jobboard.cli.summary import first_jobs, named, others, remarks, remarks_dict, unhandled
+from jobboard.cli.summary import is_empty, named, others, remarks, remarks_dict
 from jobboard.cli.tables import Column, say_lines, table
+from jobboard.obstacles import first_jobs, unhandled
 
 _COUNTS: list[Column[tuple[str, int]]] = [
     Column(None, itemgetter(0), "state"),
@@ -26,8 +27,8 @@ def stats(settings: BoardOptions) -> None:
     with settings.opened() as board:
         counted, entities, rules = board.stats(), board.entities(), board.engine.rules()
         kept, missing = board.kept_stats(), unhandled(first_jobs(board), rules, entities)
-        empty = not (counted.on_board or counted.trashed)
-        title = f"{named(board)} is empty{others(board)}" if empty and not settings.json else named(board)
+        empty = not settings.json and is_empty(board)
+        title = f"{named(board)} is empty{others(board)}" if empty else named(board)
     counts = asdict(counted)
     if settings.json:
         counts |= {"on_board": counted.on_board, **remarks_dict(rules, kept, missing)}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobboard.cli.output import span, time_of, warn
+from jobboard.cli.output import time_of, warn
+from jobboard.obstacles import unhandled_obstacle
+from jobboard.primitives import span
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.engine import Rules
-    from jobboard.job import Entity, Job
     from jobboard.primitives import KeptStats, Limit, Paused
-    from jobboard.states import State
 
 _FEW = 5
 """The number of limits, or of names, that one line shows."""
@@ -81,45 +80,9 @@ def remarks_dict(rules: Rules, kept: KeptStats, missing: Sequence[str]) -> dict[
     }
 
 
-def first_jobs(board: JobBoard, count: int | None = None, state: State | None = None) -> list[Job]:
-    """Return the first jobs in the order of serving, as many as one request returns.
-
-    :param count: the number of jobs in ``state``, so that a store without an index of states does not walk to the end.
-    """
-    from jobboard.job import Job
-    from jobboard.primitives import PAGE
-
-    states = None if state is None else frozenset({state})
-    seen = board.engine.page(None, PAGE if count is None else min(PAGE, count), None, states)
-    if state is not None and any(each.state != state for each in seen):
-        # Nobody has swept jobs that are due, or lapsed, and they took the places of others.
-        seen = [each for each in board.engine.page(None, PAGE, None, states) if each.state == state]
-    return [Job(board, each.record, each.record.posting, each.state) for each in seen if each.record is not None]
-
-
-def unhandled(jobs: Iterable[Job], rules: Rules, entities: Iterable[Entity]) -> list[str]:
-    """Return the names of waiting jobs that no conductor handles, the most frequent first.
-
-    Paused names are left out, and names with a claimed job: a worker without a conductor runs them.
-    """
-    from jobboard.states import CLAIMED, UNCLAIMED
-
-    jobs = list(jobs)
-    handled = {job.name for job in jobs if job.seen_state == CLAIMED}
-    for entity in entities:
-        if entity.kind == "conductor":
-            names = entity.metadata.get("names")
-            if names is None:
-                return []
-            handled.update(map(str, names))
-    waiting = Counter(job.name for job in jobs if job.seen_state == UNCLAIMED)
-    return [name for name, _ in waiting.most_common() if name not in handled and name not in rules.paused]
-
-
 def unhandled_line(names: Sequence[str]) -> str:
     """Return a warning about names that no conductor handles; "" if there are none."""
-    shown = _few([repr(name) for name in names], ", ")
-    return f"no conductor handles {shown}: start one with 'jobboard work MODULE:NAME'" if names else ""
+    return str(unhandled_obstacle(names)) if names else ""
 
 
 def others(board: JobBoard) -> str:
@@ -130,9 +93,15 @@ def others(board: JobBoard) -> str:
     return f"{there} (see --name)" if there else ""
 
 
+def is_empty(board: JobBoard) -> bool:
+    """Return whether a board has no job, no trash and no worker, as a board of a mistyped name."""
+    engine = board.engine
+    return not (engine.page(None, 1, None, None) or engine.trash_page(None, 1) or board.entities())
+
+
 def others_if_empty(board: JobBoard) -> str:
-    """Return the end of a sentence that finds nothing on a board: the other boards of its store, if it has no job."""
-    return "" if board.engine.page(None, 1, None, None) else others(board)
+    """Return the end of a sentence that finds nothing on a board: the other boards of its store, if it is empty."""
+    return others(board) if is_empty(board) else ""
 
 
 def warn_of_empty(board: JobBoard) -> None:

@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,7 +21,8 @@ from jobboard.cli.common import SHORTEST, BoardOptions
 from jobboard.cli.output import hinting, one_line, safe, say, say_json
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.measure import Measurement
     from rich.table import Table
 
 T = TypeVar("T")
@@ -31,6 +32,9 @@ SHOWN = 100
 
 NARROW, WIDE = 72, 90
 """The least widths of terminals that have room for a few more columns, and for all."""
+
+LEAST_NAME = 16
+"""The width to which a long name is not cut while there is room."""
 
 _UNLIMITED = 100_000
 """The width of a line that is not limited: more than any row has."""
@@ -47,7 +51,8 @@ class Column(Generic[T]):
     value: returns the value in JSON, of which a table shows the text. key: the field's name in JSON; None: it is not
     there. title: the column's title; None: tables don't have the column. text: returns the text for tables instead.
     whole: the text is never cut. number: nor is it here, and it is flush right. size: the number of characters that a
-    terminal shows. least: the width of the narrowest terminal that shows the column.
+    terminal shows. least: the width of the narrowest terminal that shows the column. cut: makes a text fit a width; the
+    default cuts its end off.
     """
 
     key: str | None
@@ -58,10 +63,32 @@ class Column(Generic[T]):
     number: bool = False
     size: int | None = None
     least: int = 0
+    cut: Callable[[str, int], str] | None = None
 
     def cell(self, row: T) -> str:
         found = (self.text or self.value)(row)
         return "" if found is None else one_line(found)
+
+
+def name_column(key: str, value: Callable[[T], str | None], title: str | None = None, **more: Any) -> Column[T]:
+    """Return a column of names, of jobs or workers. Their ends tell them apart, so they are cut in the middle."""
+    return Column(key, value, title or key, cut=cut_middle, **more)
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return a text of at most ``width`` cells: its first third and its end."""
+    from rich.cells import set_cell_size
+
+    first = (width - 1) // 3
+    last = set_cell_size(text[::-1], width - 1 - first)[::-1]
+    return f"{set_cell_size(text, first).rstrip()}…{last.lstrip()}"
+
+
+def cut_end(text: str, width: int) -> str:
+    """Return the first cells of a text, at most ``width``."""
+    from rich.cells import set_cell_size
+
+    return f"{set_cell_size(text, max(0, width - 1)).rstrip()}…"
 
 
 def uuid_column(value: Callable[[T], str]) -> Column[T]:
@@ -102,13 +129,37 @@ def table_of(
             no_wrap=column.whole or column.number,
             justify="right" if column.number else "left",
             width=column.size if width is not None else None,
+            # A long name leaves room to the others.
+            max_width=max(LEAST_NAME, width // 4)
+            if width is not None and not stream and column.cut is cut_middle
+            else None,
             ratio=1 if table.expand and column.size is None else None,
         )
     for row in cells:
-        table.add_row(
-            *(Text(row[at], overflow="ellipsis" if shown[at].size is None else "crop", no_wrap=True) for at in kept)
-        )
+        table.add_row(*(_Cell(row[at], shown[at]) for at in kept))
     return table
+
+
+class _Cell:
+    """The text of a cell, which is cut to the width that the table has for it."""
+
+    def __init__(self, text: str, column: Column[Any]) -> None:
+        self._text, self._cut, self._is_cropped = text, column.cut or cut_end, column.size is not None
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.cells import cell_len
+        from rich.measure import Measurement
+
+        length = cell_len(self._text)
+        return Measurement(length, length)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        width = options.max_width
+        is_cut = cell_len(self._text) > width and not self._is_cropped
+        yield Text(self._cut(self._text, width) if is_cut else self._text, overflow="crop", no_wrap=True)
 
 
 def drawn(*parts: RenderableType, width: int | None) -> str:
@@ -128,10 +179,12 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], *, stream: bool = Fal
     click.echo(drawn(table_of(columns, rows, width, stream=stream, titles=titles), width=width), nl=False)
 
 
-def say_lines(*lines: str) -> None:
+def say_lines(*lines: str, indent: int = 0) -> None:
     """Print lines, folded where a terminal has no room for them. Empty ones are left out."""
+    from rich.padding import Padding
+
     for line in filter(None, lines):
-        click.echo(drawn(hinting(safe(line)), width=line_width()), nl=False)
+        click.echo(drawn(Padding(hinting(safe(line)), (0, 0, 0, indent), expand=False), width=line_width()), nl=False)
 
 
 def show(

@@ -19,14 +19,15 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
-from jobboard.cli.output import one_line, say, say_json, span, time_of
-from jobboard.cli.summary import first_jobs, remarks, remarks_dict, unhandled, warn_of_empty
-from jobboard.cli.tables import WIDE, Column, as_dict, table_of, uuid_column
+from jobboard.cli.jobs import error_column
+from jobboard.cli.output import one_line, say, say_json, time_of
+from jobboard.cli.summary import remarks, remarks_dict, warn_of_empty
+from jobboard.cli.tables import WIDE, Column, as_dict, cut_middle, name_column, table_of, uuid_column
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
-from jobboard.outcomes import reason_line
-from jobboard.primitives import BoardStats, KeptStats
+from jobboard.obstacles import first_jobs, unhandled
+from jobboard.primitives import BoardStats, KeptStats, span
 from jobboard.retry import outage_pause
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
@@ -164,8 +165,8 @@ class Overview:
         running: list[Column[Job]] = [
             Column("seconds", age, "for", lambda job: span(age(job)), number=True),
             uuid_column(lambda job: job.uuid),
-            Column("name", lambda job: job.name, "name"),
-            Column("owner", lambda job: job.owner, "owner"),
+            name_column("name", lambda job: job.name),
+            name_column("owner", lambda job: job.owner),
             Column("kept", lambda job: job.record.keeper is not None),
             Column("lease", lease, "lease", lease_text, whole=True),
             Column("attempts", lambda job: job.attempts, "attempt", attempt, whole=True),
@@ -173,9 +174,9 @@ class Overview:
         failed: list[Column[Job]] = [
             Column(None, lambda job: f"{span(age(job))} ago", "when", number=True),
             uuid_column(lambda job: job.uuid),
-            Column("name", lambda job: job.name, "name"),
+            name_column("name", lambda job: job.name),
             Column("state", lambda job: str(job.seen_state), "state", whole=True, least=WIDE),
-            Column("error", lambda job: job.error, "error", lambda job: reason_line(job.error)),
+            error_column("error"),
         ]
         errors = self.errors()
         return [
@@ -209,7 +210,10 @@ class Overview:
             Column(None, lambda name: f"{self.change[name]:+.1f}" if self.change else "", "change/s", number=True),
         ]
         titles = ("by name", "waiting", "scheduled", "running")
-        names: list[Column[Any]] = [Column(None, itemgetter(n), title, number=n > 0) for n, title in enumerate(titles)]
+        names: list[Column[Any]] = [
+            Column(None, itemgetter(n), title, number=n > 0, cut=None if n else cut_middle)
+            for n, title in enumerate(titles)
+        ]
         rows = self.by_name()
         most = min(len(rows), max(len(_COUNTED), height // 4))
         rest = [sum(counts) for counts in list(zip(*rows[most:], strict=True))[1:]]

@@ -15,15 +15,15 @@ import click
 
 from jobboard.board import JobBoard
 from jobboard.cli.common import BoardOptions, command, names_option
-from jobboard.cli.output import log_to_stderr, say_json, span, warn
+from jobboard.cli.output import log_to_stderr, say_json, warn
 from jobboard.cli.summary import warn_of_empty
-from jobboard.cli.tables import Column, as_dict, table, uuid_column
+from jobboard.cli.tables import Column, as_dict, name_column, table, uuid_column
 from jobboard.cli.top import rest
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.outcomes import reason_line
-from jobboard.primitives import PAGE
+from jobboard.primitives import PAGE, span
 from jobboard.retry import outage_pause
 from jobboard.states import State
 
@@ -114,8 +114,8 @@ _EVENT: list[Column[Event]] = [
     Column("time", _exact, "time", lambda event: f"{event.time:%H:%M:%S}", size=8),
     Column("event", lambda event: event.event, "event", size=9),
     uuid_column(lambda event: event.uuid),
-    Column("name", lambda event: event.name, "name"),
-    Column("who", lambda event: event.who, "who"),
+    name_column("name", lambda event: event.name),
+    name_column("who", lambda event: event.who),
     Column("seconds", lambda event: event.seconds, "took", _took, number=True, size=6),
     Column("reason", lambda event: event.reason, "reason", _reason),
     Column("due", lambda event: event.due),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import importlib
@@ -9,12 +10,13 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from jobboard import logs
 from jobboard.cli.common import BoardOptions, command, positive_duration, worker_name
@@ -29,8 +31,13 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
-NAMED = 10
-"""The number of job names that the first line shows."""
+OF_THE_CONDUCTOR = frozenset(
+    (
+        *("jobs", "processes", "job_timeout", "drain_timeout", "max_attempts", "one_failure", "max_retries"),
+        *("retry_base", "retry_cap", "who", "schedules"),
+    )
+)
+"""The options that configure a conductor."""
 
 
 @command(
@@ -91,39 +98,49 @@ def work(
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C.
+    """Work on jobs until SIGTERM, SIGHUP or Ctrl-C.
 
     The worker finishes the jobs that it has begun. A second Ctrl-C ends the command at once. MODULE:NAME is a callable,
     called with every job, or a mapping of job names to callables. The current folder is searched for the module first.
     A job is done when its callable returns. When the callable raises, the job is tried again later. The worker waits
     for a backend that can't be reached.
     """
+    from jobboard.aio import AsyncConductor
     from jobboard.conductor import Conductor
     from jobboard.conductor.events import JOB_FINISHED
 
-    board = settings.fetch()
-    refuse_read_only(board)
     found = load(handlers)
-    if isinstance(found, Mapping) and not found:
-        raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
-    who = who or worker_name()
-    kind: Literal["processes", "threads"] = "processes" if processes else "threads"
-    policy = OneFailure if one_failure and max_attempts is None else RetryPolicy
-    attempts = ATTEMPTS if max_attempts is None else max_attempts or None
-    try:
-        conductor = Conductor(
-            who,
-            board,
-            found,
-            max_simultaneous_jobs=jobs,
-            workers=kind,
-            job_timeout=job_timeout,
-            drain_timeout=drain_timeout,
-            schedules=schedules,
-            retry=policy(retry_base, retry_cap, attempts, max_retries),
-        )
-    except (TypeError, ValueError) as error:
-        raise click.UsageError(f"{handlers}: {error}") from None
+    run: Callable[[int | None], object]
+    if isinstance(found, (AsyncConductor, Conductor)):
+        _refuse_options(settings, handlers)
+    if isinstance(found, AsyncConductor):
+        conductor, run = found.sync, lambda most: asyncio.run(found.run(most))
+    elif isinstance(found, Conductor):
+        conductor, run = found, found.run
+    else:
+        board = settings.fetch()
+        refuse_read_only(board)
+        if isinstance(found, Mapping) and not found:
+            raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
+        kind: Literal["processes", "threads"] = "processes" if processes else "threads"
+        policy = OneFailure if one_failure and max_attempts is None else RetryPolicy
+        attempts = ATTEMPTS if max_attempts is None else max_attempts or None
+        try:
+            conductor = Conductor(
+                who or worker_name(),
+                board,
+                _with_options(found),
+                max_simultaneous_jobs=jobs,
+                workers=kind,
+                job_timeout=job_timeout,
+                drain_timeout=drain_timeout,
+                schedules=schedules,
+                retry=policy(retry_base, retry_cap, attempts, max_retries),
+            )
+        except (TypeError, ValueError) as error:
+            raise click.UsageError(f"{handlers}: {error}") from None
+        run = conductor.run
+    board, who = conductor.board, conductor.name
     if log_format == "json":
         conductor.wraps(logged)
     log_to_stderr(logging.INFO if verbose else logging.WARNING, as_json=log_format == "json", conductor=who)
@@ -134,7 +151,7 @@ def work(
     if verbose:
         conductor.notifier.register(JOB_FINISHED, _log_finished)
     with contextlib.ExitStack() as stack:
-        LOG.info("%s works on the %s: %s; %d at once, in %s", who, board, _names(found), jobs, kind)
+        LOG.info("%s works on the %s: %s", who, board, conductor.summary)
         if metrics_port is not None:
             from jobboard.contrib.prometheus import serving
 
@@ -142,17 +159,35 @@ def work(
         stack.callback(board.close)
         connect_patiently(board)
         warn_of_empty(board)
-        conductor.run(max_jobs)
+        run(max_jobs)
     tally = dataclasses.asdict(conductor.tally)
     settings.tell(", ".join(f"{what} {count}" for what, count in tally.items()), **tally)
 
 
-def _names(handlers: Any) -> str:
-    if not isinstance(handlers, Mapping):
-        return "jobs of any name"
-    names = list(handlers)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+def _refuse_options(settings: BoardOptions, handlers: str) -> None:
+    """Refuse options of the command line that a configured conductor has of its own."""
+    context = click.get_current_context()
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in OF_THE_CONDUCTOR
+        and context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
+    ]
+    given += ["--board"] * (settings.given is not None) + ["--name"] * (settings.name is not None)
+    if given:
+        raise click.UsageError(f"{handlers} is a conductor with options of its own: leave out {', '.join(given)}")
+
+
+def _with_options(found: Any) -> Any:
+    """Return handlers with the names and options by which a conductor of their module has registered them."""
+    from jobboard.conductor.poster import Poster
+
+    if isinstance(found, Mapping):
+        posts = {name: getattr(handler, "post", None) for name, handler in found.items()}
+        own = {name: post.handling for name, post in posts.items() if isinstance(post, Poster) and name in post.names}
+        return {**found, **own}
+    post = getattr(found, "post", None)
+    return dict.fromkeys(post.names, post.handling) if isinstance(post, Poster) else found
 
 
 def connect_patiently(board: JobBoard) -> None:
@@ -191,6 +226,10 @@ def load(spec: str) -> Mapping[str, Any] | Any:
         # The import of a module that is absent, or no Python, ends in the machinery.
         place = "" if last.filename.startswith("<") else f" ({last.filename}, line {last.lineno})"
         raise click.UsageError(f"can't import {module_name!r}: {type(error).__name__}: {error}{place}") from None
+    # dictConfig() and fileConfig() of the module disable the loggers that exist, unless told otherwise.
+    for logger_name in logging.root.manager.loggerDict:
+        if logger_name == "jobboard" or logger_name.startswith("jobboard."):
+            logging.getLogger(logger_name).disabled = False
     try:
         return attrgetter(name)(module)
     except AttributeError:

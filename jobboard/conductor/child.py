@@ -32,7 +32,7 @@ from jobboard.threads import started
 
 READY = "ready"
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals for the conductor alone, also when they are sent to all the processes that it has started."""
 
 GLANCE = 1.0

@@ -35,9 +35,15 @@ KINDS = {kind.name: kind for kind in (workers.THREADS, processes.PROCESSES)}
 RESERVE, RESERVED = 1.0, 0.2
 """Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
 
+PRECEDENCE = 2.0
+"""Seconds for which claims wait, after an outage, for the ends of finished work."""
+
 GLANCE = 1.0
 """Seconds between two looks of the main thread. A signal that comes just before a thread goes to sleep on a lock does
 not wake the thread."""
+
+NAMED = 10
+"""The number of job names that a summary shows."""
 
 THE_CONDUCTORS: Any = object()
 """The timeout that the conductor has for all jobs."""
@@ -49,7 +55,7 @@ class Conductor:
     """Works on the jobs of a board, several at once.
 
     :param name: the name of the worker in claims, and of the entity of kind ``conductor`` that the board shows.
-        Conductors that run at the same time need names of their own, or one of them at most is shown.
+        Conductors that run at the same time need names of their own, or nobody can tell which of them holds a job.
     :param board: the board. :meth:`run` connects a closed board and closes it at its end. Of several conductors that
         run on it at the same time, the last one closes it.
     :param handlers: a mapping of job names to handlers, or one handler for the jobs of any name. A handler is called
@@ -63,7 +69,8 @@ class Conductor:
     :param job_timeout: seconds, or a timedelta, after which a handler is given up, and its job abandoned as a failure;
         :meth:`handles` takes another for its own. A process is killed, with all that the handler has started. A thread
         is told by ``job.claim.lost`` and :func:`jobboard.cancelled`, its result does not count, and it keeps its slot
-        until it ends.
+        until it ends. Its claim has ended by then: a limit of the board does not count the thread. Choose processes
+        where no more than so many handlers may ever run.
     :param drain_timeout: seconds, or a timedelta, after :meth:`stop`, or a signal, within which :meth:`run` returns.
         Jobs that still run by then are given back, and that attempt does not count. None sets no limit.
     :param retry: the time at which failed jobs come back; :meth:`handles` takes another policy for its own.
@@ -135,6 +142,14 @@ class Conductor:
         return Tally(**self._tally)
 
     @property
+    def summary(self) -> str:
+        """The names of the jobs, the number of slots and the kind of workers, in words."""
+        names = [] if self._handlers.any else list(self._handlers.named)
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        jobs = ", ".join(names[:NAMED]) + more or "jobs of any name"
+        return f"{jobs}; {self._slots} at once, in {self._kind.name}"
+
+    @property
     def dispatching(self) -> bool:
         """True while ``run()`` is under way, its draining included."""
         return self._dispatching
@@ -155,7 +170,8 @@ class Conductor:
         conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
 
         :param retry: for these jobs, instead of the conductor's own.
-        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit.
+        :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit. A thread goes on
+            after it, and no limit of the board counts the thread: see ``job_timeout``.
         :param max_simultaneous: how many jobs of each of these names run at once in this conductor, so that slow jobs
             leave slots to others. The conductor claims no more of them than it can begin. None: up to
             ``max_simultaneous_jobs``.
@@ -168,12 +184,13 @@ class Conductor:
             raise TypeError("handles() needs the names of the jobs to handle, as in handles('resize')")
         self._check_open()
 
-        def register(handler: Handler) -> None:
+        def register(handler: Handler) -> Handling:
             handling = self._handling(handler, retry, timeout, max_simultaneous)
             for name in names:
                 self._handlers.add(name, handling)
             # A claim that waits does so for the names from before.
             self.board.wake()
+            return handling
 
         return Registering(register, self.board.post, names)
 
@@ -195,11 +212,16 @@ class Conductor:
 
     def _handling(
         self,
-        handler: Handler,
+        handler: Handler | Handling,
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
         max_simultaneous: int | None = None,
     ) -> Handling:
+        if isinstance(handler, Handling):
+            # Another conductor has registered it. Its own options go before those of this conductor.
+            own, handler = handler, handler.handler
+            retry, max_simultaneous = own.retry, own.max_simultaneous
+            timeout = THE_CONDUCTORS if own.timeout is None else own.timeout
         outcomes.check_handler(handler, self._kind.coroutines)
         policy = retry or self._retry
         if not isinstance(policy, RetryPolicy | None):
@@ -228,8 +250,9 @@ class Conductor:
     def run(self, max_dispatches: int | None = None) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have begun; then finish the begun jobs.
 
-        In the main thread SIGTERM and SIGINT stop it too, for as long as it runs; a second SIGINT ends the
-        process. A backend that can't be reached later on is tried again for as long as it takes.
+        In the main thread SIGTERM, SIGINT and SIGHUP stop it too, for as long as it runs; a second SIGINT ends the
+        process. SIGHUP is left to a program that handles or ignores it. A backend that can't be reached later on is
+        tried again for as long as it takes.
 
         :raises ConnectionFailure: the board was not connected and its backend can't be reached, or the board was closed
             meanwhile.
@@ -364,7 +387,7 @@ class Conductor:
 
     def _claim(self, limit: int | None, runs: Runs, places: workers.WorkerThreads) -> None:
         begun = failures = 0
-        has_claimed = False
+        has_claimed = was_away = False
         # The life of the board in which the entity was registered: the end of a board removes its entities.
         shown: str | None = None
         while (limit is None or begun < limit) and (room := runs.wait_for_room()):
@@ -373,19 +396,27 @@ class Conductor:
             try:
                 if shown != (handle := self.board.engine.handle):
                     self._show(runs)
+                    if shown is None:
+                        self._warn_of_limits()
                     shown = handle
+                if was_away:
+                    runs.finisher.note_outage()
+                    was_away = False
+                while (untried := runs.finisher.untried) and not runs.stopped:
+                    self.board.engine.read(untried[:1])
+                    runs.finisher.catch_up(PRECEDENCE)
                 for count, names, waits in runs.wishes(most):
-                    jobs = self.board.claim_many(
-                        self.name,
-                        count,
-                        names=names,
-                        timeout=None if waits else 0,
-                        unless=functools.partial(runs.called_off, names) if waits else None,
-                        **self._extra,
-                    )
-                    has_claimed = True
-                    begun += len(jobs)
-                    self._begin(jobs, runs, places)
+                    with runs.finisher.claiming():
+                        jobs = self.board.claim_many(
+                            self.name,
+                            count,
+                            names=names,
+                            timeout=None if waits else 0,
+                            unless=functools.partial(runs.called_off, names) if waits else None,
+                            **self._extra,
+                        )
+                        has_claimed = True
+                        begun += self._begin(jobs, runs, places)
                     if len(jobs) < count:
                         break
                 failures = 0
@@ -397,13 +428,16 @@ class Conductor:
                     raise ConnectionFailure(f"{closed}: leave it open, in handlers too", error) from error
                 if is_refusal and not has_claimed:
                     raise
+                was_away = isinstance(error, ConnectionFailure)
                 failures += 1
                 pause = outage_pause(failures)
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
 
-    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> None:
+    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> int:
+        """Begin the work on claimed jobs, and return their number, without jobs whose work has ended before."""
         try:
+            jobs = runs.finisher.take_over(jobs)
             claimed = [Run(job, self._handlers.of(job)) for job in jobs]
             # Before a job shows as work that is under way.
             ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
@@ -415,12 +449,35 @@ class Conductor:
         if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
             # They came too late, after an outage: no worker is left for them.
             self.board.give_back(jobs)
-            return
+            return 0
         try:
             places.put(allowed)
         except BaseException:
             runs.give_back(allowed)
             raise
+        return len(jobs)
+
+    def _warn_of_limits(self) -> None:
+        """Warn of handlers in threads that may outlast their claim, and so exceed a limit of their name."""
+        timed = {
+            name: handling
+            for name, handling in [(None, self._handlers.any), *self._handlers.named.items()]
+            if handling is not None and handling.timeout is not None and not handling.is_coroutine
+        }
+        if self._kind.fixed or not timed:
+            return
+        try:
+            limited = {limit.name for limit in self.board.limits() if limit.concurrency is not None}
+        except JobBoardError:
+            # The claim that comes next says why.
+            return
+        if names := sorted(limited if None in timed else limited & timed.keys()):
+            LOG.warning(
+                "%s: %s: a concurrency limit counts claims, not threads: a handler that goes on after its timeout runs "
+                "beside the next one; workers='processes' kills it",
+                self.name,
+                ", ".join(map(repr, names)),
+            )
 
     def _show(self, runs: Runs) -> None:
         """

@@ -6,17 +6,17 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jobboard import logs, outcomes
 from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
-from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import Job
+from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure
+from jobboard.job import ClaimedJob, Job
 from jobboard.primitives import BATCH, GIVEN_BACK, End
 from jobboard.retry import outage_pause
-from jobboard.states import COMPLETE, TRASHED
+from jobboard.states import COMPLETE, LAPSED, TRASHED, Record, Verb
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -51,15 +51,28 @@ class Tally:
 
 @dataclass(eq=False, slots=True)
 class _Handover:
-    """A job whose work has ended, how its claim is to end, and when (monotonic) the backend has first refused that."""
+    """A job whose work has ended, how its claim is to end, and its record as it was claimed.
+
+    refused_on: the time (monotonic) at which the backend first refused the end. tries, again_on: the number of failed
+    tries apart from other ends, and the time of the next one.
+    """
 
     job: Job
     end: End
+    claimed: Record
     refused_on: float | None = None
+    tries: int = 0
+    again_on: float = 0.0
 
 
 class Finisher:
     """Ends claims on a thread of its own: the first at once, and those that come in meanwhile together.
+
+    The claimer of the same conductor takes part:
+
+    - After an outage it makes no claim before the ends that are held here were tried: :meth:`note_outage` and
+      :meth:`catch_up`.
+    - It may claim a job whose end is held here, once the lease has lapsed: :meth:`claiming` and :meth:`take_over`.
 
     :param ended: is told which claims have ended, and how.
     """
@@ -69,97 +82,299 @@ class Finisher:
         self._board = board
         self._ended = ended
         self._queue: queue.SimpleQueue[_Handover | None] = queue.SimpleQueue()
-        # In the order of their ends. Handovers that stay here are tried again.
+        # For the thread alone, in the order of their ends. Handovers that stay here are tried again, those in the
+        # second each by itself.
         self._pending: dict[_Handover, None] = {}
+        self._apart: dict[_Handover, None] = {}
+        # For the claimer, too: the newest handover of each job, those that no try has reached since an outage, and
+        # those whose job the claimer of this conductor may be getting.
+        self._lock = threading.Lock()
+        self._tried = threading.Condition(self._lock)
+        self._held: dict[str, _Handover] = {}
+        self._untried: set[_Handover] = set()
+        self._overtaken: dict[_Handover, Exception] = {}
+        self._is_claiming = self._is_closing = False
         # Set once no handler works any more. Ends that cannot be handed over now are given up.
         self._hurry = threading.Event()
+        # Ends a pause.
+        self._answers = threading.Event()
         self._then: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         self._thread = started(f"{self._name}-finisher", self._run)
 
-    def put(self, job: Job, end: End) -> None:
-        self._queue.put(_Handover(job, end))
+    def put(self, job: Job, end: End, claimed: Record) -> None:
+        """End the claim of a job.
+
+        :param claimed: the record of the job as it was claimed.
+        """
+        done = _Handover(job, end, claimed)
+        with self._lock:
+            newest = self._held.get(job.uuid)
+            if not self._is_closing and (newest is None or newest.claimed.token < claimed.token):
+                self._held[job.uuid] = done
+            self._queue.put(done)
 
     def close(self, seconds: float | None, then: Callable[[], None]) -> None:
         """Hand over the remaining ends, then call ``then``. Return after so many seconds at most."""
         self._then = then
         self._hurry.set()
+        with self._lock:
+            self._is_closing = True
+        self._end_overtaken()
+        self._answers.set()
         self._queue.put(None)
         if self._thread is not None:
             self._thread.join(seconds)
 
+    # For the claimer
+
+    def note_outage(self) -> None:
+        """Note that the server was away: the ends that are held here have not reached it."""
+        with self._lock:
+            self._untried = set(self._held.values())
+
+    @property
+    def untried(self) -> list[str]:
+        """The uuids of jobs whose ends were not tried since an outage."""
+        with self._lock:
+            return [done.job.uuid for done in self._untried]
+
+    def catch_up(self, seconds: float) -> None:
+        """Try the held ends now, as the server answers again. Return once each was tried, or after so many seconds: one
+        of them may wait for a lock."""
+        self._answers.set()
+        with self._lock:
+            self._tried.wait_for(lambda: not self._untried, seconds)
+            self._untried.clear()
+
+    @contextlib.contextmanager
+    def claiming(self) -> Iterator[None]:
+        """A block in which the claimer claims jobs and passes them to :meth:`take_over`.
+
+        The claim of a held end may be lost to this very claim. So a lost end counts as lost after the block."""
+        with self._lock:
+            self._is_claiming = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_claiming = False
+            self._end_overtaken()
+
+    @property
+    def has_overtaken(self) -> bool:
+        """True while lost ends wait for the end of :meth:`claiming`."""
+        return bool(self._overtaken)
+
+    def take_over(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """Apply ends that are held here to new claims of their jobs. Return the other jobs: they are to run."""
+        with self._lock:
+            return [job for job in jobs if not self._takes_over(job)]
+
+    def _takes_over(self, job: ClaimedJob) -> bool:
+        done = self._held.get(job.uuid)
+        if done is None or not _has_only_lapsed(done.claimed, job.record):
+            return False
+        claim = done.job.claim
+        if claim is None or self._board.claims.leave_to_end(claim):
+            return False
+        self._board.claims.let_go(claim)
+        done.job, done.claimed, done.refused_on = job, job.record, None
+        if done.end.verb == Verb.ABANDON:
+            # Nobody has worked under the new claim. The lapse has used up the attempt.
+            done.end = done.end._replace(refund=True)
+        if self._overtaken.pop(done, None) is not None:
+            self._queue.put(done)
+        what = "has claimed a job again whose work had ended, and only hands over its end:"
+        LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
+        return True
+
+    def _end_overtaken(self) -> None:
+        with self._lock:
+            overtaken, self._overtaken = self._overtaken, {}
+            self._forget(overtaken)
+        if overtaken:
+            self._ended([self._lost(done.job, UNCOUNTED, error) for done, error in overtaken.items()])
+
+    # The thread
+
     def _run(self) -> None:
         failures = 0
         last = False
-        while self._pending or not last:
+        while self._pending or self._apart or not last:
             last = last or self._gather()
             final = self._hurry.is_set() or self._board.closed
             try:
-                if self._pending:
-                    self._finish(list(self._pending), final)
+                for batch in self._batches(final):
+                    self._hand_over(batch, final)
+                failures = 0
             except ConnectionFailure as error:
+                left = [*self._pending, *self._apart]
                 if final:
-                    self._ended([self._lost(done.job, LEFT, error, LOG.error) for done in self._pending])
-                    self._pending.clear()
-                else:
-                    LOG.warning("%s could not finish, trying again: %s", self._name, error)
-            failures = failures + 1 if self._pending else 0
-            if failures:
-                self._hurry.wait(outage_pause(failures))
+                    self._close([(done, done.job, error) for done in left])
+                    continue
+                self._pending, self._apart = dict.fromkeys(left), {}
+                self.note_outage()
+                LOG.warning("%s could not finish, trying again: %s", self._name, error)
+                failures += 1
+                self._answers.wait(outage_pause(failures))
+                self._answers.clear()
         self._then()
 
     def _gather(self) -> bool:
-        """Fill up the batch, waiting for its first; return whether no more will come."""
+        """Fill up the batch; return whether no more will come.
+
+        Wait for the first, or until an end that is tried apart is to be tried again."""
         with contextlib.suppress(queue.Empty):
             while len(self._pending) < BATCH:
-                done = self._queue.get(block=not self._pending)
+                next_try = min((done.again_on for done in self._apart), default=None)
+                wait = None if next_try is None else max(0.0, next_try - time.monotonic())
+                done = self._queue.get(not self._pending, wait)
                 if done is None:
                     return True
                 claim = done.job.claim
                 if claim is not None and self._board.claims.leave_to_end(claim):
+                    with self._lock:
+                        self._forget([done])
                     self._ended([self._own_end(done)])
                 else:
                     self._pending[done] = None
         return False
+
+    def _batches(self, final: bool) -> Iterator[list[_Handover]]:
+        """Yield the ends to try now: those that go together, and the first that is to be tried apart."""
+        if self._pending:
+            yield list(self._pending)
+        now = time.monotonic()
+        due = [done for done in self._apart if final or done.again_on <= now]
+        yield from ([done] for done in (due if final else due[:1]))
+
+    def _hand_over(self, batch: Sequence[_Handover], final: bool) -> None:
+        """End these claims.
+
+        :raises ConnectionFailure: the server is away.
+        """
+        begun = time.monotonic()
+        try:
+            self._finish(batch, final)
+            return
+        except ConnectionFailure:
+            left = self._left_of(batch)
+            if final or not left or self._is_away(left[0]):
+                raise
+        # The server answers: one of them waits for a row that somebody has locked. The others must not suffer for it.
+        if len(left) == 1:
+            self._try_apart(left[0], time.monotonic() - begun)
+            return
+        has_failed = False
+        for done in left:
+            begun = time.monotonic()
+            try:
+                self._finish([done], final)
+                has_failed = False
+            except ConnectionFailure:
+                if has_failed or self._hurry.is_set():
+                    raise
+                has_failed = True
+                self._try_apart(done, time.monotonic() - begun)
+
+    def _left_of(self, batch: Sequence[_Handover]) -> list[_Handover]:
+        return [done for done in batch if done in self._pending or done in self._apart]
+
+    def _is_away(self, done: _Handover) -> bool:
+        try:
+            self._board.engine.raw.read([done.job.uuid])
+        except ConnectionFailure:
+            return True
+        except JobBoardError:
+            pass
+        return False
+
+    def _try_apart(self, done: _Handover, took: float) -> None:
+        """Try an end again later, and not with others.
+
+        :param took: the seconds of the failed try. Other ends get as much time before the next one.
+        """
+        self._pending.pop(done, None)
+        self._apart.pop(done, None)
+        done.tries += 1
+        done.again_on = time.monotonic() + max(took, outage_pause(done.tries))
+        self._apart[done] = None
+        with self._lock:
+            self._note_try([done])
 
     def _finish(self, batch: Sequence[_Handover], final: bool) -> None:
         """End these claims. Those that are to be tried again stay pending, all of them after a ConnectionFailure.
 
         :param final: nothing is to be tried again.
         """
+        with self._lock:
+            asked = [(done, done.job, done.end) for done in batch]
         try:
-            errors = self._board.end_claims([(done.job, done.end) for done in batch], self._name)
+            errors = self._board.end_claims([(job, end) for _, job, end in asked], self._name)
         except Exception as error:
             # Of several requests, the first ones may have been answered.
-            answered = [done for done in batch if done.job.claim is not None and done.job.claim.ended]
-            self._close([(done, None) for done in answered])
+            self._close([(done, job, None) for done, job, _ in asked if job.claim is not None and job.claim.ended])
             if isinstance(error, ConnectionFailure):
                 raise
-            others = [done for done in batch if done in self._pending]
+            others = self._left_of(batch)
             if len(batch) > 1:
                 # One of them is to blame; the others must not suffer for it.
                 for done in others:
                     self._finish([done], final)
                 return
-            [done] = batch
-            if not others or (not final and self._may_pass(done, error)):
+            [(done, job, _)] = asked
+            if not others:
                 return
-            LOG.exception("%s could not finish %s", self._name, done.job, extra=logs.fields(done.job))
+            if not final and self._may_pass(done, error):
+                self._try_apart(done, 0.0)
+                return
+            LOG.exception("%s could not finish %s", self._name, job, extra=logs.fields(job))
             with contextlib.suppress(Exception):
-                self._board.abandon(done.job, self._name, delay=PUZZLED)
-            self._close([(done, error)])
+                self._board.abandon(job, self._name, delay=PUZZLED)
+            self._close([(done, job, error)])
         else:
-            self._close(list(zip(batch, errors, strict=True)))
+            self._close([(done, job, error) for (done, job, _), error in zip(asked, errors, strict=True)])
 
-    def _close(self, ended: Sequence[tuple[_Handover, Exception | None]]) -> None:
-        """Count ends that are not to be tried again, with the error of each."""
-        for done, _ in ended:
-            del self._pending[done]
-        self._ended(
-            [self._end_of(done) if error is None else self._lost(done.job, UNCOUNTED, error) for done, error in ended]
-        )
+    def _close(self, answers: Sequence[tuple[_Handover, Job, Exception | None]]) -> None:
+        """Count ends that are not to be tried again, with the job as it was asked for, and the error of each."""
+        closed = []
+        with self._lock:
+            self._note_try([done for done, _, _ in answers])
+            for done, job, error in answers:
+                # If the claimer has the job again, the end is for the new claim.
+                if done.job is not job:
+                    continue
+                self._pending.pop(done, None)
+                self._apart.pop(done, None)
+                if isinstance(error, ClaimLost) and self._is_claiming and not self._is_closing:
+                    self._overtaken[done] = error
+                    continue
+                self._forget([done])
+                closed.append((done, error))
+            overtakes = bool(self._overtaken)
+        if overtakes:
+            # The claimer may be waiting for other jobs.
+            self._board.wake()
+        self._ended([self._end_of(done) if error is None else self._given_up(done, error) for done, error in closed])
+
+    def _given_up(self, done: _Handover, error: Exception) -> Ended:
+        if isinstance(error, ConnectionFailure):
+            return self._lost(done.job, LEFT, error, LOG.error)
+        return self._lost(done.job, UNCOUNTED, error)
+
+    def _note_try(self, tried: Iterable[_Handover]) -> None:
+        self._untried.difference_update(tried)
+        if not self._untried:
+            self._tried.notify_all()
+
+    def _forget(self, ended: Collection[_Handover]) -> None:
+        self._note_try(ended)
+        for done in ended:
+            if self._held.get(done.job.uuid) is done:
+                del self._held[done.job.uuid]
 
     def _may_pass(self, done: _Handover, error: Exception) -> bool:
         """Return whether to try again: the backend has refused the end, which may change, and the claim stands."""
@@ -193,7 +408,7 @@ class Finisher:
         """Return the end of a claim that the handler has ended, or is about to end."""
         job = done.job
         if job.claim is not None and job.claim.ended:
-            return self._end_of(_Handover(job, outcomes.CONSUMED))
+            return self._end_of(_Handover(job, outcomes.CONSUMED, done.claimed))
         what = "leaves the end of its claim to the handler, whose transaction or request is not over:"
         LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
         return JOB_LOST, job
@@ -204,3 +419,13 @@ class Finisher:
         if job.claim is not None:
             self._board.claims.let_lapse(job.claim)
         return JOB_LOST, job
+
+
+def _has_only_lapsed(claimed: Record, again: Record) -> bool:
+    """Return whether nothing has happened to a job between two claims but the lapse of the first one, so that the work
+    of the first claim is still what was asked for, and nobody else has begun it."""
+    last = again.errors[-1] if again.errors else None
+    if last is None or last in claimed.errors or (again.version, again.posting) != (claimed.version, claimed.posting):
+        return False
+    lapse = (claimed.who, claimed.attempts, LAPSED, claimed.attempts + 1, claimed.retries)
+    return (last.who, last.attempt, last.text, again.attempts, again.retries) == lapse

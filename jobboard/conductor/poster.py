@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from jobboard.conductor.handlers import Takes
+from jobboard.conductor.handlers import Handling, Takes
 from jobboard.job import ClaimedJob, Posting
 
 P = ParamSpec("P")
@@ -21,6 +21,8 @@ class Poster(Generic[P, R_co]):
 
     The arguments are checked against the handler's signature before anything is sent. Arguments that are left out have
     the handler's own defaults when it is called.
+
+    ``names`` are those of the jobs, and ``handling`` has the options of the registration.
     """
 
     def __init__(
@@ -29,9 +31,11 @@ class Poster(Generic[P, R_co]):
         names: Sequence[str],
         handler: Callable[..., object],
         options: Mapping[str, Any] = types.MappingProxyType({}),
+        handling: Handling | None = None,
     ) -> None:
+        self.names = names
+        self.handling = handling
         self._post = post
-        self._names = names
         self._handler = handler
         self._options = options
         self._takes = Takes.of(handler)
@@ -47,13 +51,13 @@ class Poster(Generic[P, R_co]):
 
     def options(self, /, **options: Any) -> Self:
         """Return a poster with more arguments of ``board.post``: ``resize.post.options(priority=50)(path="a.jpg")``."""
-        return type(self)(self._post, self._names, self._handler, {**self._options, **options})
+        return type(self)(self._post, self.names, self._handler, {**self._options, **options}, self.handling)
 
     def _arguments(self, args: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
         takes, signature = self._takes, self._signature
-        if len(self._names) > 1:
+        if len(self.names) > 1:
             raise TypeError(
-                f"{_told(self._handler)} handles jobs named {', '.join(self._names)}: post one of them by board.post()"
+                f"{_told(self._handler)} handles jobs named {', '.join(self.names)}: post one of them by board.post()"
             )
         try:
             if args:
@@ -64,7 +68,7 @@ class Poster(Generic[P, R_co]):
             signature.bind(*((None,) if takes.job else ()), **details)
         except TypeError as error:
             raise TypeError(f"{_told(self._handler)}{signature} can't be called so: {error}") from None
-        return {"name": self._names[0], "details": details, **self._options}
+        return {"name": self.names[0], "details": details, **self._options}
 
 
 class Handled(Protocol[Q, P, T_co, R_co]):
@@ -80,9 +84,9 @@ class Registering(Generic[R_co]):
     """The decorator that ``handles()`` gives."""
 
     def __init__(
-        self, register: Callable[[Callable[..., object]], object], post: Callable[..., R_co], names: Sequence[str]
+        self, register: Callable[[Callable[..., object]], Handling], post: Callable[..., R_co], names: Sequence[str]
     ) -> None:
-        self._register = register
+        self.register = register
         self._post = post
         self._names = names
 
@@ -93,10 +97,10 @@ class Registering(Generic[R_co]):
     @overload
     def __call__(self, handler: Callable[P, T_co]) -> Handled[P, P, T_co, R_co]: ...
     def __call__(self, handler: Any) -> Any:
-        self._register(handler)
+        handling = self.register(handler)
         # An instance may have a post of its own.
         if isinstance(handler, types.FunctionType):
-            cast(Any, handler).post = Poster[Any, R_co](self._post, self._names, handler)
+            cast(Any, handler).post = Poster[Any, R_co](self._post, self._names, handler, handling=handling)
         return handler
 
 

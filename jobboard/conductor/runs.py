@@ -25,8 +25,12 @@ from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier
 from jobboard.outcomes import Reject, Retry
 from jobboard.primitives import GIVEN_BACK, End
+from jobboard.states import Record
 
 LOG = logs.Log(__name__)
+
+HANGING = 10
+"""The number of jobs whose handlers hang that the metadata name."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +38,8 @@ class Run:
     """A claimed job on its way through a worker.
 
     decided: its end is known, and the conductor waits for the handler no longer. hangs: it took too long. thread: the
-    id of a thread that can't be ended, and has to be given up after the timeout.
+    id of a thread that can't be ended, and has to be given up after the timeout. claimed: the record of the job as it
+    was claimed.
     """
 
     job: ClaimedJob
@@ -43,6 +48,10 @@ class Run:
     decided: bool = False
     hangs: bool = False
     thread: int | None = None
+    claimed: Record = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claimed = self.job.record
 
     @property
     def deadline(self) -> float:
@@ -122,7 +131,7 @@ class Runs:
 
     def called_off(self, names: tuple[str, ...] | None) -> bool:
         """Return whether a claim of jobs of these names need wait no longer."""
-        return self.stopped or self.names() != names
+        return self.stopped or self.finisher.has_overtaken or self.names() != names
 
     def wishes(self, most: int) -> Iterator[tuple[int, tuple[str, ...] | None, bool]]:
         """Yield claims to make: how many jobs, of which names, and whether to wait for one.
@@ -154,7 +163,7 @@ class Runs:
             self._by_name.update(run.job.name for run in runs if run.handling.max_simultaneous is not None)
         self._tell((events.JOB_CLAIMED, job) for job in jobs)
         for job, end in refused:
-            self.finisher.put(job, end)
+            self.finisher.put(job, end, job.record)
         return True
 
     def claimed_all(self) -> None:
@@ -200,7 +209,7 @@ class Runs:
         self.notifier.notify(events.JOB_FINISHED, told)
         if error is not None and not isinstance(error, Retry | Reject) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
-        self.finisher.put(job, end)
+        self.finisher.put(job, end, run.claimed)
         self._done()
         return True
 
@@ -265,7 +274,7 @@ class Runs:
         for run in runs:
             if self._decide(run):
                 LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
-                self.finisher.put(run.job, GIVEN_BACK)
+                self.finisher.put(run.job, GIVEN_BACK, run.claimed)
                 run.job.claim.give_up()
                 self._done()
 
@@ -290,6 +299,7 @@ class Runs:
     def metadata(self) -> dict[str, Any]:
         """The conductor as the board shows it. The board reads this anew at each heartbeat."""
         since, started = self._began
+        hanging = [run for run in list(self._placed) if run.hangs]
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -300,7 +310,15 @@ class Runs:
             # By a clock that does not jump.
             "seconds": round(time.monotonic() - since, 3),
             "running": self._undone,
-            "hung": self.hung,
+            "hung": len(hanging),
+            # When, by the clock of this machine, each of them was called.
+            "hanging": [
+                {"uuid": run.job.uuid, "name": run.job.name, "since": time.time() + run.began - time.monotonic()}
+                for run in sorted(hanging, key=lambda run: run.began)[:HANGING]
+            ],
+            # Others see by these whether this clock is wrong: the metadata are as old as a lease at most.
+            "clock": time.time(),
+            "claim_ttl": self.board.characteristics.claim_ttl,
             **self.tally,
         }
 

@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGINT stop a process that works on jobs."""
+"""Signals: SIGTERM, SIGINT and SIGHUP stop a process that works on jobs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 from jobboard import logs
 from jobboard.threads import started
@@ -21,9 +22,18 @@ IMPATIENCE = 0.25
 the terminal and passed on by a parent."""
 
 
+def _handlers() -> dict[int, Any]:
+    """Return the present handlers of the signals to catch."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    # Programs reload their settings by it.
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    return {number: signal.getsignal(number) for number in numbers}
+
+
 @contextlib.contextmanager
 def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[], int] | None = None) -> Iterator[None]:
-    """Call ``stop`` on SIGTERM and SIGINT, if this is the main thread.
+    """Call ``stop`` on SIGTERM and SIGINT, and on SIGHUP unless the program handles it, if this is the main thread.
 
     :param at_work: returns the number of jobs that are still to be finished, for the log.
     """
@@ -53,7 +63,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
                 again = "; again to end now" if number == signal.SIGINT else ""
                 LOG.info("%s: %s, finishing %s%s", name, signal.Signals(number).name, jobs, again)
 
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = _handlers()
     watcher: threading.Thread | None = None
     try:
         watcher = started(f"{name}-signals", watch)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from jobboard import logs, outcomes
-from jobboard.conductor.handlers import perform
+from jobboard.conductor.handlers import Handling, perform
 from jobboard.conductor.runs import Run, Runs
 from jobboard.threads import started
 
@@ -68,10 +68,13 @@ class WorkerThreads:
         yield self._call
 
     def _call(self, run: Run) -> None:
+        self._perform(run, run.handling)
+
+    def _perform(self, run: Run, handling: Handling) -> None:
         """Call a handler in a copy of the context of ``run()``."""
         run.thread = threading.get_ident()
         self._runs.begun(run)
-        call = self._runs.context.copy().run(perform, run.handling, self._runs.handlers.wrappers, run.job)
+        call = self._runs.context.copy().run(perform, handling, self._runs.handlers.wrappers, run.job)
         self._runs.ended(run, call.end, call.error)
 
 

@@ -11,7 +11,7 @@ from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import SCOPE, Grouped, Limits, LimitScope, Listed, lane, revive
+from jobboard.engine.limits import SCOPE, ClosedScope, Grouped, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.outcomes import StoredOutcome
 from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Rules, damaged_gate, damaged_value
@@ -22,6 +22,7 @@ from jobboard.engine.store import (
     LAPSING,
     OVERDUE,
     RETRY_HELD,
+    BoardMissing,
     Change,
     ClaimTerms,
     Committed,
@@ -35,11 +36,14 @@ from jobboard.engine.store import (
     Occupied,
     ScopePlace,
     Seat,
+    SetupStep,
     Side,
     Stale,
     Store,
     Stored,
+    library_version,
     reschedules,
+    too_new,
     turns,
 )
 
@@ -51,8 +55,10 @@ __all__ = [
     "RETRY_HELD",
     "SCOPE",
     "Answer",
+    "BoardMissing",
     "Change",
     "ClaimTerms",
+    "ClosedScope",
     "Committed",
     "Committer",
     "Deed",
@@ -79,6 +85,7 @@ __all__ = [
     "Rules",
     "ScopePlace",
     "Seat",
+    "SetupStep",
     "Side",
     "Stale",
     "Store",
@@ -90,10 +97,12 @@ __all__ = [
     "damaged_value",
     "held_key",
     "lane",
+    "library_version",
     "reschedules",
     "revive",
     "slot_of",
     "time_left",
+    "too_new",
     "turns",
     "weaknesses",
 ]

@@ -22,12 +22,25 @@ from jobboard.engine.expirations import Expirations
 from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
-from jobboard.engine.limits import Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
+from jobboard.engine.limits import ClosedScope, Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
 from jobboard.engine.rules import Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
-from jobboard.engine.store import GATE, Change, ClaimTerms, Found, Hears, Look, Mark, Seat, Side, Store, Stored
+from jobboard.engine.store import (
+    GATE,
+    Change,
+    ClaimTerms,
+    Found,
+    Hears,
+    Look,
+    Mark,
+    Seat,
+    SetupStep,
+    Side,
+    Store,
+    Stored,
+)
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.logs import Log, log_lapse
 from jobboard.primitives import (
@@ -139,11 +152,15 @@ class Engine(Hears):
 
     # Life
 
-    def setup(self) -> None:
-        """Create the missing parts of the store, and bring the others up to date. ``jobboard setup`` calls this.
+    def setup(self) -> list[SetupStep]:
+        """Create the missing parts of the store, and bring the others up to date. Return what was done.
 
         Any number of processes may call this any number of times."""
-        self._make(self._seat).setup()
+        return self._make(self._seat).setup()
+
+    def setup_steps(self) -> list[SetupStep]:
+        """Return what :meth:`setup` would do, and do nothing."""
+        return self._make(self._seat).setup_steps()
 
     def open(self) -> None:
         """Connect, and create the missing parts of the store unless ``auto_setup`` forbids it. Never migrate.
@@ -242,7 +259,7 @@ class Engine(Hears):
             stored = store.post(drafts, nonce)
             if stored is not None:
                 self._committer.note_fast_path(nonce)
-                return [Posted(OK, each.record.uuid, each.record) for each in stored]
+                return [Posted(OK, each.record.uuid, each.record, each.record.state) for each in stored]
         holders: dict[str, Seen] = {}
         made = Plan([], [])
 
@@ -716,6 +733,14 @@ class Engine(Hears):
         itself."""
         return self._finder.open_to_claims(jobs)
 
+    def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
+        """Return the scopes of limits without room for these unclaimed jobs, by the uuids of the jobs."""
+        return self._finder.closed_scopes(jobs)
+
+    def key_holders(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return the uuids of the jobs that hold these keys, by key. A window may hold a key for a job that is gone."""
+        return holders_of(self.store, keys).by_key
+
     # Outcomes and keys that outlive their jobs
 
     def outcomes(self, uuids: Sequence[str]) -> list[StoredOutcome | None]:
@@ -821,11 +846,11 @@ class Engine(Hears):
     # Entities
 
     def enlist(self, handle: str, kind: str, name: str, metadata: str, ttl: int) -> None:
-        """Register or renew an entity until ``ttl`` from now. The last of two handles with one kind and name counts.
+        """Register or renew an entity until ``ttl`` from now. Two handles may each have an entity of one kind and name.
 
         :param metadata: JSON text.
         """
-        key, value = json.dumps([kind, name]), json.dumps([handle, kind, name, metadata]).encode()
+        key, value = json.dumps([kind, name, handle]), json.dumps([handle, kind, name, metadata]).encode()
         self._committer.write(lambda: [Mark(self.store.read([], [(ENTITY, key)]).sides[0], value, ttl)])
 
     def delist(self, handle: str) -> None:

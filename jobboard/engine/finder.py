@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jobboard import codec
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
-from jobboard.engine.limits import SCOPE, Limits, LimitScope, Rooms, lane
+from jobboard.engine.limits import SCOPE, ClosedScope, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Lane, Look, Side, Stale, Stored, weight
 from jobboard.primitives import batches
@@ -193,10 +193,19 @@ class Finder:
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
+        rules, rooms = self._rooms(jobs)
+        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full(job)}
+
+    def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
+        """Return the scopes without room for these unclaimed jobs, by the uuids of the jobs."""
+        _, rooms = self._rooms(jobs)
+        return {job.uuid: closed for job in jobs if (closed := rooms.closures(job))}
+
+    def _rooms(self, jobs: Sequence[Record]) -> tuple[GateRules, Rooms]:
         rules = self.newest()
         rooms = Rooms(self.committer, rules.limits, 0, None)
         rooms.learn(jobs)
-        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full(job)}
+        return rules, rooms
 
 
 class Choice:

@@ -70,6 +70,19 @@ class LimitScope(NamedTuple):
     limit: Limit
 
 
+class ClosedScope(NamedTuple):
+    """A scope without room for another claim.
+
+    group: the group that is counted by itself; None where the whole name is. is_full: as many claims live as may be at
+    once. opens_in: the µs until the rate lets one more claim begin; 0 if the rate leaves room.
+    """
+
+    limit: Limit
+    group: str | None
+    is_full: bool
+    opens_in: int
+
+
 class Limits:
     """The limits of a board, by the names that they bind."""
 
@@ -198,6 +211,13 @@ class _Room:
     def _starts(self, now: int, seconds: float) -> tuple[int, ...]:
         starts, last = self.listed.starts, now + max(CLOCK_SKEW, int(seconds * 1e6))
         return tuple(start for start in starts if start <= last) if starts and starts[-1] > last else starts
+
+    def closure(self, now: int) -> ClosedScope | None:
+        """Return why the scope has no room for another claim; None if there is room."""
+        limit, claims, opens_in = self.scope.limit, self._counted + len(self.listed.claims), self.opens_in(now)
+        is_full = limit.concurrency is not None and claims >= limit.concurrency
+        group = (lane(self.scope) or (None, None))[1]
+        return ClosedScope(limit, group, is_full, opens_in) if is_full or opens_in else None
 
     def enter(self, claim: ClaimKey, now: int, begins: bool) -> None:
         limit, (claims, starts) = self.scope.limit, self.listed
@@ -435,6 +455,11 @@ class Rooms:
         return [
             scope for scope, room in rooms if scope.key in self._busy or not room.open_to(job.uuid, self.now, begins)
         ]
+
+    def closures(self, job: Record) -> list[ClosedScope]:
+        """Return the scopes of this job that have no room, and why."""
+        found = (self._rooms[scope.key].closure(self.now) for scope in self._scopes_of(job))
+        return [closed for closed in found if closed is not None]
 
     def enter(self, claim: Record, begins: bool = True) -> None:
         """Let this claim begin, or be revived, and take its slots."""

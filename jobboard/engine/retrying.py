@@ -167,6 +167,8 @@ class RetryingEngine:
     page = _query(Engine.page)
     trash_page = _query(Engine.trash_page)
     open_to_claims = _query(Engine.open_to_claims)
+    closed_scopes = _query(Engine.closed_scopes)
+    key_holders = _query(Engine.key_holders)
     tally = _query(Engine.tally)
     peek = _query(Engine.peek)
     boards = _query(Engine.boards)

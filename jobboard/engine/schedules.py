@@ -6,8 +6,7 @@ process alone posts the job."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
@@ -48,7 +47,8 @@ class StoredSchedule(NamedTuple):
 
     draft: the job to be posted. Its uuid identifies the setting, and determines the uuids of the jobs. due: the next
     due time, which only rises. last: the latest due time for which a job was posted, or its key was taken. held: the
-    reason why nobody posts jobs for now: an unfinished move between two boards.
+    reason why nobody posts jobs for now: an unfinished move between two boards. skipped: the first of the latest due
+    times in a row at which the key was taken; None if the latest one got its job.
     """
 
     id: str
@@ -57,9 +57,10 @@ class StoredSchedule(NamedTuple):
     due: int
     last: int | None = None
     held: str | None = None
+    skipped: int | None = None
 
     def packed(self) -> bytes:
-        packed: bytes = msgpack.packb((VERSION, self.timetable, self.draft, self.due, self.last, self.held))
+        packed: bytes = msgpack.packb((VERSION, *self[1:]))
         return packed
 
     @classmethod
@@ -69,12 +70,13 @@ class StoredSchedule(NamedTuple):
         :raises ValueError: the schedule can't be read here; the message has the reason.
         """
         try:
-            version, timetable, draft, due, last, held, *_ = msgpack.unpackb(side.value or b"")
+            version, timetable, draft, due, last, held, *more = msgpack.unpackb(side.value or b"")
             if version > VERSION:
                 raise Newer("a newer version of this library has set it; upgrade this one to post its jobs here")
-            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held)
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:1])
             UUID(entry.draft.uuid)
-            fits = type(due) is int and type(last) in (int, type(None)) and type(entry.draft.posting) in (bytes, str)
+            fits = type(due) is int and type(entry.draft.posting) in (bytes, str)
+            fits = fits and {type(last), type(entry.skipped)} <= {int, type(None)}
             fits = fits and type(held) in (str, type(None)) and entry.timetable.has_right_types()
         except Newer:
             raise
@@ -90,8 +92,15 @@ class StoredSchedule(NamedTuple):
         uuid = str(uuid5(UUID(self.draft.uuid), str(due)))
         return self.draft._replace(uuid=uuid, posting=codec.add_to(self.draft.posting, wire, schedule=[self.id, due]))
 
-    def advanced(self, last: int | None, due: int) -> StoredSchedule:
-        return self._replace(last=self.last if last is None else last, due=due)
+    def advanced(self, due: int, posted: Mapping[int, bool]) -> StoredSchedule:
+        """Return the schedule with another next due time.
+
+        :param posted: the due times that have passed since, and whether each got its job.
+        """
+        skipped = self.skipped
+        for time, has_job in posted.items():
+            skipped = None if has_job else skipped or time
+        return self._replace(due=due, last=max(posted, default=self.last), skipped=skipped)
 
 
 class Unreadable(NamedTuple):
@@ -206,8 +215,10 @@ class Schedules:
         the schedule is gone."""
         tries = self._committer.tries()
         while entry.due <= now:
-            after, drafts = self._next(entry, now)
+            times, due = self._next(entry, now)
+            drafts = [entry.job(time, self._wire) for time in times]
             plan = self._posting(drafts)
+            after = entry.advanced(due, dict(zip(times, (deed.status == OK for deed in plan.deeds), strict=True)))
             made = {draft.uuid for draft in drafts}
             try:
                 done = self._committer.commit(plan.changes, [Mark(side, after.packed()), *plan.marks], plan.sides)
@@ -228,14 +239,11 @@ class Schedules:
             entry, side = after, done.sides[0]
         return entry
 
-    def _next(self, entry: StoredSchedule, now: int) -> tuple[StoredSchedule, list[Draft]]:
-        """Return the schedule after the next commit, and the jobs that the commit posts."""
+    def _next(self, entry: StoredSchedule, now: int) -> tuple[list[int], int]:
+        """Return the due times of the next commit, and the next due time after these."""
         times = entry.timetable.due_times(entry.due, now)
         most = max(1, min(MOST_POSTED, MOST_POSTED_BYTES // max(1, len(entry.draft.posting))))
-        drafts = [entry.job(due, self._wire) for due in islice(times, most)]
-        if len(times) > most:
-            return entry.advanced(times[most - 1], times[most]), drafts
-        return entry.advanced(times[-1] if times else None, entry.timetable.after(now, entry.due)), drafts
+        return times[:most], times[most] if len(times) > most else entry.timetable.after(now, entry.due)
 
     def _read(self, id: str) -> tuple[Side, int]:  # noqa: A002 - as users have it
         found = self._committer.store.read([], [(KIND, id)])

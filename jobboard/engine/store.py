@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import math
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from jobboard.conf import Option, Settings
+from jobboard.exceptions import JobFailure
 from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.states import Record, State
 
@@ -286,6 +290,43 @@ class Hears:
             life.sleep_unless_closed(seconds)
 
 
+class BoardMissing(JobFailure):
+    """There is no board in the store, and none may be created."""
+
+
+class SetupStep(NamedTuple):
+    """A change that a set-up makes: in words that begin with a verb, and as SQL statements where there are any."""
+
+    what: str
+    statements: tuple[str, ...] = ()
+
+
+@functools.cache
+def library_version() -> str:
+    """Return the version of this library, which stores note beside the layout that they write."""
+    return metadata.version("jobboard")
+
+
+def too_new(what: str, layout: int, reads: int, library: str | None) -> JobFailure:
+    """Return the error about a board that this version of the library can't read.
+
+    :param reads: the layout that this version reads. library: the version that wrote the board, where it is known.
+    """
+    here, advice = library_version(), f"upgrade this one, {library_version()}, which reads layout {reads}"
+    if library is not None:
+        is_later = _numbers(library) > _numbers(here)
+        advice = f"{library} wrote it, and this is {here}: " + (
+            f"upgrade this one to {library} or later"
+            if is_later
+            else f"an upgrade is none here, install that {library}"
+        )
+    return JobFailure(f"{what} has layout {layout} of a newer version of this library; {advice}")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
 class Store(abc.ABC):
     """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
 
@@ -361,19 +402,31 @@ class Store(abc.ABC):
 
     # Life
 
-    def setup(self) -> None:
-        """Create the missing parts of the store, and bring the others up to date. Keep the jobs.
+    def setup(self) -> list[SetupStep]:
+        """Create the missing parts of the store, and bring the others up to date. Keep the jobs. Return what was done.
 
         The store is not open. Any number of processes may call this any number of times."""
+        steps = self.setup_steps()
         self.open(Hears(), create=True)
         self.close()
+        return steps
+
+    def setup_steps(self) -> list[SetupStep]:
+        """Return what :meth:`setup` would do. Write nothing. The store is not open."""
+        try:
+            self.open(Hears(), create=False)
+        except BoardMissing:
+            return [SetupStep(f"create the board {self.seat.name!r}")]
+        self.close()
+        return []
 
     @abc.abstractmethod
     def open(self, hears: Hears, create: bool) -> Characteristics:
         """Connect. Create missing parts if ``create`` is true. Never migrate. An implementation keeps ``hears`` as
         ``self.hears``.
 
-        :raises JobFailure: the board is missing, or of a layout that only a newer version of this library reads.
+        :raises BoardMissing: the board is missing.
+        :raises JobFailure: the board is of a layout that only a newer version of this library reads: :func:`too_new`.
         """
 
     @abc.abstractmethod

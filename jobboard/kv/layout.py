@@ -2,7 +2,7 @@
 
 ::
 
-    layout                  record: the version of this layout
+    layout                  record: the version of this layout, the lowest of a reader, and the library's
     gate                    record: the side record of that kind; emptied, and never deleted
     job/<uuid>              record: a job
     side/<kind>/<key>       record: a side record of another kind

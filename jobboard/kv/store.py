@@ -18,6 +18,7 @@ from jobboard.engine import (
     GATE,
     LAPSING,
     OVERDUE,
+    BoardMissing,
     Change,
     Committed,
     Found,
@@ -32,7 +33,9 @@ from jobboard.engine import (
     Stored,
     StoredOutcome,
     damaged_value,
+    library_version,
     reschedules,
+    too_new,
     turns,
 )
 from jobboard.engine.committer import record_at
@@ -72,7 +75,8 @@ from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Re
 LOG = logging.getLogger(__name__)
 
 VERSION = 1
-"""The layout that this store writes. The record of a board's layout holds it and the lowest layout of a reader."""
+"""The layout that this store writes. The record of a board's layout holds it, the lowest layout of a reader, and the
+version of the library that wrote the record."""
 
 FEW = 4
 """The number of next ends that a look reads at first."""
@@ -187,13 +191,13 @@ class KVStore(Store):
 
     def open(self, hears: Hears, create: bool) -> Characteristics:
         self.hears = hears
-        driver, layout = self._driver, b"%d %d" % (VERSION, VERSION)
+        driver, layout = self._driver, f"{VERSION} {VERSION} {library_version()}".encode()
         promised = driver.open(create, [Op("create", LAYOUT, layout), Op("create", GATE_PATH)], self._heard)
         try:
             [made] = driver.read([LAYOUT]).nodes
             if made is None:
                 others = mentioned(driver.boards(MENTIONED))
-                raise JobFailure(f"there is no {self._board}{others}; `jobboard setup` creates it")
+                raise BoardMissing(f"there is no {self._board}{others}; `jobboard setup` creates it")
             self._check_layout(made.value)
         except BaseException:
             driver.close()
@@ -203,12 +207,13 @@ class KVStore(Store):
 
     def _check_layout(self, value: bytes) -> None:
         try:
-            _, reader = map(int, value.split())
+            found, lowest, *library = value.decode().split()
+            layout, reader = int(found), int(lowest)
         except ValueError as error:
             place, right = self._driver.place(LAYOUT), f"{VERSION} {VERSION}"
             raise JobFailure(f"{place} holds {value!r}: write {right!r} there if it is a board", error) from error
         if reader > VERSION:
-            raise JobFailure(f"the {self._board} has a layout of a newer version of this library; upgrade")
+            raise too_new(f"the {self._board}", layout, VERSION, next(iter(library), None))
 
     @property
     def _board(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -31,6 +32,63 @@ pytestmark = pytest.mark.backends("memory")
 def beside(conductor: AsyncConductor) -> asyncio.Task[None]:
     """Run a conductor beside the test."""
     return asyncio.create_task(conductor.run(signals=False))
+
+
+@ON_BOTH_LOOPS
+def test_coroutine_function_behind_a_plain_decorator_runs_on_the_loop(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board(keep_done=60)
+
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return call
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        conductor = AsyncConductor("one", board)
+        loop = asyncio.get_running_loop()
+
+        @conductor.handles("a")
+        @decorated
+        async def handler(job: jobboard.Job, *, fails: bool) -> str:
+            assert asyncio.get_running_loop() is loop
+            await asyncio.sleep(0)
+            if fails:
+                raise jobboard.Reject("no use")
+            return job.name
+
+        good, bad = await board.post("a", details={"fails": False}), await board.post("a", details={"fails": True})
+        await conductor.run(2, signals=False)
+        assert (conductor.tally.consumed, conductor.tally.trashed) == (1, 1)
+        assert sync.outcome(good).result == "a"
+        assert sync.get(bad.uuid).error == "no use"
+
+    run(main())
+
+
+@ON_BOTH_LOOPS
+def test_retry_and_reject_in_a_task_group_steer(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+
+        async def handler(job: jobboard.Job) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(WAIT))
+                group.create_task(steer(job))
+
+        async def steer(job: jobboard.Job) -> None:
+            raise jobboard.Retry(delay=LONG) if job.name == "later" else jobboard.Reject("no use")
+
+        later, never = await board.post("later"), await board.post("never")
+        conductor = AsyncConductor("one", board, handler)
+        await conductor.run(2, signals=False)
+        assert (sync.get(later.uuid).retries, sync.get(never.uuid).error) == (1, "no use")
+
+    run(main())
 
 
 @pytest.mark.backends("memory", "sqlite")

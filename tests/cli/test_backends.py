@@ -46,7 +46,7 @@ def test_every_command_runs(
     refused = backend == "memory"
     posted = command("post", "one", status=USAGE if refused else DONE).out.strip()
     uuids = [board.post("one").uuid if refused else posted, *(board.post(name).uuid for name in ("two", "three"))]
-    board.register_entity(jobboard.Entity("conductor", "me", {"host": "here", "pid": 7, "names": ["one"]}))
+    board.register_entity(jobboard.Entity("conductor", "me", {"host": "here", "pid": 7, "names": None}))
     claimed = board.claim_next("somebody")
     assert [each["owner"] for each in command("list", "--json").lines] == ["somebody", None, None]
     assert [each["uuid"] for each in run("list", "--after", uuids[0], "--newer", "1h", "--json").lines] == uuids[1:]
@@ -58,7 +58,8 @@ def test_every_command_runs(
     board.set_limit("two", concurrency=9)
     assert "9" in command("limit", "list").out
     odd = command("doctor", "--json", status=USAGE if refused else FAILED if list(board.examine()) else DONE).lines
-    assert {each["place"].split()[0] for each in odd} <= {"characteristic"}, "a server of the tests may be fast"
+    assert {each["place"].split()[0] for each in odd} <= {"characteristic", "jobs"}, "a server of the tests may be fast"
+    assert [each["kind"] for each in odd if "kind" in each] == ([] if refused else ["paused"])
     seen = command("top", "--once", "--json").json
     assert seen["counts"] == {"unclaimed": 2, "scheduled": 0, "claimed": 1, "trashed": 0, "on_board": 3}
     assert seen["by_name"] == [
@@ -135,6 +136,20 @@ def test_an_empty_board_names_its_siblings(
     for command in looking:
         ran = run(*command.split())
         assert pictures.name not in ran.out + ran.err
+
+
+@STORED
+def test_a_board_with_trash_or_workers_is_not_empty(board: Any, pictures: Any, run: Commands) -> None:
+    worker = jobboard.Entity("conductor", "me")
+    board.register_entity(worker)
+    for _ in range(2):
+        ran = run("top", "--once")
+        assert "empty" not in ran.out + ran.err
+        assert "empty" not in run("stats").out
+        board.deregister_entity(worker)
+        board.cancel(board.post("a"))
+    board.purge_trash(0)
+    assert "is empty" in run("top", "--once").err
 
 
 @STORED

@@ -25,6 +25,7 @@ def uri(tmp_path: Path) -> str:
 @pytest.fixture
 def board(uri: str) -> Iterator[Any]:
     with jobboard.backend("jobboard", uri) as board:
+        board.register_entity(jobboard.Entity("conductor", "me", {"names": None}))
         yield board
 
 

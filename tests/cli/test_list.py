@@ -12,7 +12,7 @@ from rich.cells import cell_len
 import jobboard
 from jobboard.backends.memory import ManualClock
 from jobboard.cli.common import FAILED
-from jobboard.cli.tables import Column, drawn, table_of, uuid_column
+from jobboard.cli.tables import Column, cut_middle, drawn, table_of, uuid_column
 from tests.support.commands import Commands
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -132,7 +132,7 @@ def test_priorities_groups_and_errors_are_shown(board: Any, run: Commands, tmp_p
 def test_no_text_of_a_job_is_an_instruction_to_a_terminal(board: Any, run: Commands) -> None:
     name = "[/] [red]x :smile: \u202egnp\u200b\xad\U000e0041"
     job = board.post(name, key="[bold]\ue000", group="\u2060", details={"a": "\x1b[31m\x9b[/]"})
-    board.claim_next("[/who]\u200d").claim.trash(reason="first\nthen \x1b]0;owned\x07 \x9b31m\r[/]")
+    board.claim_next("[/who]\u200d").claim.trash(reason="then \x1b]0;owned\x07 \x9b31m\r[/]\nlast")
     outputs = [run(*args).out for args in (["trash", "list"], ["show", job.uuid])]
     board.restore(job)
     outputs.append(run("list").out)
@@ -145,7 +145,7 @@ def test_no_text_of_a_job_is_an_instruction_to_a_terminal(board: Any, run: Comma
     for args in (["show", job.uuid, "--json"], ["list", "--json"]):
         ran = run(*args)
         assert ran.out.isascii()
-        assert ran.json["error"].startswith("first\nthen \x1b]0;owned")
+        assert ran.json["error"].startswith("then \x1b]0;owned")
         assert ran.json["name"] == job.name
     assert run("show", "\x1b[31m[/]", status=FAILED).is_one_line_about("\\x1b[31m[/]")
 
@@ -207,6 +207,7 @@ def test_lists_fit_a_terminal(make_board: Any, board: Any, run: Commands, width:
         assert len(rows) == jobs, command
         for uuid, name, *_ in rows:
             assert len(name) >= 8, "a name keeps its first characters"
+            assert "…" in name[2:-2] or len(name) >= len(LONG), "and its last ones"
             assert f"uuid: {uuid}" in run(*(["done", "show"] if "done" in command else ["show"]), uuid).out
     [scheduled] = [line for line in run("list", width=width).out.splitlines() if "SCHEDULED" in line]
     assert re.search(r"SCHEDULED +8[23]m\d\ds", scheduled)
@@ -237,11 +238,48 @@ def test_texts_give_way_before_numbers(width: int | None) -> None:
     assert ("…" in line) is (width == 80)
 
 
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("app.billing.tasks.send_invoice", 20, "app.bi….send_invoice"),
+        ("app.billing.tasks.send_invoice", 18, "app.b…send_invoice"),
+        ("漢字漢字漢字漢字", 9, "漢…字漢字"),
+        ("abc", 1, "…"),
+    ],
+)
+def test_a_long_name_is_cut_in_its_middle(text: str, width: int, shown: str) -> None:
+    assert cut_middle(text, width) == shown
+    assert cell_len(shown) <= width
+
+
+def test_reasons_show_how_they_differ(board: Any, run: Commands) -> None:
+    reset = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='{}.example.com', port=443): Max retries"
+    down = '(psycopg.OperationalError) connection failed: connection to server at "10.0.0.7", port 5432 failed: refused'
+    for reason in (
+        f"Traceback (most recent call last):\n  File\n{reset.format('mail')}",
+        f"Traceback (most recent call last):\n  File\n{reset.format('api')}",
+        f"sqlalchemy.exc.OperationalError: {down}",
+        "posted twice\nsee the ticket",
+    ):
+        board.claim(board.post("app.billing.tasks.send_invoice"), "anna")
+        [job] = board.iterjobs()
+        board.trash(job, "anna", reason=reason)
+    lines = run("trash", "list", width=80).out.splitlines()[2:]
+    assert [re.split("  +", line)[-1] for line in lines] == [
+        "posted twice",
+        "OperationalError: (psycop… 10.0.0.7",
+        "ConnectionError: H… api.example.com",
+        "ConnectionError:… mail.example.com",
+    ]
+    assert all("app.bi….send_invoice  " in line for line in lines)
+    assert reset.format("mail") in run("trash", "list").out, "nothing is cut in a pipe"
+
+
 # Names that no conductor handles
 
 
 def test_waiting_names_that_no_conductor_handles_are_flagged(board: Any, run: Commands) -> None:
-    line = "no conductor handles 'mail': start one with 'jobboard work MODULE:NAME'"
+    line = "jobs named 'mail': no conductor handles them (start one with 'jobboard work MODULE:NAME')"
 
     def flagged() -> list[bool]:
         return [line in run(*command, width=120).out for command in (["list"], ["stats"], ["top", "--once"])]

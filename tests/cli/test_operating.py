@@ -144,7 +144,7 @@ def test_pauses_are_set_undone_and_shown(board: Any, run: Commands) -> None:
     assert "\npaused: everything, 'mail'\n" in run("stats").out
     assert run("list").out.startswith(f"{name}, paused: everything, 'mail'\n")
     [uuid] = [job.uuid for job in board.iterjobs()]
-    assert "jobs named 'mail' are paused: 'jobboard resume'" in run("show", uuid).err
+    assert "waits: all jobs: they are paused ('jobboard resume' lets them" in run("show", uuid).out
     assert run("show", uuid, "--json").json["paused"] is True
     assert "paused: everything, 'mail'" in run("top", "--once").out
     for command in ("stats", "top --once"):

@@ -1,12 +1,13 @@
 """Text of jobs, of errors and of users, as the command line prints and reads it."""
 
+import io
 import logging
 import sys
 import time
 
 import pytest
 
-from jobboard.cli.output import SafeFormatter, hinting, one_line, safe
+from jobboard.cli.output import SafeFormatter, hinting, log_to_stderr, one_line, safe
 from jobboard.cli.redaction import without_secrets
 
 
@@ -59,6 +60,24 @@ def test_hints_at_commands_are_as_a_user_types_them() -> None:
     text = "'jobboard list' or `jobboard setup` of jobboard"
     assert hinting(text, "manage.py jobboard") == "'manage.py jobboard list' or `manage.py jobboard setup` of jobboard"
     assert hinting(text) == text
+    start = "start one with 'jobboard work MODULE:NAME'"
+    assert hinting(start) == start
+    assert hinting(start, "manage.py jobboard --backend b") == "start one with 'manage.py jobboard --backend b work'"
+
+
+def test_a_line_that_another_handler_prints_is_not_printed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django's own settings print the lines of tasks while DEBUG is true."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    log_to_stderr(logging.INFO)
+    framework = logging.getLogger("framework")
+    own = logging.StreamHandler()
+    for handlers, debug, text in (([own], True, "once"), ([own], False, "by ours"), ([], True, "by ours again")):
+        monkeypatch.setattr(framework, "handlers", handlers)
+        monkeypatch.setattr(own, "filters", [lambda record, debug=debug: debug])
+        logging.getLogger("framework.tasks").warning(text)
+    assert [line.split(" WARNING ")[-1] for line in out.getvalue().splitlines()] == ["once", "by ours", "by ours again"]
 
 
 def test_texts_without_a_password_stay() -> None:

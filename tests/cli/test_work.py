@@ -103,6 +103,66 @@ def work(tmp_path: Path, board_conf: dict[str, Any]) -> Iterator[Start]:
 # The log
 
 
+TASKS = """
+import os
+import jobboard, jobboard.aio
+
+board = jobboard.fetch("board", os.environ["JOBBOARD_URL"])
+conductor = jobboard.Conductor("configured", board, max_simultaneous_jobs=3, schedules=False)
+
+@conductor.handles("resize", retry=jobboard.RetryPolicy(max_attempts=1))
+def resize(job):
+    raise ValueError("no good")
+
+coroutines = jobboard.aio.AsyncConductor("loops", jobboard.aio.fetch("board", os.environ["JOBBOARD_URL"]))
+
+@coroutines.handles("resize")
+async def later(job):
+    raise jobboard.Reject("not here")
+
+HANDLERS = {"resize": resize}
+"""
+
+
+@pytest.mark.parametrize("name", ["conductor", "coroutines", "resize", "HANDLERS"])
+def test_registered_handlers_keep_their_names_and_options(
+    make_board: Any, work: Start, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    board = make_board()
+    others, mine = board.post("other", priority="HIGH"), board.post("resize")
+    running = work(f"tasks:{name}", "--max-jobs", "1")
+    assert running.tally() == (1, 0, 0, 1)
+    assert (others.state, mine.state) == ("UNCLAIMED", "TRASHED")
+    first = {
+        "conductor": "configured works on the board 'board' .*: resize; 3 at once, in threads",
+        "coroutines": "loops works on the board 'board' .*: resize; 100 at once, in coroutines",
+    }
+    assert re.search(first.get(name, "works on the board 'board' .*: resize; 8 at once, in threads"), running.said)
+
+
+def test_configured_conductor_takes_no_options_of_a_conductor(work: Start, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    running = work("tasks:conductor", "--jobs", "2", "--name", "other")
+    assert running.ends() == 2
+    assert "tasks:conductor is a conductor with options of its own: leave out --jobs, --name" in running.said
+
+
+@pytest.mark.parametrize("way", ["dictConfig({'version': 1})", "fileConfig('log.ini')"])
+def test_log_goes_on_though_the_module_of_the_handlers_sets_up_logging(
+    make_board: Any, work: Start, tmp_path: Path, way: str
+) -> None:
+    sections = "[loggers]\nkeys=root\n[handlers]\nkeys=\n[formatters]\nkeys=\n[logger_root]\nhandlers=\n"
+    (tmp_path / "log.ini").write_text(sections)
+    text = f"import logging.config\nlogging.config.{way}\nfrom handlers import work\n"
+    (tmp_path / "with_logs.py").write_text(text)
+    make_board().post("bad")
+    running = work("with_logs:work", "--max-jobs", "1", "--who", "me")
+    assert running.ends() == DONE
+    assert "me works on the board 'board'" in running.said
+    assert "is to be tried again: ValueError" in running.said
+
+
 def test_one_line_describes_the_worker(make_board: Any, work: Start, board_conf: dict[str, Any]) -> None:
     board = make_board()
     board.post("other", priority="HIGH")

@@ -1,6 +1,5 @@
 """Limits: timeouts of handlers and drains, slots of a name or of a board, and threads that cannot be started."""
 
-import asyncio
 import datetime
 import functools
 import threading
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.aio import AsyncJobBoard
 from jobboard.conductor import Conductor
 from jobboard.conductor.workers import WorkerThreads
 from jobboard.testing import eventually
@@ -24,7 +22,7 @@ from tests.support.conductors import (
     WAIT,
     Hanging,
     MakeBoard,
-    OnALoop,
+    conductor_of,
     counts_of,
     errors_of,
     listen,
@@ -253,21 +251,24 @@ def test_claimer_that_is_late_leaves_nothing_behind(
     assert [(job.seen_state, job.attempts) for job in board.iterjobs()] == [("UNCLAIMED", 0)]
 
 
+@pytest.mark.parametrize(("workers", "timeout"), [("threads", 60), ("processes", 60), ("threads", None)])
+def test_conductor_warns_once_of_a_limit_that_hanging_threads_would_exceed(
+    make_board: MakeBoard, start: Runner, caplog: pytest.LogCaptureFixture, workers: Any, timeout: float | None
+) -> None:
+    board = make_board()
+    board.set_limit("limited", concurrency=1)
+    board.set_limit("rated", rate=(1000, 1))
+    names = ("limited", "rated", "free")
+    conductor = Conductor("one", board, dict.fromkeys(names, handlers.idle), workers=workers, job_timeout=timeout)
+    board.post_many([{"name": name} for name in names])
+    start(conductor)
+    eventually(lambda: conductor.tally.consumed == 3, 60)
+    warnings = [record.getMessage() for record in caplog.records if "counts claims, not threads" in record.getMessage()]
+    assert len(warnings) == (workers == "threads" and timeout is not None)
+    assert all("'limited'" in text and "free" not in text and "rated" not in text for text in warnings)
+
+
 # Slots of a name: ``handles(max_simultaneous=)``
-
-
-async def until_there(job: jobboard.Job) -> None:
-    handlers.note(job, "begun")
-    while not Path(job.details["notes"] + ".go").exists():
-        await asyncio.sleep(0.01)
-
-
-def conductor_of(board: Any, kind: str, slots: int) -> tuple[Any, Callable[..., object]]:
-    """Return a conductor, and a handler that works until a file of the test is there."""
-    if kind == "coroutines":
-        return OnALoop("one", AsyncJobBoard(board), max_simultaneous_jobs=slots), until_there
-    workers: Any = kind
-    return Conductor("one", board, max_simultaneous_jobs=slots, workers=workers), handlers.until_there
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes", "coroutines"])

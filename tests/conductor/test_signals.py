@@ -67,7 +67,7 @@ jobboard.Conductor("one", board, handler, max_simultaneous_jobs=2).run()
 
 
 @pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_drains(
     make_board: MakeBoard,
     board_conf: dict[str, Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,20 @@ PIPES = 900
 OWN = b"of the daemon\n" * 20
 
 
+closings: list[Callable[[], object]] = []
+"""What the parent closes at the end of the test."""
+
+
+def engine_of(path: Path) -> sa.Engine:
+    engine = sa.create_engine(f"sqlite:///{path}")
+    closings.append(engine.dispose)
+    return engine
+
+
 def of_board(path: Path) -> Callable[[], int]:
     board = jobboard.fetch("board", f"sqlite:///{path}")
     board.connect()
+    closings.append(board.close)
     board.post_many([{"name": "a"}] * 5)
     # The waiter has a connection of its own.
     board.claim_next("nobody", names=["none"], timeout=0.05)
@@ -40,7 +51,7 @@ def of_board(path: Path) -> Callable[[], int]:
 
 
 def of_loop(path: Path) -> Callable[[], int]:
-    loop = TaskLoop(sa.create_engine(f"sqlite:///{path}"), "loop")
+    loop = TaskLoop(engine_of(path), "loop")
     loop.create()
     loop.add([1, 2, 3, 4, 5])
 
@@ -52,7 +63,7 @@ def of_loop(path: Path) -> Callable[[], int]:
 
 
 def of_models(path: Path) -> Callable[[], int]:
-    engine = sa.create_engine(f"sqlite:///{path}")
+    engine = engine_of(path)
     Base.metadata.create_all(engine)
     with Session(engine) as session, session.begin():
         session.add_all([Picture() for _ in range(6)])
@@ -69,7 +80,7 @@ def of_models(path: Path) -> Callable[[], int]:
 
 
 def of_tracker(path: Path) -> Callable[[], int]:
-    engine = sa.create_engine(f"sqlite:///{path}")
+    engine = engine_of(path)
     Base.metadata.create_all(engine)
     with Session(engine) as session, session.begin():
         session.add(Job(id="1", status=0))
@@ -84,13 +95,19 @@ def of_tracker(path: Path) -> Callable[[], int]:
 
 
 @pytest.fixture(params=[of_board, of_loop, of_models, of_tracker])
-def use(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], int]:
+def use(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], int]]:
     """Use the database, in the parent before the fork or in the child."""
     journal = sqlite3.connect(tmp_path / "jobs.db")
     journal.execute("PRAGMA journal_mode = WAL")
     journal.close()
     made: Callable[[], int] = request.param(tmp_path / "jobs.db")
-    return made
+    yield made
+    close_all()
+
+
+def close_all() -> None:
+    while closings:
+        closings.pop()()
 
 
 def begun(path: Path) -> str:
@@ -223,3 +240,4 @@ def test_where_descriptors_cannot_be_kept_apart_the_daemon_is_told(
     ended(child, answer, word)
     assert is_whole(tmp_path)
     assert use() == 6
+    close_all()

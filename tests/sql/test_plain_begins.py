@@ -97,7 +97,7 @@ ACTS: dict[str, Callable[[Scene], Any]] = {
 
 def beside_a_writer(scene: Scene, act: Callable[[Scene], Any]) -> Any:
     """What comes of an act that another's transaction is in the way of, which writes something and commits."""
-    writer = sa.create_engine(scene.uri)
+    writer = sa.create_engine(scene.uri, poolclass=sa.NullPool)
     with writer.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         connection.exec_driver_sql(WRITES)
@@ -145,7 +145,7 @@ def test_an_error_behind_a_read_names_the_way_out(scene: Scene) -> None:
 
 
 def test_an_act_without_changes_wakes_nobody(scene: Scene) -> None:
-    with sa.create_engine(scene.uri).connect() as other:
+    with sa.create_engine(scene.uri, poolclass=sa.NullPool).connect() as other:
 
         def version() -> object:
             return other.exec_driver_sql("PRAGMA data_version").scalar()

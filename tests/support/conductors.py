@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import pytest
 
 import jobboard
-from jobboard.aio import AsyncConductor
+from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.outcomes import RetryPolicy
+from tests.support import handlers
 
 MakeBoard = Callable[..., Any]
 
@@ -132,6 +134,20 @@ class OnALoop(AsyncConductor):
 
     def run(self, max_dispatches: int | None = None) -> None:  # type: ignore[override]
         asyncio.run(super().run(max_dispatches, signals=False))
+
+
+async def until_there(job: jobboard.Job) -> None:
+    handlers.note(job, "begun")
+    while not Path(job.details["notes"] + ".go").exists():
+        await asyncio.sleep(0.01)
+
+
+def conductor_of(board: Any, kind: str, slots: int) -> tuple[Any, Callable[..., object]]:
+    """Return a conductor, and a handler that works until a file of the test is there."""
+    if kind == "coroutines":
+        return OnALoop("one", AsyncJobBoard(board), max_simultaneous_jobs=slots), until_there
+    workers: Any = kind
+    return Conductor("one", board, max_simultaneous_jobs=slots, workers=workers), handlers.until_there
 
 
 def has_ended(pid: int) -> bool:

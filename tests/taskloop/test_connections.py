@@ -1,5 +1,6 @@
 """Task loops on an engine, on a connection, and on a callable that gives connections."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,9 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 def test_a_bind_of_another_kind_is_refused() -> None:
     import sqlite3
 
-    with pytest.raises(TypeError, match="create_engine"):
-        TaskLoop(sqlite3.connect(":memory:"), "loop")  # type: ignore[arg-type]
+    raw = contextlib.closing(sqlite3.connect(":memory:"))
+    with raw as connection, pytest.raises(TypeError, match="create_engine"):
+        TaskLoop(connection, "loop")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="NoneType"):
         TaskLoop(lambda: None, "loop").get(1)  # type: ignore[arg-type, return-value]
 

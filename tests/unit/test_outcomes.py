@@ -11,6 +11,7 @@ import pytest
 
 from jobboard.outcomes import (
     OneFailure,
+    Reject,
     Retry,
     RetryPolicy,
     _current,
@@ -38,6 +39,21 @@ def test_retries_and_failures_make_one_backoff() -> None:
         delay = outcome_of(error, job(attempts=2, retries=4), policy).delay
         assert delay is not None
         assert 16 <= delay / 1e6 <= 32
+
+
+def test_a_group_of_nothing_but_steering_errors_steers() -> None:
+    """As a TaskGroup raises it."""
+    later, never, broken = Retry("later"), Reject("never"), ValueError("broken")
+    end, counts = judged(ExceptionGroup("tasks", [later, ExceptionGroup("more", [later])]), job())
+    assert end.retry
+    assert counts is later
+    end, counts = judged(ExceptionGroup("tasks", [later, never]), job())
+    assert end == End(Verb.TRASH, error="never")
+    assert counts is never
+    group = ExceptionGroup("tasks", [never, broken])
+    end, counts = judged(group, job())
+    assert end.verb == Verb.ABANDON
+    assert counts is group
 
 
 def test_a_retry_is_not_at_once() -> None:
@@ -125,6 +141,8 @@ def test_a_policy_that_raises_is_not_asked_again() -> None:
 def test_the_line_with_the_reason_of_an_error() -> None:
     assert reason_line("frames\n  x\nValueError: no\n\n") == "ValueError: no"
     assert reason_line("- as it is -") == "- as it is -"
+    assert reason_line("\n posted twice\nsee the ticket\n") == "posted twice"
+    assert reason_line("can't save:\n  - a\n  - b") == "can't save:"
     assert reason_line(None) == reason_line("") == reason_line(" \n") == ""
     assert reason_line("Traceback (most recent call last):\n  x\n") == "x"
 

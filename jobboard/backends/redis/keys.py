@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 CONTAINERS = {
-    "meta": "hash",  # layout, the last number, the number of the last news for waiters
+    "meta": "hash",  # layout, who wrote it, the last number, the number of the last news for waiters
     "jobs": "hash",  # uuid -> record: see records.py
     "postings": "hash",  # uuid -> posting
     "ready": "zset",  # claimable jobs; see records.py for the members here and of the next five

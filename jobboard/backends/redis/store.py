@@ -41,6 +41,7 @@ from jobboard.engine import (
     GATE,
     OVERDUE,
     Answer,
+    BoardMissing,
     Change,
     ClaimTerms,
     Committed,
@@ -51,12 +52,15 @@ from jobboard.engine import (
     Look,
     Mark,
     Seat,
+    SetupStep,
     Side,
     Stale,
     Store,
     Stored,
+    library_version,
     reschedules,
     slot_of,
+    too_new,
     turns,
 )
 from jobboard.engine.committer import PAGE
@@ -140,23 +144,23 @@ class RedisStore(Store):
         except errors.ResponseError as error:
             raise self._refused(error) from error
         # A server that takes no writes for now refuses the script, and shows a board that is there all the same.
-        stored = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader")
+        *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
-            stored = self.run("setup", create, LAYOUT, LAYOUT)
+            stored = self.run("setup", create, LAYOUT, LAYOUT, library_version())
         if not stored:
             others = mentioned(self.boards(MENTIONED))
-            raise JobFailure(
+            raise BoardMissing(
                 f"there is no board {name!r} at {self.seat.shown}{others}; create it with 'jobboard setup'"
             )
         layout, min_reader = map(int, stored)
+        wrote = None if library is None else library.decode(errors="replace")
         if min_reader > LAYOUT:
-            raise JobFailure(
-                f"the board {name!r} has layout {layout}, which takes a newer version of this library; upgrade it"
-            )
+            raise too_new(f"the board {name!r}", layout, LAYOUT, wrote)
         if layout < LAYOUT:
             raise JobFailure(
-                f"the board {name!r} has layout {layout}, which only an older version of this library reads: "
-                "move its jobs to another board with that one ('jobboard move'), or remove its keys"
+                f"the board {name!r} has layout {layout}, which only an older version of this library reads"
+                f"{f', {wrote}' if wrote else ''}: move its jobs to another board with that one ('jobboard move'), or "
+                "remove its keys"
             )
 
     def _promises(self) -> Characteristics:
@@ -178,12 +182,14 @@ class RedisStore(Store):
             ),
         )
 
-    def setup(self) -> None:
+    def setup(self) -> list[SetupStep]:
+        steps = self.setup_steps()
         self.open(self.hears, create=True)
         try:
             self.commit([])
         finally:
             self.close()
+        return steps
 
     def close(self) -> None:
         with self._listening:

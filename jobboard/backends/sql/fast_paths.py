@@ -7,6 +7,7 @@ stores its answer, or does nothing and leaves the call to the engine. MySQL has 
 from __future__ import annotations
 
 import abc
+import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +29,12 @@ T = TypeVar("T")
 SPARE_JOBS = 8
 """The number of additional jobs that a take of several names, or from a starting point, reads, as others may hold the
 first ones."""
+
+MOST_HELD = 200
+"""The number of jobs that a take from a starting point reads on MariaDB where others hold all the first ones."""
+
+MOST_BELOW = 500
+"""The number of priorities, times that of names, that a look from a starting point on MariaDB finds each by itself."""
 
 AHEAD = 9
 """The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
@@ -391,6 +398,9 @@ class MariaDBPaths(FastPaths):
     def _claim(self, link: Link, statement: Statement, params: Params) -> list[Stored]:
         """Claim the jobs that a statement locks, and end the transaction."""
         rows = _unpacked(link.rows(statement, params))
+        if not rows and "returned" in params:
+            # Others may hold the first ones. To pass these by locks takes many times as long.
+            rows = _unpacked(link.rows(statement, {**params, "some": MOST_HELD}))
         if not rows:
             link.rollback()
             return []
@@ -411,9 +421,8 @@ class MariaDBPaths(FastPaths):
     def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         st = self._statements
         if point is not None:
-            number, parts, params = self._ranges(point, names)
+            ones, params = self._ones("take", point, names)
             returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-            ones = st.ones("take_since", number, **parts)
             return st.made("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
         if names is None:
             return st.made("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
@@ -453,35 +462,38 @@ class MariaDBPaths(FastPaths):
         return Looks(take, nothing, params)
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (number, parts, params) = self._statements, self._ranges(point, names)
+        st, (ones, params) = self._statements, self._ones("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        ones = st.ones("take_since", number, **parts)
         take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
         return take, {**params, "some": 2 * limit + SPARE_JOBS}
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (number, parts, params) = self._statements, self._ranges(point, names)
+        st, (ones, params) = self._statements, self._ones("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        ones = st.ones("take_since", number, **parts)
         return st.made("ready_since", ones=ones, returned=returned), {**params, "some": limit}
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
-        number, parts, params = self._ranges(point, names)
-        return self._statements.union("survey_all", "survey", number, **parts), params
+        ones, params = self._ones("survey", point, names)
+        return self._statements.made("survey_all", ones=ones), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
         free = {place for (place,) in link.rows(self._statements["callers_free_locked"], self._base)}
         return self._callers - free
 
-    def _ranges(self, point: Point, names: Sequence[str] | None) -> tuple[int, dict[str, str], Params]:
-        """Return how many selects there are, one for each name and range, with their parts and arguments."""
-        params: Params = dict(point.instants)
-        ones = [(name, *bounds) for name in ([None] if names is None else names) for bounds in point.ranges]
+    def _ones(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
+        """Return the selects of a look or a survey, one for each name and range, and their arguments."""
+        st, ranges, number = self._statements, point.ranges, 1 if names is None else len(names)
+        parts = {"index": "ready"} if names is None else {"index": "by_name", "of_one": st.text("of_one")}
+        ones = [(name, *bounds) for bounds in ranges for name in ([None] if names is None else names)]
+        params: Params = {**point.instants, "names": names}
         for i, one in enumerate(ones):
             params |= zip((f"one{i}_{each}" for each in ("name", "priority", "id", "past")), one, strict=True)
-        if names is None:
-            return len(ones), {"index": "ready"}, params
-        return len(ones), {"index": "by_name", "of_one": self._statements.text("of_one")}, {**params, "names": names}
+        end = ranges[0][-1]
+        if len(ranges) == 1 or end * number > MOST_BELOW:
+            return st.ones(f"{verb}_since", len(ones), **parts), params
+        below = st.ones(f"{verb}_below", number, **parts)
+        since = st.ones(f"{verb}_since", len(ones) - number, number, **parts)
+        return f"{below}\nunion all\n{since}", {**params, "below": _numbers(end)}
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         row, board = self._statements.row, {"board": self._base["board"]}
@@ -634,6 +646,11 @@ def _row(draft: Draft) -> dict[str, Any]:
         "delay": delay,
         "posting": posting,
     }
+
+
+@functools.cache
+def _numbers(end: int) -> str:
+    return json.dumps([*range(end)])
 
 
 def _slot(nonce: Nonce) -> Params:

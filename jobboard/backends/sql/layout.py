@@ -6,12 +6,18 @@ A change of the tables raises :data:`LAYOUT` and adds a step to :data:`UPGRADES`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import copy
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.engine.mock import MockConnection
 
 from jobboard.backends.sql.tables import Tables
+from jobboard.engine import SetupStep, library_version, too_new
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database
 
@@ -29,19 +35,62 @@ tables and indexes are created behind the last step. A step can be repeated afte
 database takes changes of tables back."""
 
 
-def setup(connection: Connection, product: Database, tables: Tables) -> None:
+class StoredLayout(NamedTuple):
+    """The layout of the tables, the oldest layout whose readers understand them, and the version that wrote them."""
+
+    layout: int
+    min_reader: int
+    library: str | None
+
+
+class TableChange(NamedTuple):
+    """A change of the tables, in words, and its act. is_plain: the act sends statements alone, and reads nothing."""
+
+    what: str
+    act: Callable[[Connection], object]
+    is_plain: bool = True
+
+
+def setup(connection: Connection, product: Database, tables: Tables) -> list[SetupStep]:
     """Create what is missing and upgrade what is older. Any number of processes may do so at once, and each may have to
-    wait long for another."""
+    wait long for another. Return what was done."""
     _check_text(connection)
     with _setting_up(connection, product, tables):
-        found = stored_layout(connection, tables)
-        if found is not None:
-            _check_new(tables, found)
-            for layout in range(found[0], LAYOUT):
-                UPGRADES[layout](connection, tables)
-                _record(connection, tables, layout + 1)
-        _create(connection, tables)
+        # What is missing is known after the upgrades.
+        done = [step.what for steps in (_upgrades, _missing) for step in _acted(connection, steps(connection, tables))]
     connection.commit()
+    return [SetupStep(what) for what in done]
+
+
+def setup_steps(connection: Connection, tables: Tables) -> list[SetupStep]:
+    """Return what :func:`setup` would do, with its statements, and change nothing."""
+    upgrades = _upgrades(connection, tables)
+    steps = [*upgrades, *_missing(connection, tables, is_current=not upgrades)]
+    found = [SetupStep(step.what, tuple(_statements(connection.dialect, step))) for step in steps]
+    connection.rollback()
+    return found
+
+
+def _acted(connection: Connection, steps: Iterable[TableChange]) -> Iterator[TableChange]:
+    for step in steps:
+        step.act(connection)
+        yield step
+
+
+def _statements(dialect: sa.Dialect, step: TableChange) -> Iterator[str]:
+    """Yield the statements of a plain step, for a client of the database."""
+    found: list[Any] = []
+    mock: Any = MockConnection(dialect, lambda statement, *_: found.append(statement))
+    if step.is_plain:
+        step.act(mock)
+    # No driver reads this text, for which a percent sign would have to be doubled.
+    compiler: Any = copy.copy(dialect)
+    compiler.paramstyle, compiler.positional = "named", False
+    compiler.identifier_preparer = compiler.preparer(compiler)
+    for each in found:
+        literal = {} if isinstance(each, sa.schema.ExecutableDDLElement) else {"literal_binds": True}
+        text = str(each.compile(dialect=compiler, compile_kwargs=literal)).replace("\t", "    ")
+        yield re.sub(r"\s+\n", "\n", text).strip()
 
 
 def check(connection: Connection, tables: Tables, create: bool) -> bool:
@@ -55,9 +104,9 @@ def check(connection: Connection, tables: Tables, create: bool) -> bool:
         raise JobFailure(f"the tables of {tables.prefix!r} are missing; `jobboard setup` creates them")
     if layout is not None:
         _check_new(tables, layout)
-        if layout[0] < LAYOUT:
+        if layout.layout < LAYOUT:
             raise JobFailure(
-                f"the tables of {tables.prefix!r} have the older layout {layout[0]}; `jobboard setup` updates them"
+                f"the tables of {tables.prefix!r} have the older layout {layout.layout}; `jobboard setup` updates them"
             )
     connection.commit()
     return layout is not None
@@ -66,16 +115,17 @@ def check(connection: Connection, tables: Tables, create: bool) -> bool:
 def create(connection: Connection, product: Database, tables: Tables) -> None:
     """Create what is missing, and upgrade nothing. To wait for another's set-up may take long."""
     with _setting_up(connection, product, tables):
-        _create(connection, tables)
+        for step in _missing(connection, tables):
+            step.act(connection)
     connection.commit()
 
 
-def stored_layout(connection: Connection, tables: Tables) -> tuple[int, int] | None:
-    """Return (layout, min_reader) of the tables; None if there are none."""
+def stored_layout(connection: Connection, tables: Tables) -> StoredLayout | None:
+    """Return the stored layout of the tables; None if there are none."""
     if not sa.inspect(connection).has_table(tables.schema.name):
         return None
-    row = connection.execute(sa.select(tables.schema.c.layout, tables.schema.c.min_reader)).first()
-    return None if row is None else (row.layout, row.min_reader)
+    row = connection.execute(sa.select(tables.schema)).first()
+    return None if row is None else StoredLayout(row.layout, row.min_reader, row.library)
 
 
 @contextlib.contextmanager
@@ -89,28 +139,60 @@ def _setting_up(connection: Connection, product: Database, tables: Tables) -> It
             yield
 
 
-def _create(connection: Connection, tables: Tables) -> None:
-    """Create missing tables and indexes. A set-up that was killed may have left a table without its indexes, and an
-    upgrade only drops the older ones."""
+def _upgrades(connection: Connection, tables: Tables) -> list[TableChange]:
+    """Return the steps from the stored layout to this one.
+
+    :raises JobFailure: a newer version has written the layout."""
+    found = stored_layout(connection, tables)
+    if found is None:
+        return []
+    _check_new(tables, found)
+
+    def upgrade(connection: Connection, layout: int) -> None:
+        UPGRADES[layout](connection, tables)
+        _record(connection, tables, layout + 1)
+
+    layouts = range(found.layout, LAYOUT)
+    return [
+        TableChange(f"upgrade layout {each} to {each + 1}", functools.partial(upgrade, layout=each), False)
+        for each in layouts
+    ]
+
+
+def _missing(connection: Connection, tables: Tables, is_current: bool = True) -> list[TableChange]:
+    """Return the steps that create missing tables and indexes. A set-up that was killed may have left a table without
+    its indexes, and an upgrade only drops the older ones. Those of a newer layout are not ours.
+
+    :param is_current: no upgrade is due, which may add columns."""
+    found = stored_layout(connection, tables)
+    if found is not None and found.layout > LAYOUT:
+        return []
     inspector = sa.inspect(connection)
-    missing: list[sa.Table] = []
+    steps: list[TableChange] = []
     for table in tables.metadata.sorted_tables:
         if not inspector.has_table(table.name):
-            missing.append(table)
+            steps.append(
+                TableChange(f"create the table {table.name!r}", functools.partial(table.create, checkfirst=False))
+            )
             continue
-        _check_ours(table, {column["name"] for column in inspector.get_columns(table.name)})
+        if is_current:
+            _check_ours(table, {column["name"] for column in inspector.get_columns(table.name)})
         there = {index["name"] for index in inspector.get_indexes(table.name)}
-        for index in table.indexes:
-            if index.name not in there:
-                index.create(connection)
-    tables.metadata.create_all(connection, missing, checkfirst=False)
-    if stored_layout(connection, tables) is None:
-        _record(connection, tables, LAYOUT)
+        absent = sorted(
+            (index for index in table.indexes if index.name not in there), key=lambda index: str(index.name)
+        )
+        indexes = [TableChange(f"create the index {index.name!r}", index.create) for index in absent]
+        # Not every database has all of them.
+        steps += [step for step in indexes if any(_statements(connection.dialect, step))]
+    if found is None:
+        steps.append(TableChange(f"note layout {LAYOUT}", lambda connection: _record(connection, tables, LAYOUT)))
+    return steps
 
 
 def _record(connection: Connection, tables: Tables, layout: int) -> None:
     connection.execute(sa.delete(tables.schema))
-    connection.execute(sa.insert(tables.schema).values(layout=layout, min_reader=MIN_READER))
+    values = {"layout": layout, "min_reader": MIN_READER, "library": library_version()}
+    connection.execute(sa.insert(tables.schema).values(values))
 
 
 def _check_ours(table: sa.Table, columns: set[str]) -> None:
@@ -122,12 +204,9 @@ def _check_ours(table: sa.Table, columns: set[str]) -> None:
         )
 
 
-def _check_new(tables: Tables, stored: tuple[int, int]) -> None:
-    if stored[1] > LAYOUT:
-        raise JobFailure(
-            f"the tables of {tables.prefix!r} have layout {stored[0]} of a newer version, which this one (layout "
-            f"{LAYOUT}) can't work with; upgrade this library"
-        )
+def _check_new(tables: Tables, stored: StoredLayout) -> None:
+    if stored.min_reader > LAYOUT:
+        raise too_new(f"the board in the tables of {tables.prefix!r}", stored.layout, LAYOUT, stored.library)
 
 
 def _check_text(connection: Connection) -> None:

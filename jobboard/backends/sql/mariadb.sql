@@ -174,6 +174,22 @@ json_table(json_array_append(:tags, '$', json_array(0, 0)), '$[*]' columns (
     limit :some
 )
 
+-- name: take_below
+-- And those of the priorities before the first range, each found by itself: a walk along them all would go on through
+-- the dead entries of the range, up to its first live one.
+(
+    select id, {jobs}.priority
+    {from_below}
+    order by priority, id
+    limit :some
+)
+
+-- name: from_below
+from json_table(:below, '$[*]' columns (priority smallint path '$')) as below
+straight_join {jobs} force index (`{prefix}_{index?}`)
+    on board = :board and state = 'UNCLAIMED' {of_one?} and {jobs}.priority = below.priority
+where version <= :readable
+
 -- name: returned
 -- And the jobs that came back since.
 union (
@@ -182,13 +198,21 @@ union (
     where board = :board and returned >= :returned and state = 'UNCLAIMED' and version <= :readable {of_names?}
 )
 
--- name: survey
+-- name: survey_since
 -- The first unclaimed job of a range of priorities from a starting point on, leaving out those that came back since.
 (
     select priority, id
     from {jobs} force index (`{prefix}_{index?}`)
     where board = :board and state = 'UNCLAIMED' and version <= :readable {of_one?} and {in_range}
         and (returned is null or returned < :returned)
+    order by priority, id
+    limit 1
+)
+
+-- name: survey_below
+(
+    select {jobs}.priority, id
+    {from_below} and (returned is null or returned < :returned)
     order by priority, id
     limit 1
 )

@@ -31,7 +31,7 @@ GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
 
 LOCK_MILLIS = 250
-"""The ms for which a call waits for a lock under limits: a process that was stopped in its transaction may hold a scope.
+"""The ms for which a call waits for the lock of a scope, which a process may hold that was stopped in its transaction.
 MariaDB waits for whole seconds."""
 
 PARTS = 8

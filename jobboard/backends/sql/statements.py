@@ -190,6 +190,7 @@ class Statements:
                 self._names[place] = f"force index (`{index}`)" if _FILES[dialect.name] == "mariadb" else ""
         self._whole: dict[str, str] = {}
         self._made: dict[tuple[object, ...], Statement] = {}
+        self._ones: dict[tuple[object, ...], str] = {}
         self._rows: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -233,11 +234,18 @@ class Statements:
         """Return the statement ``name`` with ``number`` times the text ``one`` in place of ``{ones?}``."""
         return self.made(name, ones=self.ones(one, number, **parts))
 
-    def ones(self, name: str, number: int, **parts: str) -> str:
+    def ones(self, name: str, number: int, begin: int = 0, /, **parts: str) -> str:
         """Return the text of this name ``number`` times: its parameters ``:one`` and ``:one_…`` are numbered, from
-        ``:one0`` on."""
-        part = self._filled(self._texts[name], parts)
-        return "\nunion all\n".join(re.sub(r":one(?![a-z0-9])", f":one{i}", part) for i in range(number))
+        ``begin`` on."""
+        key = (name, number, begin, *parts.items())
+        text = self._ones.get(key)
+        if text is None:
+            if len(self._ones) >= _MADE:
+                self._ones = {}
+            part = self._filled(self._texts[name], parts)
+            numbered = (re.sub(r":one(?![a-z0-9])", f":one{begin + i}", part) for i in range(number))
+            text = self._ones[key] = "\nunion all\n".join(numbered)
+        return text
 
     def _filled(self, text: str, parts: Mapping[str, str]) -> str:
         def put(found: re.Match[str]) -> str:

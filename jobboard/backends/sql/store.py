@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import sqlalchemy as sa
@@ -58,6 +59,7 @@ from jobboard.engine import (
     Occupied,
     ScopePlace,
     Seat,
+    SetupStep,
     Side,
     Stale,
     Store,
@@ -160,11 +162,22 @@ class SQLStore(Store):
 
     # Life
 
-    def setup(self) -> None:
+    def setup(self) -> list[SetupStep]:
         if self.seat.client is None:
             check_there(self._url, self._conf, True)
+        return self._set_up(lambda link: layout.setup(link.connection, link.product, self.tables))
+
+    def setup_steps(self) -> list[SetupStep]:
+        is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
+        if is_file and not Path(str(self._url.database)).exists():
+            # A connection would make the file.
+            with sa.create_engine("sqlite://").connect() as empty:
+                return layout.setup_steps(empty, self.tables)
+        return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
+
+    def _set_up(self, work: Callable[[Link], list[SetupStep]]) -> list[SetupStep]:
         try:
-            self.links.finish(lambda link: layout.setup(link.connection, link.product, self.tables), patient=True)
+            return self.links.finish(work, patient=True)
         finally:
             self.links.close()
 

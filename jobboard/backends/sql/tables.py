@@ -55,6 +55,8 @@ class Tables:
             # The only row would need no key. Clusters, replicas and publications refuse tables that have none.
             sa.Column("layout", sa.Integer, primary_key=True, autoincrement=False),
             sa.Column("min_reader", sa.Integer, nullable=False),
+            # The version of the library that has written this.
+            sa.Column("library", sa.String(64)),
         )
 
     def _table(self, suffix: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:

@@ -39,6 +39,15 @@ class TestEntities:
         board.register_entity(Entity("conductor", "one", {"b": 2}))
         assert board.entities() == [Entity("conductor", "one", {"b": 2})]
 
+    def test_boards_may_each_have_an_entity_of_one_name(self, board: JobBoard, other: JobBoard) -> None:
+        """Nobody sees otherwise that two conductors run under one name."""
+        mine, yours = Entity("conductor", "one", {"pid": 1}), Entity("conductor", "one", {"pid": 2})
+        board.register_entity(mine)
+        other.register_entity(yours)
+        assert board.entities() == other.entities() == [mine, yours]
+        board.deregister_entity(mine)
+        assert board.entities() == other.entities() == [yours]
+
     def test_closed_board_shows_no_entities(self, board: JobBoard, other: JobBoard) -> None:
         board.register_entity(Entity("conductor", "one"))
         other.register_entity(Entity("conductor", "two"))

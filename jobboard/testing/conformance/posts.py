@@ -53,6 +53,12 @@ class TestPosting:
         assert posted.uuid == board.get(posted.uuid).uuid
         assert posted.state == UNCLAIMED
 
+    @pytest.mark.parametrize("key", [None, "k"])
+    def test_a_posted_job_has_its_state(self, board: JobBoard, key: str | None) -> None:
+        jobs = [*board.post_many([Posting("a", key=key), Posting("b")]), board.post("c", delay=LONG)]
+        assert [job.seen_state for job in jobs] == [UNCLAIMED, UNCLAIMED, SCHEDULED]
+        assert [job.seen_state for job in board.post_many([Posting("d", delay=LONG)] * 2)] == [SCHEDULED] * 2
+
     def test_defaults_of_a_post(self, board: JobBoard) -> None:
         job = board.get(board.post("resize").uuid)
         assert (job.details, job.key, job.max_attempts, job.due, job.context) == ({}, None, None, None, {})

@@ -1,12 +1,15 @@
 """The time of a board on etcd, which has no clock: the clocks of its users, and the latest time that they have told."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from jobboard.backends.etcd.requests import put
 from jobboard.job import Posting
 from jobboard.testing.puppet import Puppet
+from tests.kv.conftest import driver_of
 
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
@@ -46,3 +49,32 @@ def test_a_clock_that_is_behind_follows_the_last_act_of_others(
     finally:
         right.end()
         behind.end()
+
+
+def test_the_time_of_a_board_is_put_back_by_its_two_keys(make_board: Callable[..., Any], board_conf: Any) -> None:
+    """As the page about etcd says, once a machine whose clock was years ahead has used the board."""
+    years = 3 * 365 * 86400 + 5000
+    board = make_board()
+    astray = Puppet("board", board_conf, skew=years)
+    try:
+        uuid = astray("post", "later", delay=600)
+    finally:
+        astray.end()
+    assert board.post("now").created_on.timestamp() == pytest.approx(time.time() + years, abs=60)
+    [odd] = [each for each in board.examine() if each.place == "clock"]
+    assert odd.reason.startswith("the board's time is 1095d01h ahead of this machine's clock")
+    link, clock = driver_of(make_board("other")).link, f"00{int(time.time())}000000".encode()
+    keys = [driver_of(board).key(name) for name in ("clock", "next")]
+    board.close()
+    link.txn([], [put(key, clock) for key in keys])
+    board.connect()
+    try:
+        assert [each for each in board.examine() if each.place == "clock"] == []
+        assert board.post("now").created_on.timestamp() == pytest.approx(time.time(), abs=60)
+        later = board.get(uuid)
+        assert later.state == "SCHEDULED", "for years"
+        board.cancel(later)
+        board.restore(later)
+        assert later.state == "UNCLAIMED"
+    finally:
+        board.close()

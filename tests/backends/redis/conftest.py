@@ -173,8 +173,10 @@ def live() -> Callable[[JobBoard, JobBoard], None]:
         one.consume(take(one), "anna")
         one.cancel(one.post("crop", delay=50))
         one.purge(next(one.trashed()))
-        one.register_entity(jobboard.Entity("conductor", "c", {}))
-        assert [entity.name for entity in other.entities()] == ["c"]
+        entity = jobboard.Entity("conductor", "c", {})
+        one.register_entity(entity)
+        assert other.entities() == [entity]
+        one.deregister_entity(entity)
         assert list(one.iterjobs()) == []
         assert one.stats().on_board == other.job_count == 0
         assert eventually(lambda: "CONSUMED" in events.of(job))

@@ -149,6 +149,6 @@ def test_waiters_and_entities_that_died_are_dropped(containers: Containers) -> N
     eventually(lambda: engine.now() > now + 1)
     engine.tidy()
     assert not client.exists(containers.waiters, containers.bells)
-    alive = [b'entity\0["kind", "alive"]']
+    alive = [b'entity\0["kind", "alive", "h"]']
     assert client.hkeys(containers.sides) == alive
     assert client.zrange(containers.ends, 0, -1) == client.zrange(containers.listed, 0, -1) == alive

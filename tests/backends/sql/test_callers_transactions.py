@@ -401,7 +401,10 @@ def test_an_engine_or_another_product_is_refused(board: JobBoard, engine: sa.Eng
         with pytest.raises(TypeError, match="Connection or Session"):
             board.post("a", connection=given)
     if engine.dialect.name != "sqlite":
-        with sa.create_engine("sqlite://").connect() as connection, pytest.raises(JobFailure, match="sqlite"):
+        with (
+            sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as connection,
+            pytest.raises(JobFailure, match="sqlite"),
+        ):
             board.post("a", connection=connection)
 
 
@@ -483,12 +486,12 @@ class TestAnotherDatabase:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         shutil.copy(str(engine.url.database), tmp_path / "copy.db")
         for url in (f"sqlite:///{tmp_path}/other.db", f"sqlite:///{tmp_path}/copy.db", "sqlite://"):
-            self.elsewhere(board, sa.create_engine(url), verbs)
+            self.elsewhere(board, sa.create_engine(url, poolclass=sa.NullPool), verbs)
         file = Path(str(engine.url.database))
         (tmp_path / "linked").symlink_to(file.parent)
         monkeypatch.chdir(file.parent)
         for database in (f"{tmp_path}/linked/{file.name}", file.name):
-            with sa.create_engine(f"sqlite:///{database}").begin() as connection:
+            with sa.create_engine(f"sqlite:///{database}", poolclass=sa.NullPool).begin() as connection:
                 board.post("here", connection=connection)
         assert len(list(board.iterjobs(names=["here"]))) == 2
 

@@ -15,6 +15,7 @@ from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
 
+pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
 
 

@@ -262,8 +262,31 @@ def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, 
         c = board.table.c
         connection.execute(sa.select(c.id).where(c.id == early.sequence).with_for_update())
         eventually(lambda: early.state == "UNCLAIMED")
-        assert set(work(board, clock, 2)) == {"other"}
+        # Long enough for a point to rise past the lapse.
+        assert set(work(board, clock)) == {"other"}
     assert taken(board).uuid == early.uuid
+
+
+def test_a_delay_that_is_stored_after_its_end_is_found(
+    make_board: Callable[..., JobBoard], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a process that was stopped before its commit."""
+    board, other = make_board(), make_board()
+    early = board.claim(board.post("early"), "bob").job
+    work(other, clock)
+    store = board.engine.store
+    commit = store.commit
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        began = board.engine.now()
+        eventually(lambda: board.engine.now() > began + 50_000)
+        assert set(work(other, clock)) == {"other"}
+        return commit(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "commit", late)
+        board.abandon(early, "bob", delay=0.01)
+    assert taken(other).uuid == early.uuid
 
 
 @pytest.mark.parametrize("held", [1, 20])
@@ -278,6 +301,53 @@ def test_jobs_that_others_hold_are_passed_over(board: JobBoard, engine: sa.Engin
             connection.execute(sa.select(c.id).where(c.id == job.sequence).with_for_update())
         assert [taken(board).uuid, taken(board).uuid] == [job.uuid for job in jobs[held : held + 2]]
     assert taken(board).uuid == jobs[0].uuid
+
+
+@pytest.mark.backends("mariadb")
+def test_a_take_passes_held_jobs_from_its_point(board: JobBoard, engine: sa.Engine, clock: Clock, spy: Any) -> None:
+    """By locks, from the beginning, it would pass each dead entry by a lock."""
+    work(board, clock)
+    board.consume_many(board.claim_many("anna", 100), "anna")
+    jobs = board.post_many([{"name": "other"}] * 62)
+    with open_transaction(engine) as connection:
+        c = board.table.c
+        for job in jobs[:60]:
+            connection.execute(sa.select(c.id).where(c.id == job.sequence).with_for_update())
+        with spy(board) as seen:
+            assert taken(board).uuid == jobs[60].uuid
+    takes = [text for text in seen.texts if "for update" in text]
+    assert len(takes) == 2
+    assert all("returned >=" in text for text in takes)
+
+
+@pytest.mark.backends("mariadb")
+def test_expensive_looks_read_without_locks_before_a_point_can_rise(board: JobBoard, clock: Clock, spy: Any) -> None:
+    """No noted moment has ended yet: the look goes from the beginning, and finds whatever commits."""
+    board.post_many([{"name": "other"}] * 5)
+    for _ in range(2):
+        clock.now += 0.25
+        board.consume(taken(board), "anna")
+    urgent = board.post("urgent", priority=50)
+    with spy(board) as seen:
+        assert taken(board).uuid == urgent.uuid
+    assert any("returned >=" in text and "for update" in text for text in seen.texts)
+    assert not any("as below" in text for text in seen.texts)
+
+
+@pytest.mark.backends("mariadb")
+@pytest.mark.parametrize("names", [None, ["urgent", "other"]], ids=str)
+def test_priorities_without_a_point_are_found_each_by_itself(
+    board: JobBoard, clock: Clock, spy: Any, names: list[str] | None
+) -> None:
+    """A walk along all of them would go on through the dead entries of the first priority that has a point."""
+    work(board, clock, names=names)
+    for priority in (100, 99, 1):
+        urgent = board.post("urgent", priority=priority)
+        with spy(board) as seen:
+            assert taken(board, names=names).uuid == urgent.uuid
+        board.consume(urgent, "anna")
+        [take] = [text for text in seen.texts if "for update" in text]
+        assert take.count("as below") == len(names or [None])
 
 
 @pytest.mark.parametrize(

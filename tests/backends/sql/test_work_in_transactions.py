@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -49,11 +49,14 @@ WAYS = [through_a_block, through_a_coroutine, through_a_conductor]
 
 
 @pytest.fixture
-def engine(engine: Any) -> Any:
+def engine(engine: Any) -> Iterator[Any]:
     """An engine whose connections of SQLite may be used by other threads, too."""
-    if engine.dialect.name == "sqlite":
-        return sa.create_engine(engine.url, connect_args={"timeout": 1, "check_same_thread": False})
-    return engine
+    if engine.dialect.name != "sqlite":
+        yield engine
+        return
+    shared = sa.create_engine(engine.url, connect_args={"timeout": 1, "check_same_thread": False})
+    yield shared
+    shared.dispose()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 -- Store the layout of a board, unless it has one.
 -- Takes:
 --   whether to create the board
---   the layout, and the oldest layout whose clients can read it
+--   the layout, the oldest layout whose clients can read it, and the version of the library
 -- Returns the stored [layout, oldest layout], or [] if there is no board.
 
 local function stored() return call('HMGET', META, 'layout', 'min_reader') end
@@ -9,7 +9,7 @@ local function is_number(text) return text and string.match(text, '^%d+$') end
 
 local found = stored()
 if not (is_number(found[1]) and is_number(found[2])) and (found[1] or args[1]) then
-  call('HSET', META, 'layout', args[2], 'min_reader', args[3])
+  call('HSET', META, 'layout', args[2], 'min_reader', args[3], 'library', args[4])
   found = stored()
 end
 return cmsgpack.pack(found[1] and {tonumber(found[1]), tonumber(found[2])} or {})

@@ -136,7 +136,7 @@ class TaskFlowOrigin:
             assert draft.arrival is not None
             [failure] = draft.arrival.errors
             self._call(self._store.write_note, draft.uuid, _note(draft.name, draft.arrival.who, failure))
-        return [Posted(OK, draft.uuid, None) for draft in drafts]
+        return [Posted(OK, draft.uuid, None, UNCLAIMED) for draft in drafts]
 
     def read(self, uuids: Sequence[str]) -> list[Seen]:
         notes, jobs, trash = self._notes(uuids), self._found[Folder.JOBS], self._found[Folder.TRASH]

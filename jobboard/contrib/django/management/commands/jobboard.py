@@ -42,7 +42,9 @@ class Command(BaseCommand):
         before = dict(os.environ)
         os.environ.update(environment)
         try:
-            status = command.load()(words, "manage.py jobboard")
+            status = command.load()(
+                words, f"manage.py jobboard{'' if backend == 'default' else f' --backend {backend}'}"
+            )
         finally:
             os.environ.clear()
             os.environ.update(before)
