@@ -102,10 +102,17 @@ class FaultyProxy:
         return self._port
 
     def uri_for(self, uri: str) -> str:
-        """Return the URI with this proxy's host and port."""
+        """Return the URI with this proxy's host and port, without TLS, through which no fault would match.
+
+        PyMySQL turns TLS on by itself where the server has it.
+        """
         parts = urlsplit(uri)
         user, at, _ = parts.netloc.rpartition("@")
-        return urlunsplit(parts._replace(netloc=f"{user}{at}{self.host}:{self.port}"))
+        query = [parts.query] if parts.query else []
+        kind, _, driver = parts.scheme.partition("+")
+        if kind in ("mariadb", "mysql") and driver in ("", "pymysql"):
+            query.append("ssl_mode=disabled")
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{self.host}:{self.port}", query="&".join(query)))
 
     def lose(self, what: Literal["request", "reply"], *, nth: int = 1, matching: bytes = b"") -> Fault:
         """Break one connection, once: at the ``nth`` request from now that contains ``matching``.

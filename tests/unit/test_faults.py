@@ -210,6 +210,18 @@ def test_the_proxy_leaves_no_thread_and_no_port(recorder: Recorder) -> None:
     eventually(lambda: set(threading.enumerate()) <= before)
 
 
+def test_uris_lead_through_the_proxy_without_tls(proxy: FaultyProxy) -> None:
+    """PyMySQL would turn TLS on, and no text would match. Other drivers don't know the option."""
+    here = f"{proxy.host}:{proxy.port}"
+    for uri, expected in (
+        ("mariadb://root@db:3306/app", f"mariadb://root@{here}/app?ssl_mode=disabled"),
+        ("mysql+pymysql://db/app?table=a", f"mysql+pymysql://{here}/app?table=a&ssl_mode=disabled"),
+        ("mysql+mysqldb://db/app", f"mysql+mysqldb://{here}/app"),
+        ("redis://:secret@cache:6379/0", f"redis://:secret@{here}/0"),
+    ):
+        assert proxy.uri_for(uri) == expected
+
+
 def test_a_kept_request_comes_late(connect: Connect, proxy: FaultyProxy, recorder: Recorder) -> None:
     client = connect()
     kept = proxy.keep(nth=2)

@@ -11,8 +11,9 @@ timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
 character set utf8mb4
 
 -- name: collated
--- For texts of JSON that are compared with columns: the character set and the collation of the columns.
-{utf8} collate utf8mb4_nopad_bin
+-- For texts of JSON that are compared with columns: the character set and the collation of the columns. MySQL's is
+-- another.
+{utf8} /*M! collate utf8mb4_nopad_bin */ /*!80000 collate utf8mb4_0900_bin */
 
 -- name: in_names
 -- With a column that is compared with one value, it would sort.
@@ -492,9 +493,26 @@ values :rows
 -- name: clock_behind_keys
 -- Waits for the jobs that have one of these keys, and then reads the clock. An insert that waits for a key would have
 -- others wait that insert something next to the key in its index, as all jobs without a key may be.
-(select live_key, null from {jobs} {by_key} where board = :board and live_key in (:keys) for update)
+(select {jobs}.live_key, null {of_keys} for update)
 union all
 select null, {instant}
+
+-- name: of_keys
+-- The jobs that have one of these keys. Each is looked up by itself: for a list of keys that is long beside the table,
+-- MariaDB 11.8 reads all jobs of the board, and a statement that locks waits for all of them.
+from json_table(:keys, '$[*]' columns (live_key varchar(255) {collated} path '$')) as wanted
+straight_join {jobs} {by_key} on board = :board and {jobs}.live_key = wanted.live_key
+
+-- name: holders_locked
+select {jobs}.live_key, uuid, {jobs}.id, tag {of_keys} for update
+
+-- name: sides_locked
+-- Looked up each by itself, as jobs are by their keys, and in order.
+select {sides}.kind, `key`, value, until, version, {now}
+from json_table(:kinds, '$[*]' columns (kind varchar(16) {collated} path '$')) as kinds
+straight_join json_table(:places, '$[*]' columns (place varchar(64) {collated} path '$')) as places
+straight_join {sides} {by_primary} on board = :board and {sides}.kind = kinds.kind and {sides}.place = places.place
+for update
 
 -- name: lockable_make
 -- A row without a value, so that there is one to be locked.
@@ -538,18 +556,15 @@ select concat_ws('/', uuid_short() >> 24, @@hostname, @@port, database())
 -- name: scopes_locked
 -- In one order, so that two transactions never wait for each other. MySQL has no limit of the wait in a statement.
 /*M! set statement innodb_lock_wait_timeout = :seconds for */
-select place
-from {sides}
-where board = :board and kind = 'scope' and place in (:places)
-order by place
-for update
+select {sides}.place {of_scopes} for update
 
 -- name: scopes_free_locked
-select place
-from {sides}
-where board = :board and kind = 'scope' and place in (:places)
-order by place
-for update skip locked
+select {sides}.place {of_scopes} for update skip locked
+
+-- name: of_scopes
+-- Looked up each by itself, as jobs are by their keys, and in the order of the list.
+from json_table(:places, '$[*]' columns (place varchar(64) {collated} path '$')) as wanted
+straight_join {sides} {by_primary} on board = :board and kind = 'scope' and {sides}.place = wanted.place
 
 -- name: parts_locked_all
 -- Of each scope the first part of its lock that is free.

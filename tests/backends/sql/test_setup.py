@@ -195,7 +195,9 @@ def test_an_older_layout_is_upgraded_by_setup_alone(
 class TestFork:
     def test_the_end_of_a_child_closes_nothing_of_the_parents(self, board_conf: dict[str, Any]) -> None:
         """The end of an interpreter, which lets go of all that it has."""
-        command = [sys.executable, "-c", ENDING, json.dumps(board_conf)]
+        # Later versions of Python warn of each fork beside threads.
+        warned = ("-W", "ignore:This process:DeprecationWarning")
+        command = [sys.executable, *warned, "-c", ENDING, json.dumps(board_conf)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.stdout, done.stderr, done.returncode) == ("parent", "", 0)
 

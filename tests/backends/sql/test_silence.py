@@ -20,8 +20,8 @@ from jobboard.taskloop import TaskLoop
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 from jobboard.testing.faults import FaultyProxy
-from tests.backends.sql.conftest import rows_locked
-from tests.conftest import DRIVERS, Refused
+from tests.backends.sql.conftest import engine_through, rows_locked
+from tests.conftest import Refused
 
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
@@ -34,7 +34,6 @@ DEADLINE = connections.deadline(20, 3)
 @pytest.fixture
 def far(
     request: pytest.FixtureRequest,
-    backend: str,
     proxy: FaultyProxy,
     board_conf: dict[str, Any],
     make_board: Callable[..., Any],
@@ -52,7 +51,7 @@ def far(
         with jobboard.backend("board", {**options, "board": uri}) as board:
             yield board
         return
-    engine = sa.create_engine(sa.make_url(uri).set(drivername=DRIVERS[backend]))
+    engine = engine_through(proxy, board_conf["board"])
     with jobboard.backend("board", {**options, "board": "sql"}, client=engine) as board:
         yield board
     engine.dispose()
@@ -209,11 +208,8 @@ def test_a_setup_that_waits_for_another_is_not_silent(
         setup.wait(60)
 
 
-def test_a_silent_connection_of_a_task_loop_is_given_up(
-    backend: str, proxy: FaultyProxy, board_conf: dict[str, Any]
-) -> None:
-    url = sa.make_url(proxy.uri_for(board_conf["board"])).set(drivername=DRIVERS[backend])
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
+def test_a_silent_connection_of_a_task_loop_is_given_up(proxy: FaultyProxy, board_conf: dict[str, Any]) -> None:
+    engine = engine_through(proxy, board_conf["board"], poolclass=sa.NullPool)
     loop = TaskLoop(engine, f"{board_conf['table']}_loop")
     loop.create()
     loop.add([1])

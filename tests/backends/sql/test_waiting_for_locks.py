@@ -179,6 +179,29 @@ def test_posts_with_keys_wait_for_no_other_post(board: JobBoard, engine: sa.Engi
     assert board.job_count == 404
 
 
+@SERVERS
+@pytest.mark.parametrize("statement", ["scopes_locked", "sides_locked"])
+def test_side_records_that_are_named_are_locked_alone(board: JobBoard, engine: sa.Engine, statement: str) -> None:
+    """On a small board, too, where a database may read all rows for a long list, and then filter them."""
+    names = [f"n{number}" for number in range(20)]
+    for name in ["held", *names]:
+        board.set_limit(name, concurrency=5)
+        board.post(name)
+    assert len(board.claim_many("anna", 21)) == 21
+    sides = board.engine.store.tables.sides
+    scopes = sa.select(sides.c.place).where(sides.c.kind == "scope", sides.c.board == board.name)
+    isolated = engine.execution_options(isolation_level="READ COMMITTED")
+    with isolated.connect() as first, isolated.connect() as second:
+        held, *others = first.execute(scopes.order_by(sides.c.key)).scalars().all()
+        assert len(others) >= 20
+        first.execute(scopes.where(sides.c.place == held).with_for_update())
+        asked = {"places": sorted(others), "kinds": ["scope"], "board": board.name, "wait": "1s", "seconds": 1}
+        text, values = board.engine.store.statements[statement].compiled(engine.dialect, asked)
+        locked = Background(lambda: second.exec_driver_sql(text, values).all())
+        assert len(locked.wait(20)) == len(others)
+        second.rollback()
+
+
 @pytest.mark.backends("postgresql")
 @pytest.mark.any_driver
 @pytest.mark.parametrize("limited", [False, True])
