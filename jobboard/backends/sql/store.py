@@ -446,7 +446,8 @@ class SQLStore(Store):
 
     def _elsewhere(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
         """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
-        for some in chunks(kinds.get("key", [])):
+        # In one order, as those of other calls.
+        for some in chunks(sorted(kinds.get("key", []))):
             for key, uuid, *tag in self._rows(run, f"holders{locked}", keys=some):
                 yield Side("key", key, uuid.encode(), None, ("live", *tag))
         for key in kinds.get("answer", []):
@@ -887,7 +888,7 @@ class SQLStore(Store):
         """:raises Stale: another has been quicker with a key, or with an arrival."""
         if not drafts:
             return []
-        keys = [key for draft in drafts if (key := held_key(draft)) is not None]
+        keys = sorted(key for draft in drafts if (key := held_key(draft)) is not None)
         if keys and "clock_behind_keys" in self.statements:
             *taken, (_, now) = self._rows(run, "clock_behind_keys", keys=keys)
             if taken:
