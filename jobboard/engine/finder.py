@@ -293,9 +293,9 @@ class Choice:
         self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms, insists)
         chosen, _ = self._fitting(1)
         if not chosen:
+            self._held = {key: scope for key, scope in self._full.items() if rooms.is_busy(key)}
             # There may be jobs with room behind these scopes.
             self._closed |= self._full
-            self._held = {key: scope for key, scope in self._full.items() if rooms.is_busy(key)}
             raise Stale(sides=[(SCOPE, key) for key in self._closed])
         first = rooms.scopes([chosen[0].record])
         if not rooms.holds(first):
