@@ -162,16 +162,17 @@ class Finder:
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())
 
-    def lock(self, scopes: Mapping[str, LimitScope], rooms: Rooms) -> None:
+    def lock(self, scopes: Mapping[str, LimitScope], rooms: Rooms, insists: bool = False) -> None:
         """Lock these scopes in a call's transaction, and count the claims in them.
 
         A process that was stopped in its transaction may hold a scope. It delays one call. After that, a scope that is
-        held counts as full.
+        held counts as full, and only a call that finds nothing else to claim waits for it.
 
+        :param insists: wait in any case.
         :raises HeldTooLong: the call has to begin again.
         """
         try:
-            self._waits = rooms.lock(scopes, self._waits)
+            self._waits = rooms.lock(scopes, self._waits or insists)
         except HeldTooLong:
             self._waits = False
             raise
@@ -247,6 +248,9 @@ class Choice:
         self._full: dict[str, LimitScope] = {}
         # The scopes whose last room overlapping calls have taken, or whose lock one of these holds.
         self._closed: dict[str, LimitScope] = {}
+        # Those of them that were held. An empty answer has waited for each of these once.
+        self._held: dict[str, LimitScope] = {}
+        self._insists = self._has_waited = False
 
     def next(self) -> Look:
         """Return the jobs to claim in this try, locked, and no more than one commit may change.
@@ -278,6 +282,10 @@ class Choice:
             lost |= beaten
         if lost and not locked:
             raise Stale(lost)
+        if self._held and not locked and not self._has_waited:
+            self._insists = self._has_waited = True
+            self._closed = {key: scope for key, scope in self._closed.items() if key not in self._held}
+            raise Stale(sides=[(SCOPE, key) for key in self._held])
         return look._replace(ready=sorted(locked.values(), key=_order))
 
     def _under_locks(self, look: Look, rooms: Rooms) -> Look:
@@ -290,9 +298,11 @@ class Choice:
         if not rooms.locks(stored.record for stored in look.ready):
             return look
         ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
-        self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms)
+        insists, self._insists = self._insists, False
+        self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms, insists)
         chosen, _ = self._fitting(1)
         if not chosen:
+            self._held = {key: scope for key, scope in self._full.items() if rooms.is_busy(key)}
             # There may be jobs with room behind these scopes.
             self._closed |= self._full
             raise Stale(sides=[(SCOPE, key) for key in self._closed])
@@ -325,6 +335,7 @@ class Choice:
     def beaten(self, stale: Stale) -> None:
         """Take note of the refusal of the last try."""
         self._beaten += 1
+        self._has_waited = self._has_waited or isinstance(stale, HeldTooLong)
         if self._beaten % _HALVED == 0:
             self._limit = (self._limit + 1) // 2
         scopes = {key for kind, key in stale.sides if kind == SCOPE}

@@ -316,6 +316,10 @@ class Rooms:
         """Return whether all of these scopes are locked."""
         return self._locked.issuperset(scopes)
 
+    def is_busy(self, key: str) -> bool:
+        """Return whether another transaction held this scope."""
+        return key in self._busy
+
     def hold(self, stored: Stored, claim: Record, begins: bool = True, waits: bool = True) -> None:
         """Lock a job and then its scopes for a claim that had room. Do nothing where scopes have lists.
 

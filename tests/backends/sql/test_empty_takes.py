@@ -107,6 +107,30 @@ def test_a_take_waits_for_a_scope_again_once_it_was_free(
 
 
 @SERVERS
+def test_a_take_waits_for_a_scope_before_it_returns_nothing(
+    board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among many takes somebody always holds the scope, for a moment."""
+    board.set_limit("mail", concurrency=2)
+    jobs = board.post_many([Posting("mail")] * 3)
+    board.abandon(board.claim(jobs[0], "bob").job, "bob")
+    with scopes_held(board, engine):
+        assert board.claim_next("anna") is None
+    board.pause(["other"])
+    store = board.engine.store
+    lock_scopes, waits = store.lock_scopes, []
+
+    def locked(places: Any, wait: bool) -> Any:
+        waits.append(wait)
+        with contextlib.nullcontext() if wait else scopes_held(board, engine):
+            return lock_scopes(places, wait)
+
+    monkeypatch.setattr(store, "lock_scopes", locked)
+    assert board.claim_next("anna") == jobs[0]
+    assert waits == [False, True]
+
+
+@SERVERS
 def test_a_beaten_take_holds_no_lock_while_it_waits(
     make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
