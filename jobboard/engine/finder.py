@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jobboard import codec
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
-from jobboard.engine.limits import SCOPE, ClosedScope, Limits, LimitScope, Rooms, lane
+from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Lane, Look, Side, Stale, Stored, weight
 from jobboard.primitives import batches
@@ -25,6 +25,9 @@ _AGAIN = 5
 _HALVED = 10
 """The number of refused tries after which a claim of many jobs is content with half as many. Among others that claim
 single jobs, one of many jobs always lacks some at its commit."""
+
+LAST_WAIT = 1.0
+"""The seconds for which a call waits for the lock of a scope before it finds nothing to claim."""
 
 LOCK_ROUNDS = 3
 """The number of requests by which a try locks jobs. Between them, it replaces the jobs that other calls hold."""
@@ -168,11 +171,11 @@ class Finder:
         A process that was stopped in its transaction may hold a scope. It delays one call. After that, a scope that is
         held counts as full, and only a call that finds nothing else to claim waits for it.
 
-        :param insists: wait in any case.
+        :param insists: wait in any case, and for longer.
         :raises HeldTooLong: the call has to begin again.
         """
         try:
-            self._waits = rooms.lock(scopes, self._waits or insists)
+            self._waits = rooms.lock(scopes, LAST_WAIT if insists else LOCK_WAIT if self._waits else 0)
         except HeldTooLong:
             self._waits = False
             raise
@@ -251,6 +254,8 @@ class Choice:
         # Those of them that were held. An empty answer has waited for each of these once.
         self._held: dict[str, LimitScope] = {}
         self._insists = self._has_waited = False
+        # The first job for which the last try has locked scopes.
+        self._front: Version | None = None
 
     def next(self) -> Look:
         """Return the jobs to claim in this try, locked, and no more than one commit may change.
@@ -298,7 +303,11 @@ class Choice:
         if not rooms.locks(stored.record for stored in look.ready):
             return look
         ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
-        insists, self._insists = self._insists, False
+        front = version(look.ready[0])
+        # If the first job has changed since the last try, others are at work in its scope, and no process was stopped.
+        moves = self._front not in (None, front)
+        insists, self._insists, self._front = self._insists or moves, False, front
+        self._has_waited = self._has_waited and not moves
         self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms, insists)
         chosen, _ = self._fitting(1)
         if not chosen:

@@ -55,6 +55,10 @@ from a clock that has been set back since. It does not count, so that nobody wai
 REMEMBERED = HOUR
 """The µs for which a start without a rate is remembered. A rate that is set within that time counts the start."""
 
+LOCK_WAIT = 0.25
+"""The seconds for which a call waits for the lock of a scope. A process that was stopped in its transaction may hold
+it."""
+
 MOST_LAPSED = 100
 """The number of lapsed claims of a scope that a counting store lists."""
 
@@ -298,14 +302,17 @@ class Rooms:
         """Return whether claims of these jobs need locked scopes."""
         return self._committer.store.locks_scopes and any(map(self._scopes_of, jobs))
 
-    def lock(self, scopes: Mapping[str, LimitScope], waits: bool = True) -> bool:
+    def lock(self, scopes: Mapping[str, LimitScope], wait: float | None = None) -> bool:
         """Lock these scopes until the end of the transaction, and count again. Return whether all are locked.
 
-        :param waits: wait for other transactions. If False, a scope that another transaction holds counts as full.
+        :param wait: the seconds to wait for another transaction, :data:`LOCK_WAIT` by default. With 0, a scope that
+            another transaction holds counts as full.
         :raises HeldTooLong: another transaction holds one of the scopes.
         """
         store, asked = self._committer.store, boottime()
-        now, claims = store.lock_scopes([_place(scope) for scope in scopes.values()], waits)
+        now, claims = store.lock_scopes(
+            [_place(scope) for scope in scopes.values()], LOCK_WAIT if wait is None else wait
+        )
         # A claim that has lapsed counts, as its holder may prolong it.
         self._learn_counts(scopes, now, asked, [Occupied(number or 0, 0, []) for number in claims])
         self._busy = frozenset(key for key, number in zip(scopes, claims, strict=True) if number is None)

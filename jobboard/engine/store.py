@@ -550,14 +550,15 @@ class Store(abc.ABC):
         """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``."""
         raise NotImplementedError
 
-    def lock_scopes(self, places: Sequence[ScopePlace], waits: bool) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
         """Lock scopes until the end of the transaction, and count the jobs of each that are stored as claimed.
 
         Locks are taken in one order. The count is a statement that begins under the locks. Missing records are created.
         A transaction locks scopes once: a try that needs more scopes begins again. Only for a store that
         ``locks_scopes``.
 
-        :param waits: wait for other transactions for a moment. If False, lock the scopes that are free.
+        :param wait: the seconds to wait for another transaction; some stores wait for whole seconds. With 0, lock the
+            scopes that are free.
         :returns: the time, and the counts; None for a scope that another transaction holds.
         :raises HeldTooLong: the wait was too long.
         """

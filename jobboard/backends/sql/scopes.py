@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,10 +30,6 @@ from jobboard.engine import Lane, Occupied, ScopePlace, Stored
 
 GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
-
-LOCK_MILLIS = 250
-"""The ms for which a call waits for the lock of a scope, which a process may hold that was stopped in its transaction.
-MariaDB waits for whole seconds."""
 
 PARTS = 8
 """The number of parts of the lock of a scope whose limit is larger than this number."""
@@ -52,20 +49,21 @@ def locked(
     together: Together,
     write: Callable[..., object],
     scopes: Sequence[ScopePlace],
-    waits: bool,
+    wait: float,
 ) -> tuple[list[list[Row]], set[ScopePlace]]:
     """Lock these scopes until the end of the transaction. Return the counts of a statement behind that, in one request
     where the locked rows exist, and the scopes that are locked.
 
-    :param waits: wait for other transactions. If False, lock the scopes that are free.
+    :param wait: the seconds to wait for another transaction, whole ones on MariaDB. With 0, lock the scopes that are
+        free.
     """
     if "scopes_locked" not in statements:
         # A transaction of SQLite's that writes is alone.
         return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
-    statement = statements["scopes_locked" if waits else "scopes_free_locked"]
-    wait = {"wait": f"{LOCK_MILLIS}ms", "seconds": max(1, LOCK_MILLIS // 1000)}
-    locks: list[Asked] = [(statement, {"places": places, **wait}) for places in chunks(sorted(keys))]
+    statement = statements["scopes_locked" if wait else "scopes_free_locked"]
+    limit = {"wait": f"{int(wait * 1000)}ms", "seconds": math.ceil(wait)}
+    locks: list[Asked] = [(statement, {"places": places, **limit}) for places in chunks(sorted(keys))]
     for creates in (True, False):
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}

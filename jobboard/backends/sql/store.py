@@ -1029,10 +1029,10 @@ class SQLStore(Store):
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
         return scopes.counted(self.statements, self.query, places, counts)
 
-    def lock_scopes(self, places: Sequence[ScopePlace], waits: bool) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, waits)
+            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise

@@ -10,7 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.board import JobBoard
-from jobboard.engine import committer
+from jobboard.engine import HeldTooLong, committer
+from jobboard.engine.finder import LAST_WAIT
+from jobboard.engine.limits import LOCK_WAIT
 from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually
@@ -103,7 +105,7 @@ def test_a_take_waits_for_a_scope_again_once_it_was_free(
     monkeypatch.setattr(store, "lock_scopes", lambda places, wait: waits.append(wait) or lock_scopes(places, wait))
     board.pause(["other"])
     assert [board.claim_next("anna") for _ in range(2)] == jobs[:2]
-    assert waits == [False, True]
+    assert waits == [0, LOCK_WAIT]
 
 
 @SERVERS
@@ -120,14 +122,37 @@ def test_a_take_waits_for_a_scope_before_it_returns_nothing(
     store = board.engine.store
     lock_scopes, waits = store.lock_scopes, []
 
-    def locked(places: Any, wait: bool) -> Any:
+    def locked(places: Any, wait: float) -> Any:
         waits.append(wait)
         with contextlib.nullcontext() if wait else scopes_held(board, engine):
             return lock_scopes(places, wait)
 
     monkeypatch.setattr(store, "lock_scopes", locked)
     assert board.claim_next("anna") == jobs[0]
-    assert waits == [False, True]
+    assert waits == [0, LAST_WAIT]
+
+
+def test_a_take_waits_for_a_scope_as_long_as_others_work_in_it(
+    make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many processes want a scope, each wait may be too short."""
+    board, other = make_board(), make_board()
+    board.set_limit("mail", concurrency=2)
+    board.pause(["other"])
+    jobs = board.post_many([Posting("mail")] * 9)
+    store = board.engine.store
+    lock_scopes, waits = store.lock_scopes, []
+
+    def locked(places: Any, wait: float) -> Any:
+        waits.append(wait)
+        if len(waits) > 6:
+            return lock_scopes(places, wait)
+        other.consume(other.claim_next("bob"), "bob")
+        raise HeldTooLong
+
+    monkeypatch.setattr(store, "lock_scopes", locked)
+    assert board.claim_next("anna") == jobs[6]
+    assert all(waits)
 
 
 @SERVERS

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard.backends.sql import scopes
 from jobboard.backends.sql.scopes import PARTS
 from jobboard.board import JobBoard
+from jobboard.engine import finder, limits
 from jobboard.exceptions import JobFailure, UnclaimableJob
 from jobboard.job import Posting
 from jobboard.primitives import Limit
@@ -31,7 +31,8 @@ END $$ LANGUAGE plpgsql
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have calls wait for the locks of scopes as long as these tests hold them."""
-    monkeypatch.setattr(scopes, "LOCK_MILLIS", 60_000)
+    for module, name in ((limits, "LOCK_WAIT"), (finder, "LOCK_WAIT"), (finder, "LAST_WAIT")):
+        monkeypatch.setattr(module, name, 60.0)
 
 
 @pytest.fixture
