@@ -250,7 +250,9 @@ class RedisStore(Store):
                 "which makes room",
                 error,
             )
-        if isinstance(error, errors.NoPermissionError) or "The user executing the script" in text:
+        # Scripts of Redis 7.2 and later say it in the second way.
+        in_script = "The user executing the script" in text or "ACL failure in script" in text
+        if isinstance(error, errors.NoPermissionError) or in_script:
             prefix = text_of(self.keys.tag.partition(b":{")[0])
             return JobFailure(
                 f"the server's user may not do this: {text}. A board needs ~{prefix}:* &{prefix}:* +@read +@write "
