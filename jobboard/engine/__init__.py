@@ -11,7 +11,7 @@ from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import SCOPE, ClosedScope, Grouped, Limits, LimitScope, Listed, lane, revive
+from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Grouped, Limits, LimitScope, Listed, lane, revive
 from jobboard.engine.outcomes import StoredOutcome
 from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Rules, damaged_gate, damaged_value
@@ -51,6 +51,7 @@ __all__ = [
     "GATE",
     "KINDS",
     "LAPSING",
+    "LOCK_WAIT",
     "OVERDUE",
     "RETRY_HELD",
     "SCOPE",

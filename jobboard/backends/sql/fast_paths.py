@@ -21,7 +21,7 @@ from jobboard.backends.sql.tables import RECORD_COLUMNS
 from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
-from jobboard.sql.dialects import Database
+from jobboard.sql.dialects import Database, Trouble
 from jobboard.states import CONSUME, serving_order
 
 T = TypeVar("T")
@@ -38,6 +38,9 @@ MOST_BELOW = 500
 
 AHEAD = 9
 """The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
+
+LIMITED_TRIES = 4
+"""The number of tries of a take under limits, before the engine looks."""
 
 Params = dict[str, Any]
 
@@ -114,21 +117,38 @@ class FastPaths(abc.ABC):
         params = {**self._base, **_slot(nonce), **lease._asdict(), "limit": 1, "gate": gate.tag}
 
         def work(link: Link) -> Stored | None:
-            found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
-            jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
-            wanted = {scope for *_, mine in jobs for scope in mine}
-            locks = scopes.part_locks(self._statements, wanted)
-            asked = [*locks, *scopes.counts(self._statements, wanted)]
-            keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
-            filled = [(made, {**self._base, **some}) for made, some in asked]
-            rows = link.several(filled, begins=True, hurries=keeps_out)
-            locked = scopes.held(self._statements, wanted, rows[: len(locks)])
-            free = list(_free(jobs, locked, scopes.claims_in(rows[len(locks) :])))
-            if not free:
-                link.rollback()
-                return None
-            tags = {"ids": [id_ for id_, _ in free], "versions": [f"{id_} {tag}" for id_, tag in free]}
-            return self._claim_one_of(link, {**params, **tags, "tags": json.dumps(free)}, keeps_out)
+            waits = False
+            for _ in range(LIMITED_TRIES):
+                found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
+                jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
+                wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
+                locks = scopes.part_locks(self._statements, wanted, waits)
+                asked = [*locks, *scopes.counts(self._statements, wanted)]
+                keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
+                filled = [(made, {**self._base, **some}) for made, some in asked]
+                try:
+                    rows = link.several(filled, begins=True, hurries=keeps_out)
+                except Exception as error:
+                    if self._links.known_product().trouble(error, link.raw) is not Trouble.CONTENDED:
+                        raise
+                    # The engine claims behind a scope that is held for long.
+                    link.rollback()
+                    return None
+                locked = scopes.held(self._statements, wanted, rows[: len(locks)])
+                claims = scopes.claims_in(rows[len(locks) :])
+                if free := list(_free(jobs, locked, claims)):
+                    tags = {"ids": [id_ for id_, _ in free], "versions": [f"{id_} {tag}" for id_, tag in free]}
+                    more = {**params, **tags, "tags": json.dumps(free)}
+                    if (claim := self._claim_one_of(link, more, keeps_out)) is not None:
+                        return claim
+                    # Others have claimed all of these jobs meanwhile.
+                    waits = False
+                else:
+                    link.rollback()
+                    if not jobs or locked.issuperset(jobs[0][2]):
+                        return None
+                    waits = True
+            return None
 
         return self._tried(work)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import random
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from typing import Any
 from jobboard.backends.sql.rows import Row, stored_of
 from jobboard.backends.sql.statements import Statement, Statements, chunks
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import Lane, Occupied, ScopePlace, Stored
+from jobboard.engine import LOCK_WAIT, Lane, Occupied, ScopePlace, Stored
 
 GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
@@ -62,8 +63,7 @@ def locked(
         return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
     statement = statements["scopes_locked" if wait else "scopes_free_locked"]
-    limit = {"wait": f"{int(wait * 1000)}ms", "seconds": math.ceil(wait)}
-    locks: list[Asked] = [(statement, {"places": places, **limit}) for places in chunks(sorted(keys))]
+    locks: list[Asked] = [(statement, {"places": places, **_limit(wait)}) for places in chunks(sorted(keys))]
     for creates in (True, False):
         found = together([*locks, *counts(statements, scopes)])
         have = {place for rows in found[: len(locks)] for (place,) in rows}
@@ -78,11 +78,20 @@ def locked(
     return found[len(locks) :], {scope for scope in scopes if have.issuperset(_parts(scope))}
 
 
-def part_locks(statements: Statements, scopes: Collection[ScopePlace]) -> list[Asked]:
-    """Return the statements that lock of each scope the first part that is free."""
+def _limit(wait: float) -> dict[str, Any]:
+    """Return the parameters of a statement that waits for so many seconds."""
+    return {"wait": f"{int(wait * 1000)}ms", "seconds": math.ceil(wait)}
+
+
+def part_locks(statements: Statements, scopes: Collection[ScopePlace], waits: bool) -> list[Asked]:
+    """Return the statements that lock a part of each scope: any part after a wait, or else the first one that is
+    free."""
     if "scopes_locked" not in statements or not scopes:
         return []
     places = [list(_parts(scope)) for scope in scopes]
+    if waits:
+        some = sorted(random.choice(each) for each in places)
+        return [(statements["scopes_locked"], {"places": some, **_limit(LOCK_WAIT)})]
     if "parts_locked_all" in statements:
         made = statements.union("parts_locked_all", "parts_locked", len(places))
         return [(made, {f"one{i}": some for i, some in enumerate(places)})]

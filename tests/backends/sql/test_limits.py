@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard.backends.sql import scopes
 from jobboard.backends.sql.scopes import PARTS
 from jobboard.board import JobBoard
 from jobboard.engine import finder, limits
@@ -31,7 +32,7 @@ END $$ LANGUAGE plpgsql
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have calls wait for the locks of scopes as long as these tests hold them."""
-    for module, name in ((limits, "LOCK_WAIT"), (finder, "LOCK_WAIT"), (finder, "LAST_WAIT")):
+    for module, name in ((scopes, "LOCK_WAIT"), (limits, "LOCK_WAIT"), (finder, "LOCK_WAIT"), (finder, "LAST_WAIT")):
         monkeypatch.setattr(module, name, 60.0)
 
 
