@@ -89,7 +89,8 @@ def test_the_queries_are_recorded(project: Any) -> None:
     """With ``DEBUG``, and in tests that count queries, Django writes the parameters into the text."""
     with CaptureQueriesContext(connections["project"]) as recorded, transaction.atomic(using="project"):
         result = tasks.add.using(queue_name="100%").enqueue("50 %s")
-    assert any("100%" in query["sql"] for query in recorded)
+    # On MariaDB, the board writes its rows out by itself.
+    assert any("100%" in query["sql"] or b"100%".hex() in query["sql"] for query in recorded)
     job = project.board.get(result.id)
     assert (job.name, job.details["args"]) == ("100%", ["50 %s"])
 
