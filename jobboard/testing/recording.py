@@ -98,13 +98,14 @@ class Recorder:
             self.failures.append(error)
             return []
         ended = boottime()
-        self._write(number, asked._replace(ended=ended, outcome="refused"))
         for job in jobs:
             assert job.claim is not None
             token, until = job.claim.token, job.claim.deadline
             occasion = None if job.schedule is None else f"{job.schedule[0]} at {job.schedule[1].isoformat()}"
             claim = HistoryEntry(began, ended, self.process, Verb.CLAIM, job.uuid, "ok", token, who, until)
             self._put(claim._replace(chosen="where" not in arguments, among=among, occasion=occasion))
+        # Last, as a process that is killed meanwhile has not found nothing.
+        self._write(number, asked._replace(ended=ended, outcome="refused"))
         return jobs
 
     def claim_next(self, who: str, **arguments: Any) -> ClaimedJob | None:

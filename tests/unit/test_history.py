@@ -500,6 +500,24 @@ def test_a_recorder_shows_empty_answers_and_results() -> None:
     assert len(judge(everything, board_left)) == 1
 
 
+def test_a_process_that_is_killed_after_a_claim_has_not_found_nothing() -> None:
+    """Whatever it has written by then."""
+    written: list[tuple[int, HistoryEntry]] = []
+    with fetch("killed", {"board": "memory"}) as board:
+        recorder = Recorder(board, "p", lambda number, entry: written.append((number, entry)))
+        recorder.post_many([Posting("mail")] * 4)
+        posted = len(written)
+        recorder.claim_many("w", 1)
+        claimed = len(written)
+        recorder.consume_many(recorder.claim_many("w", 3), "w")
+        board_left = left_on(board)
+    whole = dict(written).values()
+    assert empty_answers(whole, board_left) == []
+    for end in range(posted, claimed):
+        entries = dict([*written[:end], *written[claimed:]]).values()
+        assert empty_answers(entries, board_left) == []
+
+
 def test_a_post_that_meets_a_finished_job_says_nothing_of_its_name() -> None:
     """The job that such a post returns has the name of the posting."""
     entries: dict[int, HistoryEntry] = {}
