@@ -74,6 +74,18 @@ def scopes_held(board: JobBoard, engine: sa.Engine) -> Iterator[None]:
         connection.rollback()
 
 
+def jobs_of_a_held_scope(board: JobBoard, engine: sa.Engine) -> list[Job]:
+    """Have a board find a scope held, and leave its takes to the engine. Return the free jobs of the scope."""
+    board.set_limit("mail", concurrency=2)
+    jobs = board.post_many([Posting("mail")] * 3)
+    # The records of a scope come with its first claim.
+    board.abandon(board.claim(jobs[0], "bob").job, "bob")
+    with scopes_held(board, engine):
+        assert board.claim_next("anna") is None
+    board.pause(["other"])
+    return jobs
+
+
 @SERVERS
 @pytest.mark.parametrize("concurrency", [2, 100])
 def test_unlimited_jobs_do_not_wait_for_a_scope_that_is_held(
@@ -95,15 +107,10 @@ def test_unlimited_jobs_do_not_wait_for_a_scope_that_is_held(
 def test_a_take_waits_for_a_scope_again_once_it_was_free(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board.set_limit("mail", concurrency=2)
-    jobs = board.post_many([Posting("mail")] * 3)
-    board.abandon(board.claim(jobs[0], "bob").job, "bob")
-    with scopes_held(board, engine):
-        assert board.claim_next("anna") is None
+    jobs = jobs_of_a_held_scope(board, engine)
     store = board.engine.store
     lock_scopes, waits = store.lock_scopes, []
     monkeypatch.setattr(store, "lock_scopes", lambda places, wait: waits.append(wait) or lock_scopes(places, wait))
-    board.pause(["other"])
     assert [board.claim_next("anna") for _ in range(2)] == jobs[:2]
     assert waits == [0, LOCK_WAIT]
 
@@ -113,12 +120,7 @@ def test_a_take_waits_for_a_scope_before_it_returns_nothing(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among many takes somebody always holds the scope, for a moment."""
-    board.set_limit("mail", concurrency=2)
-    jobs = board.post_many([Posting("mail")] * 3)
-    board.abandon(board.claim(jobs[0], "bob").job, "bob")
-    with scopes_held(board, engine):
-        assert board.claim_next("anna") is None
-    board.pause(["other"])
+    jobs = jobs_of_a_held_scope(board, engine)
     store = board.engine.store
     lock_scopes, waits = store.lock_scopes, []
 
