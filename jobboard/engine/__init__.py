@@ -17,6 +17,7 @@ from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.engine.store import (
+    ANY_TERMS,
     GATE,
     KINDS,
     LAPSING,
@@ -26,6 +27,7 @@ from jobboard.engine.store import (
     Change,
     ClaimTerms,
     Committed,
+    CommitTerms,
     Found,
     Hears,
     HeldTooLong,
@@ -48,6 +50,7 @@ from jobboard.engine.store import (
 )
 
 __all__ = [
+    "ANY_TERMS",
     "GATE",
     "KINDS",
     "LAPSING",
@@ -60,6 +63,7 @@ __all__ = [
     "Change",
     "ClaimTerms",
     "ClosedScope",
+    "CommitTerms",
     "Committed",
     "Committer",
     "Deed",

@@ -11,7 +11,19 @@ from typing import Any, NamedTuple, overload
 
 from jobboard import notifier, retry
 from jobboard.engine.answers import KEPT, Answer, Deed, slot_of
-from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored, weight
+from jobboard.engine.store import (
+    ANY_TERMS,
+    Change,
+    Committed,
+    CommitTerms,
+    Found,
+    Mark,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    weight,
+)
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.logs import log_lapse
@@ -211,22 +223,21 @@ class Committer:
                         raise JobFailure("this call comes after a later one: its caller has long gone on")
                     if stored is not None and stored.call == nonce.call and not repeats:
                         self.note_act()
-                        self.commit([])
+                        self.store.sync()
                         return Result(stored.deeds, [], True)
                     made = plan()
                     if not (made.changes or made.marks) and nonce.attempt == 1:
                         # A repetition stores its answer in any case: a delayed first try would act after it.
                         self._slots[key] = nonce.call, slot
-                        self.commit([])
+                        self.store.sync()
                         return Result(made.deeds, [], False)
                     answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.deeds)).packed(), KEPT)
                     sent = boottime()
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
                         continue
-                    committed = self.commit(
-                        made.changes, [answer, *made.marks], made.sides, made.checks, by=by, before=made.before
-                    )
+                    terms = CommitTerms(by=by, before=made.before)
+                    committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, terms)
             except Stale as stale:
                 if beaten is not None:
                     beaten(stale)
@@ -243,7 +254,8 @@ class Committer:
         for _ in self.tries():
             with contextlib.suppress(Stale), self.store.transaction(**extra):
                 made = plan()
-                committed = self.commit(made.changes, made.marks, made.sides, made.checks, before=made.before)
+                terms = CommitTerms(before=made.before)
+                committed = self.commit(made.changes, made.marks, made.sides, made.checks, terms)
                 return Result(made.deeds, committed.jobs, False)
         raise AssertionError("unreachable")
 
@@ -296,18 +308,17 @@ class Committer:
         marks: Sequence[Mark] = (),
         sides: Sequence[Side] = (),
         checks: Sequence[Side] = (),
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        """Commit changes together with the keys that they take and free.
-
-        Without changes, the store makes everything stored so far as safe as a commit does.
+        """Commit changes together with the keys that they take and free. Without any change, only sync the store.
 
         :raises Stale: others were quicker.
         """
         all_marks = [*marks, *self._key_marks(changes, sides)]
-        committed = self.store.commit(changes, all_marks, checks, waits=waits, by=by, before=before)
+        if not (changes or all_marks):
+            self.store.sync()
+            return Committed([], [])
+        committed = self.store.commit(changes, all_marks, checks, terms)
         self.noted(all_marks)
         return committed
 
@@ -346,7 +357,7 @@ class Committer:
     def alone(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
         """Commit a single change. Return false if others were quicker, or ``before`` has passed."""
         try:
-            self.commit([change], checks=checks, waits=False, before=before)
+            self.commit([change], checks=checks, terms=CommitTerms(is_patient=False, before=before))
         except Stale:
             return False
         return True
@@ -359,7 +370,7 @@ class Committer:
             left = list(chunk)
             while left:
                 try:
-                    self.commit(left, checks=checks, waits=False, before=before)
+                    self.commit(left, checks=checks, terms=CommitTerms(is_patient=False, before=before))
                 except Stale as stale:
                     tried, left = left, [each for each in left if _uuid(each) not in stale.uuids]
                     if len(left) == len(tried):

@@ -190,7 +190,7 @@ class Engine(Hears):
 
     def hurry(self) -> None:
         """Let no request take long from now on, as the board is about to be closed."""
-        self.backend.patience = min(self.backend.patience, CLOSING)
+        self.backend.hurry(CLOSING)
 
     def shut(self) -> None:
         """Drop the connections of this board; never a client of the caller's."""
@@ -697,7 +697,7 @@ class Engine(Hears):
 
         No call that begins after this one has returned claims a paused job."""
         self._rule(lambda rules: rules.pause(names), nonce)
-        self.backend.commit((), after_older_gates=True)
+        self.backend.outlast_gates()
 
     def resume(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Resume jobs of these names, or (None) all jobs, and wake the waiters."""
@@ -706,7 +706,7 @@ class Engine(Hears):
     def set_limit(self, nonce: Nonce, /, limit: Limit) -> None:
         """Bound the claims of some jobs once this returns. Claims from before may stay uncounted."""
         self._rule(lambda rules: rules.limit(limit), nonce)
-        self.backend.commit((), after_older_gates=True)
+        self.backend.outlast_gates()
 
     def remove_limit(self, nonce: Nonce, /, name: str, per: str | None) -> Status:
         """Remove limits of a name, and have waiters look again. Without ``per``, remove both. Return OK or ABSENT."""

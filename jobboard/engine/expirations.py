@@ -34,8 +34,7 @@ class Expirations:
         self._lock = threading.Lock()
         self._numbers: dict[float, int] = {}
         """The numbers of records by their ends on boottime(), rounded up."""
-        self._next = math.inf
-        self._expired = self._unwatched = 0
+        self._unwatched = 0
         self._is_watched = False
 
     def note(self, marks: Sequence[Mark]) -> None:
@@ -53,7 +52,6 @@ class Expirations:
         with self._lock:
             end = math.ceil((boottime() + seconds) / width) * width
             self._numbers[end] = self._numbers.get(end, 0) + number
-            self._next = min(self._next, end)
             self._unwatched += number
             if self._unwatched < MANY:
                 return
@@ -66,11 +64,7 @@ class Expirations:
     def _count(self) -> int:
         """Return the number of expired records."""
         now = boottime()
-        if self._next <= now:
-            for end in [end for end in self._numbers if end <= now]:
-                self._expired += self._numbers.pop(end)
-            self._next = min(self._numbers, default=math.inf)
-        return self._expired
+        return sum(number for end, number in self._numbers.items() if end <= now)
 
     @property
     def are_many(self) -> bool:
@@ -80,6 +74,6 @@ class Expirations:
 
     def clear(self) -> None:
         """Forget expired records, as they are about to be tidied."""
+        now = boottime()
         with self._lock:
-            self._count()
-            self._expired = 0
+            self._numbers = {end: number for end, number in self._numbers.items() if end > now}

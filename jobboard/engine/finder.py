@@ -277,7 +277,7 @@ class Choice:
                 break
             # The call may have waited for others, which have claimed the first jobs. A single claim takes any other.
             tried = self._free() if self._limit == 1 else ready
-            found = self._finder.committer.store.lock(tried, len(ready))
+            found = self._finder.committer.store.grab(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}
             if len(found) == len(ready):
                 break

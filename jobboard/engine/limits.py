@@ -28,7 +28,20 @@ import msgpack
 from jobboard.engine.answers import HOUR
 from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, Change, Found, Lane, Mark, Occupied, ScopePlace, Side, Stale, Stored, turns
+from jobboard.engine.store import (
+    GATE,
+    Change,
+    CommitTerms,
+    Found,
+    Lane,
+    Mark,
+    Occupied,
+    ScopePlace,
+    Side,
+    Stale,
+    Stored,
+    turns,
+)
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
@@ -327,14 +340,15 @@ class Rooms:
         """Return whether another transaction held this scope."""
         return key in self._busy
 
-    def hold(self, stored: Stored, claim: Record, begins: bool = True, waits: bool = True) -> None:
+    def hold(self, stored: Stored, claim: Record, begins: bool = True, is_patient: bool = True) -> None:
         """Lock a job and then its scopes for a claim that had room. Do nothing where scopes have lists.
 
-        :param waits: as for :meth:`Store.commit`.
+        :param is_patient: as in :class:`CommitTerms`.
         :raises Stale: others were quicker.
         """
         if self.locks([claim]):
-            found = self._committer.store.lock([stored], None if waits else 1)
+            store = self._committer.store
+            found = store.hold([stored]) if is_patient else store.grab([stored], 1)
             if [each.tag for each in found] != [stored.tag]:
                 raise Stale([claim.uuid])
             self.lock(self.scopes([claim]))
@@ -524,13 +538,13 @@ class Revival(NamedTuple):
 
 
 def plan_revival(
-    committer: Committer, stored: Stored, claim: Record, gate: Found | None = None, waits: bool = True
+    committer: Committer, stored: Stored, claim: Record, gate: Found | None = None, is_patient: bool = True
 ) -> Revival | None:
     """Return the plan that revives a lapsed claim; None if another claim has its slot.
 
     :param stored: the job as it was read.
     :param gate: the reading of the gate, if there was one already.
-    :param waits: as for :meth:`Store.commit`.
+    :param is_patient: as in :class:`CommitTerms`.
     :raises Stale: others were quicker.
     """
     gate = gate or committer.store.read([], [GATE])
@@ -538,7 +552,7 @@ def plan_revival(
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
         return None
-    rooms.hold(stored, claim, begins=False, waits=waits)
+    rooms.hold(stored, claim, begins=False, is_patient=is_patient)
     rooms.enter(claim, begins=False)
     return Revival(rooms.marks(), gate.sides)
 
@@ -565,11 +579,11 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
         assert change.before is not None
         try:
             with committer.store.transaction():
-                revival = plan_revival(committer, change.before, change.after, gate, waits=False)
+                revival = plan_revival(committer, change.before, change.after, gate, is_patient=False)
                 if revival is None:
                     lost.append(claim)
                 else:
-                    committer.commit([change], revival.marks, checks=revival.checks, waits=False)
+                    committer.commit([change], revival.marks, (), revival.checks, CommitTerms(is_patient=False))
         except Stale:
             again.append(claim)
     return lost, again

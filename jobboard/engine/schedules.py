@@ -198,7 +198,7 @@ class Schedules:
             if entry is not None:
                 coming.append(entry.due)
         if self._unsure:
-            self._committer.commit([])
+            self._committer.store.sync()
             self._unsure = False
         self._learn(posted)
         return max(0, min(coming) - found.now) if coming else None

@@ -198,6 +198,24 @@ class Stale(Exception):
         super().__init__(*self.uuids)
 
 
+class CommitTerms(NamedTuple):
+    """The conditions of a commit beside its records. Otherwise the commit raises :class:`Stale`.
+
+    is_patient: wait for the end of another transaction that holds a job of the commit. If False, that job counts as
+    changed. by: the latest time to send the commit, on :func:`~jobboard.job.boottime`. A store whose commits take
+    several requests compares the time before the last request. before: the instant, on the server's clock, before which
+    the commit has to be stored. A server that compares no times gets the last request before that instant by what the
+    client knows of it.
+    """
+
+    is_patient: bool = True
+    by: float | None = None
+    before: int | None = None
+
+
+ANY_TERMS = CommitTerms()
+
+
 class HeldTooLong(Stale):
     """The refusal of a lock that another transaction holds: a process may have been stopped in it."""
 
@@ -382,9 +400,6 @@ class Store(abc.ABC):
     slot_calls: float = math.inf
     """The number of calls after which a slot is better replaced by a new one, where repeated writes get slow."""
 
-    patience: float = 10.0
-    """The seconds that one request may take. The engine lowers them when the board is about to be closed."""
-
     table: Any = None
     """The table of the jobs on SQL; None elsewhere."""
 
@@ -428,6 +443,9 @@ class Store(abc.ABC):
         :raises BoardMissing: the board is missing.
         :raises JobFailure: the board is of a layout that only a newer version of this library reads: :func:`too_new`.
         """
+
+    def hurry(self, seconds: float) -> None:  # noqa: B027 - requests of some stores end in time anyway
+        """Let no request take more than ``seconds`` from now on, as the board is about to be closed."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -526,24 +544,25 @@ class Store(abc.ABC):
         """Return the block of one try of a call of this thread.
 
         At first the block has no transaction: a reading locks nothing, and a commit stands at once. A transaction
-        begins with :meth:`lock`, :meth:`lock_scopes` or ``connection=``. It stands once the block has ended without an
-        exception, or once the caller has committed. It never stands if the block commits nothing. A reading in a
-        transaction of the caller's locks the jobs.
+        begins with :meth:`hold`, :meth:`grab`, :meth:`lock_scopes` or ``connection=``. It stands once the block has
+        ended without an exception, or once the caller has committed. It never stands if the block commits nothing. A
+        reading in a transaction of the caller's locks the jobs.
 
         :param extra: ``connection``: the caller's own transaction, where the store has this extra argument.
         :raises Stale: at the end of the block, or at any request in it: the transaction has lost against another.
         """
         return _NO_TRANSACTION
 
-    def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
-        """Lock the unchanged jobs that no other transaction holds, until the end of the block's transaction. Return
-        them.
+    def hold(self, jobs: Sequence[Stored]) -> list[Stored]:
+        """Wait for other transactions that hold these jobs, and lock the jobs until the end of the block's transaction.
+        Return the jobs as the other transactions have left them."""
+        return list(jobs)
 
-        The caller has to claim the locked jobs, as others pass them over.
+    def grab(self, jobs: Sequence[Stored], limit: int) -> list[Stored]:
+        """Lock the first ``limit`` of these jobs, in serving order, that are unchanged and that no other transaction
+        holds, until the end of the block's transaction. Return the locked jobs.
 
-        :param limit: the number of jobs to lock, in serving order. None: wait for other transactions, and return the
-            jobs as these have left them.
-        """
+        The caller has to claim the locked jobs, as others pass them over."""
         return list(jobs)[:limit]
 
     def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
@@ -579,27 +598,24 @@ class Store(abc.ABC):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
         """Store all changes and marks, if all jobs and side records are as they were read and no new job exists.
 
-        A commit has at most 500 drafts, or 100 changes of other jobs. It wakes waiters where a job becomes UNCLAIMED,
-        where a lease or delay is stored, and for marks with ``wakes``. A commit without changes returns once everything
-        stored so far is as safe as a commit.
+        A commit has a change or a mark, and at most 500 drafts or 100 changes of other jobs. It wakes waiters where a
+        job becomes UNCLAIMED, where a lease or delay is stored, and for marks with ``wakes``.
 
         :param checks: side records that have to be as they were read: the gate.
-        :param after_older_gates: If True, wait until all transactions that read an older gate have ended. A store whose
-            commits compare the gate has nothing to wait for.
-        :param waits: false: a job that another transaction holds counts as changed. True: wait for the end of that
-            transaction.
-        :param by: the latest time to send the commit, on :func:`~jobboard.job.boottime`. A store whose commits take
-            several requests raises Stale if the time has passed before the last request.
-        :param before: the instant, on the server's clock, before which the commit has to be stored, or raises Stale. A
-            server that compares no times gets the last request before that instant by what the client knows of it.
-        :raises Stale: a record is not as it was read; nothing was stored.
+        :raises Stale: a record is not as it was read, or the terms do not hold; nothing was stored.
+        """
+
+    def sync(self) -> None:  # noqa: B027 - what most servers have acknowledged is as safe as it gets
+        """Return once everything stored so far is as safe as a commit."""
+
+    def outlast_gates(self) -> None:  # noqa: B027 - where each commit compares the gate, there is nothing to wait for
+        """Return once all transactions that read an older gate have ended.
+
+        :raises JobFailure: the transactions go on for too long.
         """
 
     # Fast paths: one request for the plain case. None or False leaves the call to the engine. All but renew serve first

@@ -149,9 +149,6 @@ class Driver(abc.ABC):
     precision: int = 0
     """The µs by which the time in a snapshot may lag behind the server's clock."""
 
-    patience: float = 10.0
-    """The seconds that one request may take. The store lowers it when the board is about to be closed."""
-
     def __init__(self, seat: Seat) -> None:  # noqa: B027 - not each of them has options to check
         """:raises ValueError, TypeError: the backend does not accept the options or the client."""
 
@@ -168,6 +165,9 @@ class Driver(abc.ABC):
 
         :param heard: receives :data:`CONNECTED` from now on, and the bells and :data:`MISSED` from :meth:`watch` on.
         """
+
+    def hurry(self, seconds: float) -> None:  # noqa: B027 - requests of some drivers end in time anyway
+        """Let no request take more than ``seconds`` from now on, as the board is about to be closed."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -15,12 +15,14 @@ import msgpack
 
 from jobboard import retry
 from jobboard.engine import (
+    ANY_TERMS,
     GATE,
     LAPSING,
     OVERDUE,
     BoardMissing,
     Change,
     Committed,
+    CommitTerms,
     Found,
     Hears,
     Lane,
@@ -242,13 +244,8 @@ class KVStore(Store):
     def precision(self) -> int:  # type: ignore[override]
         return self._driver.precision
 
-    @property
-    def patience(self) -> float:
-        return self._driver.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        self._driver.patience = seconds
+    def hurry(self, seconds: float) -> None:
+        self._driver.hurry(seconds)
 
     def now(self) -> int:
         return self._driver.now()
@@ -580,17 +577,12 @@ class KVStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if not (changes or marks):
-            return Committed([], [])
         if self._listener is None:
-            return self._commit(changes, marks, checks, before)
+            return self._commit(changes, marks, checks, terms.before)
         with self._listener.own(changes):
-            return self._commit(changes, marks, checks, before)
+            return self._commit(changes, marks, checks, terms.before)
 
     def _commit(
         self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], before: int | None

@@ -134,7 +134,7 @@ class EtcdDriver(Driver):
             self.link.close()
             raise
         # A beat without an answer ends before its claims count as lost.
-        self.patience = min(self.patience, max(0.7, self._lease.ttl / 3))
+        self.hurry(max(0.7, self._lease.ttl / 3))
         return Characteristics(
             durable=True,
             survives_failover=members > 1,
@@ -169,13 +169,8 @@ class EtcdDriver(Driver):
     def connected(self) -> bool:
         return self.link.up
 
-    @property
-    def patience(self) -> float:
-        return self.link.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        self.link.patience = seconds
+    def hurry(self, seconds: float) -> None:
+        self.link.patience = min(self.link.patience, seconds)
 
     # Reading
 

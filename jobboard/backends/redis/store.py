@@ -38,6 +38,7 @@ from jobboard.backends.redis.scripts import CAP, POST, Script, command
 from jobboard.backends.redis.traits import traits_of
 from jobboard.backends.redis.waiters import RedisWaiters, Wish
 from jobboard.engine import (
+    ANY_TERMS,
     GATE,
     OVERDUE,
     Answer,
@@ -45,6 +46,7 @@ from jobboard.engine import (
     Change,
     ClaimTerms,
     Committed,
+    CommitTerms,
     Deed,
     Found,
     Hears,
@@ -186,7 +188,7 @@ class RedisStore(Store):
         steps = self.setup_steps()
         self.open(self.hears, create=True)
         try:
-            self.commit([])
+            self.sync()
         finally:
             self.close()
         return steps
@@ -422,21 +424,18 @@ class RedisStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if not (changes or marks):
-            if self._wait:
-                # A commit without changes writes its number, so that WAIT covers all earlier changes.
-                self._commit([])
-            return Committed([], [])
-        committed = self._commit(changes, marks, checks, before=before)
+        committed = self._commit(changes, marks, checks, before=terms.before)
         claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
         if claimed:
             self.waiters.taken(claimed)
         return committed
+
+    def sync(self) -> None:
+        if self._wait:
+            # A commit without changes writes its number, so that WAIT covers all earlier changes.
+            self._commit([])
 
     def _commit(
         self,

@@ -44,12 +44,14 @@ from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statement
 from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
+    ANY_TERMS,
     GATE,
     OVERDUE,
     Answer,
     Change,
     ClaimTerms,
     Committed,
+    CommitTerms,
     Found,
     Hears,
     HeldTooLong,
@@ -99,7 +101,7 @@ class Block:
 
     run: the transaction; None until something is locked in it.
     is_joined: the transaction is the caller's.
-    has_written: the transaction is to be committed. by: until when, see :meth:`SQLStore.commit`.
+    has_written: the transaction is to be committed. by: the latest time for that, as in CommitTerms.
     is_over: the transaction has been committed. keeps_out: others wait for the locks of the transaction.
     locked: the tags of jobs that the transaction has locked.
     """
@@ -244,13 +246,8 @@ class SQLStore(Store):
         if self._fast is not None:
             self._fast.forked()
 
-    @property
-    def patience(self) -> float:
-        return float(self._conf["retry_for"])
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        # Only the closing of a board sets this, and the links have a deadline of their own for that.
+    def hurry(self, seconds: float) -> None:
+        # The links have a deadline of their own for this.
         self.links.hurry()
 
     def _new_links(self) -> Links:
@@ -327,16 +324,16 @@ class SQLStore(Store):
     def _block(self) -> Block:
         return getattr(self._local, "block", None) or Block()
 
-    def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
-        run = self.lasting()
-        if limit is None:
-            rows = self._rows(run, "read_locked", uuids=[stored.record.uuid for stored in jobs])
-        else:
-            tags = [cast("tuple[int, int]", stored.tag) for stored in jobs]
-            versions = [f"{id_} {tag}" for id_, tag in tags]
-            params = {"ids": [id_ for id_, _ in tags], "versions": versions, "tags": json.dumps(tags)}
-            rows = self._rows(run, "read_free_locked", limit=limit, **params)
-        found = list(map(stored_of, rows))
+    def hold(self, jobs: Sequence[Stored]) -> list[Stored]:
+        return self._lock_by("read_locked", uuids=[stored.record.uuid for stored in jobs])
+
+    def grab(self, jobs: Sequence[Stored], limit: int) -> list[Stored]:
+        tags = [cast("tuple[int, int]", stored.tag) for stored in jobs]
+        params = {"ids": [id_ for id_, _ in tags], "versions": [f"{id_} {tag}" for id_, tag in tags]}
+        return self._lock_by("read_free_locked", limit=limit, tags=json.dumps(tags), **params)
+
+    def _lock_by(self, statement: str, **params: Any) -> list[Stored]:
+        found = list(map(stored_of, self._rows(self.lasting(), statement, **params)))
         self._block.locked.update(stored.tag for stored in found)
         return found
 
@@ -664,21 +661,14 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if after_older_gates:
-            self._await_older_gates()
-        if not (changes or marks):
-            return Committed([], [])
-        if before is None and self._is_whole(changes, marks, checks):
+        if terms.before is None and self._is_whole(changes, marks, checks):
             return self._commit_whole(changes, marks[0], checks)
         if self._block.run is not None:
-            return self._commit_part(self._block, changes, marks, checks, waits, by, before)
+            return self._commit_part(self._block, changes, marks, checks, terms)
         try:
-            return self._transact(lambda run: self._commit(run, changes, marks, checks, waits, before), by)
+            return self._transact(lambda run: self._commit(run, changes, marks, checks, terms), terms.by)
         except ConstraintViolated as error:
             if self._is_beaten(error.cause, changes, marks):
                 raise Stale from error
@@ -689,15 +679,15 @@ class SQLStore(Store):
         new or replaced. The next try of one that was refused finds out what has changed."""
         if not self._commits_whole or self._block.is_joined or [mark.before.kind for mark in marks] != ["answer"]:
             return False
-        refused, self._local.refused = getattr(self._local, "refused", None), None
+        slot = marks[0].before
         return (
-            marks[0].before.key != refused
+            getattr(self._local, "refused", None) != (slot.key, slot.tag)
             and all(side.kind == GATE[0] for side in checks)
             and all(before is not None and not _is_replaced(before, after) for before, after, _ in changes)
         )
 
     def _commit_whole(self, changes: Sequence[Change], mark: Mark, checks: Sequence[Side]) -> Committed:
-        block, key = self._block, mark.before.key
+        block, slot = self._block, (mark.before.key, mark.before.tag)
         made, params, after = self._whole(changes, mark, checks)
 
         def work(link: Runner) -> None:
@@ -716,12 +706,12 @@ class SQLStore(Store):
             else:
                 self.links.run(work)
         except ConstraintViolated as error:
-            self._local.refused = key
+            self._local.refused = slot
             raise Stale from error
         except Exception as error:
             if block.run is None or self.product.trouble(error, None) is not Trouble.REFUSED:
                 raise
-            self._local.refused = key
+            self._local.refused = slot
             raise Stale from error
         return after
 
@@ -757,9 +747,7 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark],
         checks: Sequence[Side],
-        waits: bool,
-        by: float | None,
-        before: int | None,
+        terms: CommitTerms,
     ) -> Committed:
         """Store these in a transaction that goes on. The caller's goes on also if they are refused."""
         run = block.run
@@ -767,7 +755,7 @@ class SQLStore(Store):
         if block.is_joined:
             self._count(run, "part_begin")
         try:
-            committed = self._commit(run, changes, marks, checks, waits, before)
+            committed = self._commit(run, changes, marks, checks, terms)
         except Exception as error:
             if not (isinstance(error, Stale) or self._is_beaten(error, changes, marks)):
                 raise
@@ -778,7 +766,7 @@ class SQLStore(Store):
             raise Stale from error
         if block.is_joined:
             self._count(run, "part_end")
-        block.has_written, block.by = True, by
+        block.has_written, block.by = True, terms.by
         return committed
 
     def _is_beaten(self, error: BaseException | None, changes: Sequence[Change], marks: Sequence[Mark]) -> bool:
@@ -794,12 +782,11 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark],
         checks: Sequence[Side],
-        waits: bool,
-        before: int | None,
+        terms: CommitTerms,
     ) -> Committed:
         """First lock and compare, then write."""
         slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
-        self._lock(run, [change.before for change in changes if change.before is not None], waits)
+        self._lock(run, [change.before for change in changes if change.before is not None], terms.is_patient)
         if checks and not slots and "rely" in self.statements:
             # An answer shows that as well.
             self._count(run, "rely")
@@ -821,11 +808,11 @@ class SQLStore(Store):
             elif mark.before.kind not in ELSEWHERE:
                 slots[id(mark)] = self._side(run, mark)
         self._notify(run, changes, marks)
-        if before is not None and self._rows(run, "clock")[0][0] >= before:
+        if terms.before is not None and self._rows(run, "clock")[0][0] >= terms.before:
             raise Stale
         return Committed(jobs, [slots.get(id(mark), mark.before) for mark in marks if mark.value is not None])
 
-    def _lock(self, run: Runner, jobs: Sequence[Stored], waits: bool) -> None:
+    def _lock(self, run: Runner, jobs: Sequence[Stored], is_patient: bool) -> None:
         """Lock these jobs until the end of the transaction.
 
         :raises Stale: some have changed, or another transaction holds them and the caller does not wait for that.
@@ -833,7 +820,7 @@ class SQLStore(Store):
         jobs = [stored for stored in jobs if stored.tag not in self._block.locked]
         if not jobs:
             return
-        statement = "jobs_locked" if waits else "jobs_free_locked"
+        statement = "jobs_locked" if is_patient else "jobs_free_locked"
         found: set[tuple[Any, ...]] = set()
         for some in chunks(sorted(stored.record.sequence for stored in jobs)):
             found.update(map(tuple, self._rows(run, statement, ids=some)))
@@ -842,7 +829,7 @@ class SQLStore(Store):
 
     def _compare(self, run: Runner, side: Side) -> None:
         """Check that a side record is as it was read. It stays so until the end of the transaction, or the commit that
-        changes it waits for that end, see :meth:`_await_older_gates`."""
+        changes it waits for that end, see :meth:`outlast_gates`."""
         rows = self._rows(run, "side_version", kind=side.kind, place=place_of(side.key))
         if (rows[0][0] if rows else None) != side.tag:
             raise Stale(sides=[(side.kind, side.key)])
@@ -965,12 +952,8 @@ class SQLStore(Store):
         if reschedules(changes, marks):
             self._rows(run, "notify", channel=self.tables.prefix, payload=schedules_payload(self.board))
 
-    def _await_older_gates(self) -> None:
-        """Wait until all transactions that read an older gate have ended. On MariaDB such transactions have locked the
-        gate, and on SQLite there are none.
-
-        :raises JobFailure: the transactions have not ended within ``retry_for``.
-        """
+    def outlast_gates(self) -> None:
+        # On MariaDB such transactions have locked the gate, and on SQLite there are none.
         if "under_way" not in self.statements:
             return
         seconds, pause = float(self._conf["retry_for"]), 0.001

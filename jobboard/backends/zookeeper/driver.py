@@ -221,13 +221,8 @@ class ZooKeeperDriver(Driver):
     def connected(self) -> bool:
         return self.connection.alive
 
-    @property
-    def patience(self) -> float:
-        return self.connection.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        self.connection.most_patience = seconds
+    def hurry(self, seconds: float) -> None:
+        self.connection.most_patience = min(self.connection.patience, seconds)
 
     @property
     def margin(self) -> int:  # type: ignore[override]

@@ -30,7 +30,7 @@ RETRIES = 7
 WRITES = ("commit", "post", "take", "take_limited", "claim", "consume")
 """The requests of a store by which calls of the engine act."""
 
-READS = ("now", "read", "look", "page", "sides", "counts", "lock", "occupied")
+READS = ("now", "read", "look", "page", "sides", "counts", "hold", "grab", "occupied")
 
 _numbers = itertools.count(1)
 

@@ -104,7 +104,7 @@ def test_a_job_that_has_changed_is_not_left_locked(board: JobBoard, engine: sa.E
     board.claim(lost, "anna")
     asked = [found, old] if beside else [old]
     with store.transaction():
-        assert store.lock(asked, 2) == asked[:-1]
+        assert store.grab(asked, 2) == asked[:-1]
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
             row = sa.select(board.table.c.id).where(of(board, lost)).with_for_update(nowait=True)
             assert connection.execute(row).all()
