@@ -11,16 +11,17 @@ from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Grouped, Limits, LimitScope, Listed, lane, revive
+from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Listed, revive
 from jobboard.engine.outcomes import StoredOutcome
 from jobboard.engine.retrying import RetryingEngine, time_left
-from jobboard.engine.rules import Rules, damaged_gate, damaged_value
+from jobboard.engine.rules import Grouped, Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     ANY_TERMS,
     GATE,
     KINDS,
     LAPSING,
+    NO_GATE,
     OVERDUE,
     RETRY_HELD,
     BoardMissing,
@@ -31,12 +32,11 @@ from jobboard.engine.store import (
     Found,
     Hears,
     HeldTooLong,
-    Lane,
     Life,
     Look,
     Mark,
     Occupied,
-    ScopePlace,
+    Scope,
     Seat,
     SetupStep,
     Side,
@@ -55,6 +55,7 @@ __all__ = [
     "KINDS",
     "LAPSING",
     "LOCK_WAIT",
+    "NO_GATE",
     "OVERDUE",
     "RETRY_HELD",
     "SCOPE",
@@ -73,10 +74,7 @@ __all__ = [
     "Grouped",
     "Hears",
     "HeldTooLong",
-    "Lane",
     "Life",
-    "LimitScope",
-    "Limits",
     "Listed",
     "Look",
     "Make",
@@ -88,7 +86,7 @@ __all__ = [
     "Result",
     "RetryingEngine",
     "Rules",
-    "ScopePlace",
+    "Scope",
     "Seat",
     "SetupStep",
     "Side",
@@ -101,7 +99,6 @@ __all__ = [
     "damaged_gate",
     "damaged_value",
     "held_key",
-    "lane",
     "library_version",
     "reschedules",
     "revive",

@@ -22,10 +22,10 @@ from jobboard.engine.expirations import Expirations
 from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
-from jobboard.engine.limits import ClosedScope, Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
+from jobboard.engine.limits import ClosedScope, IdleScopes, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
-from jobboard.engine.rules import Rules
+from jobboard.engine.rules import Grouped, Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     GATE,
@@ -339,7 +339,7 @@ class Engine(Hears):
             found, stored, record = self._committer.one(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             rules = Rules.of(found.sides[0])
-            rooms = Rooms(self._committer, Limits(rules.limits), found.now, [], stored)
+            rooms = Rooms(self._committer, rules, found.now, [], stored)
             if status == OK and after is not None:
                 rooms.learn([after])
                 if after.name in rules.paused:
@@ -381,7 +381,7 @@ class Engine(Hears):
             if rules.gate.value is None:
                 taken = store.take(lease, limit, names, codec.VERSION, nonce)
             elif limit == 1 and not rules.paused:
-                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.limits.places)
+                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.scopes)
                 taken = job and ([job], None)
             if taken is not None:
                 jobs, event = taken
@@ -617,7 +617,7 @@ class Engine(Hears):
             return
         try:
             rules = self._finder.rules_of(gate[0]) if gate else self._finder.newest()
-            if left := rules.limits.slots_of(jobs):
+            if left := rules.slots_of(jobs):
                 free_slots(self._committer, left)
         except JobBoardError as error:
             LOG.info("waiters could not be told of free slots: %s", error)
@@ -690,7 +690,7 @@ class Engine(Hears):
 
     def rules(self) -> Rules:
         """Return the pauses and limits of the board."""
-        return self._finder.newest().rules
+        return self._finder.newest()
 
     def pause(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Pause jobs of these names, or (None) all jobs. Existing claims go on, and can be extended, revived and ended.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobboard import codec
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
-from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Limits, LimitScope, Rooms, lane
+from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Rooms
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Lane, Look, Side, Stale, Stored, weight
+from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Look, Scope, Side, Stale, Stored, weight
 from jobboard.primitives import batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
@@ -44,42 +44,6 @@ def version(stored: Stored) -> Version:
     return stored.record.uuid, stored.tag
 
 
-class Allowed(NamedTuple):
-    """The jobs that one gate lets be claimed.
-
-    names: the names of the jobs; None for any name but those in ``without``. shut: no job can be claimed. full: groups
-    whose jobs cannot be claimed."""
-
-    gate: Side
-    names: Sequence[str] | None
-    without: Sequence[str]
-    shut: bool
-    full: Sequence[Lane] = ()
-
-
-class GateRules:
-    """The rules of one gate. They never change, so that a thread decides by one gate throughout."""
-
-    def __init__(self, gate: Side) -> None:
-        self.gate = gate
-        self.rules = rules = Rules.of(gate)
-        self.paused = rules.paused
-        self.limits = Limits(rules.limits)
-
-    def limited(self, names: Sequence[str] | None) -> bool:
-        """Return whether jobs of these names, or (None) of any name, may have limits."""
-        return self.limits.bind(names)
-
-    def allowed(self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Allowed:
-        """Return the jobs of these names that may be claimed, without those of full scopes."""
-        lanes = [lane(scope) for scope in full]
-        closed = [scope.limit.name for scope, found in zip(full, lanes, strict=True) if found is None]
-        left = None if names is None else [name for name in names if name not in self.paused and name not in closed]
-        without = () if names is not None else (*self.paused.names, *closed)
-        full_lanes = [found for found in lanes if found is not None]
-        return Allowed(self.gate, left, without, self.paused.everything or left == [], full_lanes)
-
-
 class Finder:
     """The looks for jobs. A look uses the latest known rules, and is repeated where it shows rules with other results.
 
@@ -89,7 +53,7 @@ class Finder:
     def __init__(self, committer: Committer, recheck: int) -> None:
         self.committer = committer
         self.recheck = recheck
-        self.rules = GateRules(Side(*GATE, None, None, None))
+        self.rules = Rules()
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
         self._refused: dict[Version, float] = {}
@@ -97,36 +61,39 @@ class Finder:
         # holds such a lock.
         self._waits = True
 
-    def rules_of(self, gate: Side) -> GateRules:
+    def rules_of(self, gate: Side) -> Rules:
         """Return the rules of this gate."""
         rules = self.rules
-        return rules if rules.gate.tag == gate.tag else GateRules(gate)
+        return rules if rules.gate.tag == gate.tag else Rules.of(gate)
 
-    def newest(self) -> GateRules:
+    def newest(self) -> Rules:
         """Read the gate, and return its rules."""
-        self.rules = rules = GateRules(self.committer.store.read([], [GATE]).sides[0])
+        self.rules = rules = Rules.of(self.committer.store.read([], [GATE]).sides[0])
         return rules
 
     def look(
         self,
         limit: int,
         names: Sequence[str] | None,
-        full: Sequence[LimitScope] = (),
+        full: Sequence[Scope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first jobs that may be claimed, without those of full scopes."""
         store = self.committer.store
         for _ in self.committer.tries():
-            asked = self.rules.allowed(names, full)
-            gate, allowed, without, shut, lanes = asked
-            wanted = (0, [], codec.VERSION) if shut else (limit, allowed, codec.VERSION, without, lanes, where)
-            look = store.look(*wanted)
-            if look.gate.tag != gate.tag:
-                self.rules = rules = GateRules(look.gate)
-                if rules.allowed(names, full) != asked._replace(gate=look.gate):
+            rules = self.rules
+            claimable = rules.claimable(names, full)
+            if claimable is None:
+                look = store.look(0, [], codec.VERSION)
+            else:
+                allowed, without, groups = claimable
+                look = store.look(limit, allowed, codec.VERSION, without, groups, where)
+            if look.gate.tag != rules.gate.tag:
+                self.rules = rules = Rules.of(look.gate)
+                if rules.claimable(names, full) != claimable:
                     continue
             # Where no job may be claimed, a lapse or due time wakes nobody.
-            return look._replace(overdue=[], next_event=None) if shut and not full else look
+            return look._replace(overdue=[], next_event=None) if claimable is None and not full else look
         raise AssertionError("unreachable")
 
     def sweep_and_look(
@@ -134,7 +101,7 @@ class Finder:
         limit: int,
         names: Sequence[str] | None,
         trashed: list[Record],
-        full: Sequence[LimitScope] = (),
+        full: Sequence[Scope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first jobs as :meth:`look` does, once lapsed and due jobs are swept to their places.
@@ -165,7 +132,7 @@ class Finder:
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())
 
-    def lock(self, scopes: Mapping[str, LimitScope], rooms: Rooms, insists: bool = False) -> None:
+    def lock(self, scopes: Mapping[str, Scope], rooms: Rooms, insists: bool = False) -> None:
         """Lock these scopes in a call's transaction, and count the claims in them.
 
         A process that was stopped in its transaction may hold a scope. It delays one call. After that, a scope that is
@@ -180,7 +147,7 @@ class Finder:
             self._waits = False
             raise
 
-    def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
+    def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[Scope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, full)
         paused = self.rules_of(look.gate).paused
@@ -205,9 +172,9 @@ class Finder:
         _, rooms = self._rooms(jobs)
         return {job.uuid: closed for job in jobs if (closed := rooms.closures(job))}
 
-    def _rooms(self, jobs: Sequence[Record]) -> tuple[GateRules, Rooms]:
+    def _rooms(self, jobs: Sequence[Record]) -> tuple[Rules, Rooms]:
         rules = self.newest()
-        rooms = Rooms(self.committer, rules.limits, 0, None)
+        rooms = Rooms(self.committer, rules, 0, None)
         rooms.learn(jobs)
         return rules, rooms
 
@@ -247,12 +214,12 @@ class Choice:
         self._met: dict[str, Stored] = {}
         # Jobs at which others were quicker. Another transaction holds those that a look shows unchanged.
         self._lost: set[Version] = set()
-        self._needed: dict[str, LimitScope] = {}
-        self._full: dict[str, LimitScope] = {}
+        self._needed: dict[str, Scope] = {}
+        self._full: dict[str, Scope] = {}
         # The scopes whose last room overlapping calls have taken, or whose lock one of these holds.
-        self._closed: dict[str, LimitScope] = {}
+        self._closed: dict[str, Scope] = {}
         # Those of them that were held. An empty answer has waited for each of these once.
-        self._held: dict[str, LimitScope] = {}
+        self._held: dict[str, Scope] = {}
         self._insists = self._has_waited = False
         # The first job for which the last try has locked scopes.
         self._front: Version | None = None
@@ -378,16 +345,16 @@ class Choice:
         a job that may come before the chosen ones."""
         finder, names, store = self._finder, self._names, self._finder.committer.store
         # Others may hold the first jobs, or these may have no room.
-        spare = store.spare * (self._looks + (store.locks_scopes or finder.rules.limited(names)))
+        spare = store.spare * (self._looks + (store.locks_scopes or finder.rules.bind(names)))
         wanted = min(self._limit + spare, 2 * MOST_CHANGES)
         look = self._looked(wanted, list(self._closed.values()))
         self._looks += 1
         rules = finder.rules_of(look.gate)
         self._look, self._full, self.rooms = look, dict(self._closed), None
         self._met = {stored.record.uuid: stored for stored in look.ready}
-        if not rules.limited(names):
+        if not rules.bind(names):
             return look._replace(ready=self._fitting(self._limit)[0])
-        self.rooms = rooms = Rooms(finder.committer, rules.limits, look.now, self._trashed)
+        self.rooms = rooms = Rooms(finder.committer, rules, look.now, self._trashed)
         known = len(self._full)
         chosen, enough = self._fitting(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
@@ -412,7 +379,7 @@ class Choice:
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
 
-    def _looked(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
+    def _looked(self, wanted: int, full: Sequence[Scope] = ()) -> Look:
         finder, names = self._finder, self._names
         if self._trashed is None:
             return finder.preview(wanted, names, full)
@@ -444,13 +411,11 @@ class Choice:
                 self._full |= full
                 return chosen, enough
 
-    def _entering(
-        self, rooms: Rooms, met: Sequence[Stored], limit: int
-    ) -> tuple[list[Stored], dict[str, LimitScope], bool]:
+    def _entering(self, rooms: Rooms, met: Sequence[Stored], limit: int) -> tuple[list[Stored], dict[str, Scope], bool]:
         """Return the same by the known room of the scopes, and the scopes without room that were met."""
         rooms.leave_all()
         chosen: list[Stored] = []
-        full: dict[str, LimitScope] = {}
+        full: dict[str, Scope] = {}
         enough = False
         for stored in met:
             if closed := rooms.full(stored.record):

@@ -33,10 +33,9 @@ from jobboard.engine.store import (
     Change,
     CommitTerms,
     Found,
-    Lane,
     Mark,
     Occupied,
-    ScopePlace,
+    Scope,
     Side,
     Stale,
     Stored,
@@ -44,7 +43,7 @@ from jobboard.engine.store import (
 )
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Finish, Limit
+from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 
 LOG = logging.getLogger(__name__)
@@ -76,17 +75,6 @@ MOST_LAPSED = 100
 """The number of lapsed claims of a scope that a counting store lists."""
 
 
-Grouped = Record | Finish
-"""A job with its uuid, name and group."""
-
-
-class LimitScope(NamedTuple):
-    """A scope of a limit. key: the key of its side record."""
-
-    key: str
-    limit: Limit
-
-
 class ClosedScope(NamedTuple):
     """A scope without room for another claim.
 
@@ -98,40 +86,6 @@ class ClosedScope(NamedTuple):
     group: str | None
     is_full: bool
     opens_in: int
-
-
-class Limits:
-    """The limits of a board, by the names that they bind."""
-
-    def __init__(self, limits: Iterable[Limit]) -> None:
-        self._by_name: dict[str, list[Limit]] = {}
-        for limit in limits:
-            self._by_name.setdefault(limit.name, []).append(limit)
-
-    def scopes(self, name: str, group: str | None) -> list[LimitScope]:
-        """Return the scopes that a claim of a job of this name and group has to enter."""
-        # A line feed separates them, as neither names nor groups have control characters.
-        return [
-            LimitScope(name if limit.per == "name" else f"{name}\n{group}", limit)
-            for limit in self._by_name.get(name, ())
-            if limit.per == "name" or group is not None
-        ]
-
-    def places(self, name: str, group: str | None) -> list[ScopePlace]:
-        """Return the same scopes, as a store takes them."""
-        return list(map(_place, self.scopes(name, group)))
-
-    def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
-        """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
-        if not self._by_name:
-            return {}
-        scoped = ((job.uuid, self.scopes(job.name, job.group)) for job in jobs)
-        held = ((uuid, [scope for scope in scopes if scope.limit.concurrency]) for uuid, scopes in scoped)
-        return {uuid: scopes for uuid, scopes in held if scopes}
-
-    def bind(self, names: Sequence[str] | None) -> bool:
-        """Return whether jobs of these names, or (None) of any name, may have scopes."""
-        return bool(self._by_name) if names is None else any(name in self._by_name for name in names)
 
 
 class Listed(NamedTuple):
@@ -185,7 +139,7 @@ class _Room:
     :param counted: the claims that the store has counted; None where the side record lists the claims.
     """
 
-    def __init__(self, scope: LimitScope, side: Side, counted: int | None = None) -> None:
+    def __init__(self, scope: Scope, side: Side, counted: int | None = None) -> None:
         self.scope = scope
         self.side = side
         listed = Listed.of(side)
@@ -233,8 +187,7 @@ class _Room:
         """Return why the scope has no room for another claim; None if there is room."""
         limit, claims, opens_in = self.scope.limit, self._counted + len(self.listed.claims), self.opens_in(now)
         is_full = limit.concurrency is not None and claims >= limit.concurrency
-        group = (lane(self.scope) or (None, None))[1]
-        return ClosedScope(limit, group, is_full, opens_in) if is_full or opens_in else None
+        return ClosedScope(limit, self.scope.group, is_full, opens_in) if is_full or opens_in else None
 
     def enter(self, claim: ClaimKey, now: int, begins: bool) -> None:
         limit, (claims, starts) = self.scope.limit, self.listed
@@ -272,33 +225,33 @@ class Rooms:
     def __init__(
         self,
         committer: Committer,
-        limits: Limits,
+        rules: Rules,
         now: int,
         trashed: list[Record] | None,
         own: Stored | None = None,
     ) -> None:
         self._committer = committer
-        self._limits = limits
+        self._rules = rules
         self._trashed = trashed
         self._own = own
         self._rooms: dict[str, _Room] = {}
         self._locked: frozenset[str] = frozenset()
         self._busy: frozenset[str] = frozenset()
         self._weights: dict[str, int] = {}
-        self._scopes: dict[tuple[str, str | None], list[LimitScope]] = {}
+        self._scopes: dict[tuple[str, str | None], list[Scope]] = {}
         self.now = now
         self._asked = boottime()
         self.brought_back = False
         """True if a sweep has brought back a job that can be claimed again."""
 
-    def scopes(self, jobs: Iterable[Record]) -> dict[str, LimitScope]:
+    def scopes(self, jobs: Iterable[Record]) -> dict[str, Scope]:
         """Return the scopes of these jobs, by their keys."""
         return {scope.key: scope for job in jobs for scope in self._scopes_of(job)}
 
-    def _scopes_of(self, job: Record) -> list[LimitScope]:
+    def _scopes_of(self, job: Record) -> list[Scope]:
         found = self._scopes.get((job.name, job.group))
         if found is None:
-            found = self._scopes[job.name, job.group] = self._limits.scopes(job.name, job.group)
+            found = self._scopes[job.name, job.group] = self._rules.scopes(job.name, job.group)
         return found
 
     def learn(self, jobs: Iterable[Record]) -> None:
@@ -315,7 +268,7 @@ class Rooms:
         """Return whether claims of these jobs need locked scopes."""
         return self._committer.store.locks_scopes and any(map(self._scopes_of, jobs))
 
-    def lock(self, scopes: Mapping[str, LimitScope], wait: float | None = None) -> bool:
+    def lock(self, scopes: Mapping[str, Scope], wait: float | None = None) -> bool:
         """Lock these scopes until the end of the transaction, and count again. Return whether all are locked.
 
         :param wait: the seconds to wait for another transaction, :data:`LOCK_WAIT` by default. With 0, a scope that
@@ -323,9 +276,7 @@ class Rooms:
         :raises HeldTooLong: another transaction holds one of the scopes.
         """
         store, asked = self._committer.store, boottime()
-        now, claims = store.lock_scopes(
-            [_place(scope) for scope in scopes.values()], LOCK_WAIT if wait is None else wait
-        )
+        now, claims = store.lock_scopes(list(scopes.values()), LOCK_WAIT if wait is None else wait)
         # A claim that has lapsed counts, as its holder may prolong it.
         self._learn_counts(scopes, now, asked, [Occupied(number or 0, 0, []) for number in claims])
         self._busy = frozenset(key for key, number in zip(scopes, claims, strict=True) if number is None)
@@ -355,12 +306,12 @@ class Rooms:
             if full := self.full(claim, begins):
                 raise Stale(sides=[(SCOPE, scope.key) for scope in full])
 
-    def _read_counts(self, scopes: Mapping[str, LimitScope]) -> None:
+    def _read_counts(self, scopes: Mapping[str, Scope]) -> None:
         """Let the store count the claims in these scopes, and sweep the lapsed ones."""
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
             asked = boottime()
-            now, counts = self._committer.store.occupied([_place(scope) for scope in scopes.values()])
+            now, counts = self._committer.store.occupied(list(scopes.values()))
             lapsed, now = self._learn_counts(scopes, now, asked, counts), self.now
             # A lapse that could not be written down, as another holds the job, takes its slot for now.
             left = [each for each in lapsed if tried.get(each.record.uuid) != each]
@@ -372,7 +323,7 @@ class Rooms:
         raise AssertionError("unreachable")
 
     def _learn_counts(
-        self, scopes: Mapping[str, LimitScope], now: int, asked: float, counts: Sequence[Occupied]
+        self, scopes: Mapping[str, Scope], now: int, asked: float, counts: Sequence[Occupied]
     ) -> list[Stored]:
         """Take these counts of claims for the room of the scopes. Return lapsed claims that a sweep can free."""
         store = self._committer.store
@@ -396,7 +347,7 @@ class Rooms:
             lapsed |= {each.record.uuid: each for each in others}
         return list(lapsed.values())
 
-    def _read_lists(self, scopes: Mapping[str, LimitScope]) -> None:
+    def _read_lists(self, scopes: Mapping[str, Scope]) -> None:
         """Read the claims that the side records of these scopes list."""
         asked = boottime()
         found = self._committer.store.read([], [(SCOPE, key) for key in scopes])
@@ -474,7 +425,7 @@ class Rooms:
             self._rooms.pop(key, None)
             self._weights.pop(key, None)
 
-    def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
+    def full(self, job: Record, begins: bool = True) -> list[Scope]:
         """Return the scopes that have no room for a claim of this job."""
         rooms = ((scope, self._rooms[scope.key]) for scope in self._scopes_of(job))
         return [
@@ -518,18 +469,6 @@ class Rooms:
         return min((wait for wait in waits if wait), default=None)
 
 
-def _place(scope: LimitScope) -> ScopePlace:
-    limit, lane_ = scope.limit, lane(scope)
-    most = None if limit.rate is not None else limit.concurrency
-    return ScopePlace(scope.key, limit.name, None if lane_ is None else lane_[1], most)
-
-
-def lane(scope: LimitScope) -> Lane | None:
-    """Return the lane of a scope, its name and group; None for the scope of a name."""
-    name, _, group = scope.key.partition("\n")
-    return None if scope.limit.per == "name" else (name, group)
-
-
 class Revival(NamedTuple):
     """The changes of scopes by a revived claim, and the side records that they rely on."""
 
@@ -548,7 +487,7 @@ def plan_revival(
     :raises Stale: others were quicker.
     """
     gate = gate or committer.store.read([], [GATE])
-    rooms = Rooms(committer, Limits(Rules.of(gate.sides[0]).limits), gate.now, [], stored)
+    rooms = Rooms(committer, Rules.of(gate.sides[0]), gate.now, [], stored)
     rooms.learn([claim])
     if rooms.full(claim, begins=False):
         return None
@@ -563,7 +502,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
         return [], []
     gate = committer.store.read([], [GATE])
     try:
-        limits = Limits(Rules.of(gate.sides[0]).limits)
+        rules = Rules.of(gate.sides[0])
     except JobFailure as error:
         LOG.warning("%d claims have lapsed, and are not revived: %s", len(claims), error)
         return list(claims), []
@@ -571,7 +510,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     others: dict[ClaimKey, Change] = {}
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
-        (bound if limits.scopes(change.after.name, change.after.group) else others)[claim] = change
+        (bound if rules.scopes(change.after.name, change.after.group) else others)[claim] = change
     stored = {id(change) for change in committer.apart(list(others.values()), gate.sides)}
     lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
@@ -589,7 +528,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     return lost, again
 
 
-def free_slots(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
+def free_slots(committer: Committer, left: Mapping[str, Sequence[Scope]]) -> None:
     """Free the slots of ended claims, and wake waiters if the scopes were full.
 
     If this fails, waiters look by themselves once a lease has passed.
@@ -602,14 +541,14 @@ def free_slots(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -
         scopes = [scope for scopes in left.values() for scope in scopes]
         gone = Counter(scope.key for scope in scopes)
         known = {scope.key: scope for scope in scopes}
-        _, found = committer.store.occupied([_place(scope) for scope in known.values()])
+        _, found = committer.store.occupied(list(known.values()))
         for scope, occupied in zip(known.values(), found, strict=True):
             if occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
                 committer.store.wake()
                 return
 
 
-def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
+def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[Scope]]) -> None:
     """Remove ended claims from lists that were full, and wake the waiters."""
     jobs_of: dict[str, set[str]] = {}
     for uuid, scopes in left.items():

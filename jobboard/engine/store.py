@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from jobboard.conf import Option, Settings
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
+from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Limit, Nonce, Oddity
 from jobboard.states import Record, State
 
 # Arguments and answers
@@ -82,6 +82,9 @@ LAPSING = ("entity", "answer", "key", "purged")
 GATE = ("gate", "rules")
 """The kind and the key of the gate."""
 
+NO_GATE = Side(*GATE, None, None, None)
+"""The gate of a board without rules, as far as a handle knows before its first look."""
+
 OVERDUE = 100
 """The number of overdue jobs that a look returns at most."""
 
@@ -97,10 +100,6 @@ class Found(NamedTuple):
     now: int
     jobs: list[Stored | None]
     sides: list[Side]
-
-
-Lane = tuple[str, str]
-"""A name and a group: the scope of a limit that counts each group by itself."""
 
 
 class Look(NamedTuple):
@@ -120,17 +119,21 @@ class Look(NamedTuple):
     gate: Side
 
 
-class ScopePlace(NamedTuple):
-    """A scope whose claims a store counts.
+class Scope(NamedTuple):
+    """A scope: the jobs whose claims a limit counts together.
 
-    key: the key of its side record. name, group: of its jobs; None for any group. most: the concurrency limit, if the
-    scope has no rate.
+    key: the key of its side record. name, group: of its jobs; None for any group.
     """
 
     key: str
     name: str
     group: str | None
-    most: int | None
+    limit: Limit
+
+    @property
+    def most(self) -> int | None:
+        """The number of claims at any instant, if the scope has no rate."""
+        return self.limit.concurrency if self.limit.rate is None else None
 
 
 class Occupied(NamedTuple):
@@ -482,7 +485,7 @@ class Store(abc.ABC):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[Scope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence).
@@ -493,7 +496,7 @@ class Store(abc.ABC):
         :param names: only jobs of these names.
         :param readable: only postings of this version or below.
         :param without: no jobs of these names.
-        :param full: no jobs of these names and groups, which may be most of the board. These places leave them out:
+        :param full: no jobs of these scopes of groups, which may be most of the board. These places leave them out:
             ``not_full`` in the statements of SQL, ``ready_beside`` in ``jobboard/backends/sql/scopes.py``, ``look.lua``
             on Redis, and ``LookFilter`` in ``jobboard/kv/store.py``.
         :param where: only jobs that meet this condition. Only a store with the extra argument ``where`` gets one.
@@ -565,11 +568,11 @@ class Store(abc.ABC):
         The caller has to claim the locked jobs, as others pass them over."""
         return list(jobs)[:limit]
 
-    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
+    def occupied(self, scopes: Sequence[Scope]) -> tuple[int, list[Occupied]]:
         """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``."""
         raise NotImplementedError
 
-    def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, scopes: Sequence[Scope], wait: float) -> tuple[int, list[int | None]]:
         """Lock scopes until the end of the transaction, and count the jobs of each that are stored as claimed.
 
         Locks are taken in one order. The count is a statement that begins under the locks. Missing records are created.
@@ -646,7 +649,7 @@ class Store(abc.ABC):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes: Callable[[str, str | None], Sequence[ScopePlace]],
+        scopes: Callable[[str, str | None], Sequence[Scope]],
     ) -> Stored | None:
         """Claim the first job of these names that has room in its scopes.
 

@@ -25,9 +25,9 @@ from jobboard.engine import (
     CommitTerms,
     Found,
     Hears,
-    Lane,
     Look,
     Mark,
+    Scope,
     Seat,
     Side,
     Stale,
@@ -137,7 +137,7 @@ class LookFilter(NamedTuple):
 
     names: frozenset[str] | None
     without: frozenset[str]
-    full: frozenset[Lane]
+    full: frozenset[tuple[str, str | None]]
     readable: int
 
     @property
@@ -359,10 +359,11 @@ class KVStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[Scope] = (),
         where: Any = None,
     ) -> Look:
-        wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), frozenset(full), readable)
+        groups = frozenset((scope.name, scope.group) for scope in full)
+        wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), groups, readable)
         strays: set[Entry] | None = None
         outdated: set[str] = set()
         for number in range(1, TRIES + 1):

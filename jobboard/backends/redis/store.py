@@ -50,9 +50,9 @@ from jobboard.engine import (
     Deed,
     Found,
     Hears,
-    Lane,
     Look,
     Mark,
+    Scope,
     Seat,
     SetupStep,
     Side,
@@ -289,12 +289,13 @@ class RedisStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[Scope] = (),
         where: Any = None,
     ) -> Look:
+        groups = [(scope.name, scope.group) for scope in full]
         for number in range(1, TRIES + 1):
             # One member without its job may be followed by many.
-            look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, full)
+            look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, groups)
             if not strays or self.seat.conf["read_only"]:
                 return look._replace(ready=look.ready[:limit])
             for stray in strays:

@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import sqlalchemy as sa
 
 from jobboard import forks
-from jobboard.backends.sql import doctor, layout, scopes, starts
+from jobboard.backends.sql import doctor, layout, starts
+from jobboard.backends.sql import scopes as limits
 from jobboard.backends.sql.callers import CallersTransactions
 from jobboard.backends.sql.conditions import condition_text
 from jobboard.backends.sql.fast_paths import fast_paths
@@ -46,6 +47,7 @@ from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
     ANY_TERMS,
     GATE,
+    NO_GATE,
     OVERDUE,
     Answer,
     Change,
@@ -55,11 +57,10 @@ from jobboard.engine import (
     Found,
     Hears,
     HeldTooLong,
-    Lane,
     Look,
     Mark,
     Occupied,
-    ScopePlace,
+    Scope,
     Seat,
     SetupStep,
     Side,
@@ -160,7 +161,7 @@ class SQLStore(Store):
         self.links = self._new_links()
         self._local = threading.local()
         # The gate that was seen last. Its value is not asked for again.
-        self._gate = Side(*GATE, None, None, None)
+        self._gate = NO_GATE
 
     # Life
 
@@ -337,7 +338,7 @@ class SQLStore(Store):
         self._block.locked.update(stored.tag for stored in found)
         return found
 
-    def _together(self, asked: Sequence[scopes.Asked]) -> list[list[Row]]:
+    def _together(self, asked: Sequence[limits.Asked]) -> list[list[Row]]:
         """Run statements in this thread's block, if possible as one request, and begin the transaction with them."""
         block, begins = self._block, False
         if block.run is None:
@@ -466,11 +467,11 @@ class SQLStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[Scope] = (),
         where: Any = None,
     ) -> Look:
         also = self.statements.text("not_full") if full else ""
-        given: dict[str, Any] = {"without": list(without), "full": [f"{name}\n{group}" for name, group in full]}
+        given: dict[str, Any] = {"without": list(without), "full": [scope.key for scope in full]}
         if where is not None:
             text, values = condition_text(where, self.table, self.product.dialect)
             also, given = f"{also} and ({text})", {**given, **values}
@@ -567,13 +568,13 @@ class SQLStore(Store):
         limit: int,
         names: Sequence[str] | None,
         without: Sequence[str],
-        full: Sequence[Lane],
+        full: Sequence[Scope],
         given: dict[str, Any],
     ) -> list[Stored]:
         parts = [*(["of_names"] if names is not None else []), *(["without"] if without else [])]
         also, rows = self.statements.text(*parts), functools.partial(self._rows, run)
         given = {**given, "names": list(names or ()), "without": list(without)}
-        return list(map(stored_of, scopes.ready_beside(self.statements, rows, limit, full, also, given)))
+        return list(map(stored_of, limits.ready_beside(self.statements, rows, limit, full, also, given)))
 
     def page(
         self,
@@ -989,7 +990,7 @@ class SQLStore(Store):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes: Callable[[str, str | None], Sequence[ScopePlace]],
+        scopes: Callable[[str, str | None], Sequence[Scope]],
     ) -> Stored | None:
         return None if self._fast is None else self._fast.take_limited(lease, names, readable, nonce, gate, scopes)
 
@@ -1007,24 +1008,21 @@ class SQLStore(Store):
 
     # Limits
 
-    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
-        asked = scopes.counts(self.statements, places)
+    def occupied(self, scopes: Sequence[Scope]) -> tuple[int, list[Occupied]]:
+        asked = limits.counts(self.statements, scopes)
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
-        return scopes.counted(self.statements, self.query, places, counts)
+        return limits.counted(self.statements, self.query, scopes, counts)
 
-    def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, scopes: Sequence[Scope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, wait)
+            counts, free = limits.locked(self.statements, self._together, self._write_lasting, scopes, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise
             raise HeldTooLong from error
-        claims = scopes.claims_in(counts)
-        lanes = [(scope.name, scope.group) for scope in places]
-        found = [
-            claims.get(lane, (0, 0))[0] if scope in free else None for scope, lane in zip(places, lanes, strict=True)
-        ]
+        claims = limits.claims_in(counts)
+        found = [claims.get((each.name, each.group), (0, 0))[0] if each in free else None for each in scopes]
         return counts[0][0][0], found
 
     def wake(self) -> None:
