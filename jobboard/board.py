@@ -250,9 +250,9 @@ class JobBoard:
 
         :raises AttributeError: the board is not on SQL.
         """
-        if self.engine.backend.table is None:
+        if self.engine.backend.traits.table is None:
             raise AttributeError(f"the jobs of {self} lie in no table")
-        return self.engine.backend.table
+        return self.engine.backend.traits.table
 
     # Life
 
@@ -712,7 +712,7 @@ class JobBoard:
                 reason = f"the board's time is {span(skew)} ahead of this machine's clock: that of a client was"
                 advice = "set the clocks of all clients by NTP, and see Clocks on the page about etcd"
             yield Oddity("clock", reason, advice)
-        yield from weaknesses(self.characteristics, self.engine.store.has_replicas)
+        yield from weaknesses(self.characteristics, self.engine.store.traits.has_replicas)
         try:
             yield from self.engine.raw.examine()
             yield from self._unreadable()

@@ -366,7 +366,7 @@ class Committer:
         """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
         transaction holds, and store nothing from the instant ``before`` on."""
         stored: list[Change] = []
-        for chunk in batches(changes, _weight, MOST_CHANGES, self.store.most_bytes or sys.maxsize):
+        for chunk in batches(changes, _weight, MOST_CHANGES, self.store.traits.most_bytes or sys.maxsize):
             left = list(chunk)
             while left:
                 try:

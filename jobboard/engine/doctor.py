@@ -42,7 +42,7 @@ def oddities(committer: Committer) -> Iterator[Oddity]:
     try:
         Rules.of(committer.store.read([], [GATE]).sides[0])
     except JobFailure as error:
-        yield Oddity(committer.store.gate_place, str(error), "delete it, and set pauses and limits anew")
+        yield Oddity(committer.store.traits.gate_place, str(error), "delete it, and set pauses and limits anew")
     yield from committer.store.oddities()
     for side in committer.listed("schedule").sides:
         match schedule_of(side):

@@ -178,7 +178,7 @@ class Engine(Hears):
     def _begin(self) -> None:
         committer = self._committer = self._make_committer()
         self._keeper = ClaimKeeper(committer)
-        self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.wire)
+        self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.traits.wire)
         self._recent = Recent()
         self._finder = Finder(committer, self._ttl)
         self._idle = IdleScopes(committer)
@@ -423,11 +423,11 @@ class Engine(Hears):
         """Return the keeper and the end of a lease that begins now."""
         if expiry is not None:
             return None, now + expiry
-        return nonce.handle, now + self._ttl if self.backend.keeps == "lease" else None
+        return nonce.handle, now + self._ttl if self.backend.traits.keeps == "lease" else None
 
     def _margin(self, expiry: int | None) -> int | None:
         """Return the µs for which a new or renewed claim surely stands."""
-        if self.backend.keeps == "lease":
+        if self.backend.traits.keeps == "lease":
             return (self._ttl if expiry is None else expiry) - self.backend.precision
         return self.backend.margin if expiry is None else expiry
 
@@ -436,7 +436,7 @@ class Engine(Hears):
         margin = self._margin(expiry)
         self._recent.learn(result.stored)
         if not result.replayed:
-            if expiry is None and margin is not None and self.backend.keeps == "session":
+            if expiry is None and margin is not None and self.backend.traits.keeps == "session":
                 # The session was alive at the commit, so the time of the looks before does not count.
                 margin += result.late
             return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
@@ -502,7 +502,7 @@ class Engine(Hears):
 
         :param since: the time, on :func:`~jobboard.job.boottime`, until which the holder works under the claim.
         """
-        if self.backend.keeps != "lease":
+        if self.backend.traits.keeps != "lease":
             self._keeper.forsake(uuid, token, since)
             self._clear_up_soon()
 
@@ -510,7 +510,7 @@ class Engine(Hears):
         """Free the jobs that a call may have claimed, or may still claim, whose outcome stays unknown.
 
         Does not block, as :meth:`forsake`."""
-        if self.backend.keeps != "lease":
+        if self.backend.traits.keeps != "lease":
             self._keeper.doubt(nonce)
             self._clear_up_soon()
 
@@ -764,7 +764,7 @@ class Engine(Hears):
     def store_outcomes(self, dones: Sequence[StoredOutcome]) -> int:
         """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
         of stored ones."""
-        most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.most_kept
+        most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.traits.most_kept
         if limit is not None and most > limit:
             raise ValueError(f"the outcome takes {most} bytes, and {limit} fit here")
         there = self.outcomes([done.record.uuid for done in dones])

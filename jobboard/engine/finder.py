@@ -292,8 +292,8 @@ class Choice:
         """Return the first jobs that one commit may claim together by the scopes that are locked."""
         store = self._finder.committer.store
         ready = self._under_held(self._fitting(self._limit)[0])
-        if store.most_bytes is not None and ready:
-            ready = next(batches(ready, weight, len(ready), store.most_bytes))
+        if store.traits.most_bytes is not None and ready:
+            ready = next(batches(ready, weight, len(ready), store.traits.most_bytes))
         return ready
 
     def _free(self) -> list[Stored]:
@@ -304,7 +304,7 @@ class Choice:
     def _under_held(self, jobs: Sequence[Stored]) -> list[Stored]:
         """Return these jobs up to the first that needs a scope which is not locked."""
         rooms = self.rooms
-        if rooms is None or not self._finder.committer.store.locks_scopes:
+        if rooms is None or not self._finder.committer.store.traits.locks_scopes:
             return [*jobs]
         return list(itertools.takewhile(lambda stored: rooms.holds(rooms.scopes([stored.record])), jobs))
 
@@ -320,7 +320,7 @@ class Choice:
         self._lose(stale.uuids)
         if self.rooms is not None:
             self.rooms.forget(scopes)
-            if self._finder.committer.store.locks_scopes:
+            if self._finder.committer.store.traits.locks_scopes:
                 # The refusal has ended the locks of the scopes.
                 self._goes_on = False
 
@@ -345,7 +345,7 @@ class Choice:
         a job that may come before the chosen ones."""
         finder, names, store = self._finder, self._names, self._finder.committer.store
         # Others may hold the first jobs, or these may have no room.
-        spare = store.spare * (self._looks + (store.locks_scopes or finder.rules.bind(names)))
+        spare = store.traits.spare * (self._looks + (store.traits.locks_scopes or finder.rules.bind(names)))
         wanted = min(self._limit + spare, 2 * MOST_CHANGES)
         look = self._looked(wanted, list(self._closed.values()))
         self._looks += 1

@@ -36,7 +36,7 @@ class ClaimKeeper:
     def renew(self, handle: str, held: Sequence[ClaimKey], ttl: int) -> Renewed:
         """See :meth:`Engine.renew <jobboard.engine.Engine.renew>`."""
         store = self._committer.store
-        leased = store.keeps == "lease"
+        leased = store.traits.keeps == "lease"
         lost: list[ClaimKey] = []
         unkept: list[tuple[str, int, int | None]] = []
         missed: list[ClaimKey] = []

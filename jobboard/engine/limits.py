@@ -259,14 +259,14 @@ class Rooms:
         wanted = {key: scope for key, scope in self.scopes(jobs).items() if key not in self._rooms}
         if not wanted:
             return
-        if self._committer.store.locks_scopes:
+        if self._committer.store.traits.locks_scopes:
             self._read_counts(wanted)
         else:
             self._read_lists(wanted)
 
     def locks(self, jobs: Iterable[Record]) -> bool:
         """Return whether claims of these jobs need locked scopes."""
-        return self._committer.store.locks_scopes and any(map(self._scopes_of, jobs))
+        return self._committer.store.traits.locks_scopes and any(map(self._scopes_of, jobs))
 
     def lock(self, scopes: Mapping[str, Scope], wait: float | None = None) -> bool:
         """Lock these scopes until the end of the transaction, and count again. Return whether all are locked.
@@ -535,9 +535,9 @@ def free_slots(committer: Committer, left: Mapping[str, Sequence[Scope]]) -> Non
 
     :param left: the scopes in which the ended claims had slots, by the uuids of their jobs.
     """
-    if not committer.store.locks_scopes:
+    if not committer.store.traits.locks_scopes:
         _take_from_lists(committer, left)
-    elif committer.store.wakes:
+    elif committer.store.traits.wakes:
         scopes = [scope for scopes in left.values() for scope in scopes]
         gone = Counter(scope.key for scope in scopes)
         known = {scope.key: scope for scope in scopes}

@@ -145,7 +145,7 @@ class RetryingEngine:
     @property
     def wire(self) -> codec.Wire:
         """The encoding of postings and results."""
-        return self.backend.wire
+        return self.backend.traits.wire
 
     @property
     def characteristics(self) -> Characteristics:
@@ -213,7 +213,7 @@ class RetryingEngine:
         try:
             answer = call(nonce, *args, **extra), sent
             # A slot whose last try failed is not worn: its next call refuses the try if that is still on its way.
-            is_worn = nonce.call >= self.backend.slot_calls
+            is_worn = nonce.call >= self.backend.traits.slot_calls
             return answer
         except ConnectionFailure as error:
             attempts = itertools.count(2)

@@ -348,33 +348,19 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-class Store(abc.ABC):
-    """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
-
-    Every method may be called from several threads at once. It raises ConnectionFailure where the server cannot be
-    reached, with ``outcome='unknown'`` if a commit may have happened or may still happen. The constructor sends no
-    request.
-    """
-
-    options: ClassVar[Mapping[str, Option]] = {}
-    """The options of the backend, beside those that every board has."""
-
-    uri_parts: ClassVar[Mapping[str, str]] = {}
-    """The option that each part of a URI sets: user, password, host, port, path."""
-
-    wire: ClassVar[Literal["msgpack", "json"]] = "msgpack"
-    """The form of postings: msgpack bytes, or JSON text for stores that people query."""
-
-    extras: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """Public verb -> the arguments that this backend adds to it. Users pass them in ``extra=``, except ``where=`` and
-    ``connection=``, which each board's verbs declare."""
+@dataclass(frozen=True)
+class Traits:
+    """The lasting properties of a store. :meth:`Store.open` may replace the traits that only the server knows."""
 
     keeps: Literal["process", "lease", "session"]
     """The keeper of a claim without an ``expiry``: the process itself, so that the claim never lapses; a lease, which
     is renewed; or a session with the server, whose end :attr:`Stored.alive` shows."""
 
+    wire: Literal["msgpack", "json"] = "msgpack"
+    """The form of postings: msgpack bytes, or JSON text for stores that people query."""
+
     poll_cap: float = POLL_CAP
-    """The longest sleep of :meth:`wait` without a look, in seconds; larger where the server wakes waiters."""
+    """The longest sleep of :meth:`Store.wait` without a look, in seconds; larger where the server wakes waiters."""
 
     most_kept: int | None = None
     """The bytes that an outcome may have; None for any number."""
@@ -384,12 +370,6 @@ class Store(abc.ABC):
 
     spare: int = 16
     """The number of additional jobs that a look reads where some of the first may not be claimable."""
-
-    precision: int = 0
-    """The µs by which the time in an answer may lag behind the server's clock."""
-
-    margin: int | None = None
-    """The µs for which a claim of a session surely stands after an answer of the server; None for ever."""
 
     has_replicas: bool = False
     """True if a replica may take the place of the server, as far as the store knows."""
@@ -407,11 +387,39 @@ class Store(abc.ABC):
     """The table of the jobs on SQL; None elsewhere."""
 
     locks_scopes: bool = False
-    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`lock_scopes`. Otherwise the
-    side record of the scope lists the claims."""
+    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`Store.lock_scopes`.
+    Otherwise the side record of the scope lists the claims."""
 
     wakes: bool = False
-    """True if :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
+    """True if :meth:`Store.wake` reaches other processes; for a store that ``locks_scopes``."""
+
+
+class Store(abc.ABC):
+    """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
+
+    Every method may be called from several threads at once. It raises ConnectionFailure where the server cannot be
+    reached, with ``outcome='unknown'`` if a commit may have happened or may still happen. The constructor sends no
+    request, and sets ``traits``. The attributes of the class are read before there is a store.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options of the backend, beside those that every board has."""
+
+    uri_parts: ClassVar[Mapping[str, str]] = {}
+    """The option that each part of a URI sets: user, password, host, port, path."""
+
+    extras: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """Public verb -> the arguments that this backend adds to it. Users pass them in ``extra=``, except ``where=`` and
+    ``connection=``, which each board's verbs declare."""
+
+    traits: Traits
+
+    precision: int = 0
+    """The µs by which the time in an answer may lag behind the server's clock. The server may change them."""
+
+    margin: int | None = None
+    """The µs for which a claim of a session surely stands after an answer of the server; None for ever. The server may
+    change them with each session."""
 
     def __init__(self, seat: Seat) -> None:
         """:raises ValueError, TypeError: the backend does not accept the options or the client."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, compress, islice, takewhile
 from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import unquote
@@ -34,6 +34,7 @@ from jobboard.engine import (
     Store,
     Stored,
     StoredOutcome,
+    Traits,
     damaged_value,
     library_version,
     reschedules,
@@ -121,7 +122,7 @@ WALKS = 10
 """The durations of a walk through other side records that pass until the next walk."""
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Tag:
     """The tag of a job. session: the session that keeps the claim. is_damaged: the record can't be decoded, so the
     names of the job are unknown. names: the names of the job, if they are at hand. Never changed."""
@@ -129,7 +130,7 @@ class Tag:
     version: Version
     session: str | None
     is_damaged: bool = False
-    names: Sequence[str] = field(default=(), compare=False)
+    names: Sequence[str] = dataclasses.field(default=(), compare=False)
 
 
 class LookFilter(NamedTuple):
@@ -165,14 +166,19 @@ class KVStore(Store):
     def __init_subclass__(cls) -> None:
         if "driver" in vars(cls):
             driver = cls.driver
-            cls.options, cls.uri_parts, cls.keeps = driver.options, driver.uri_parts, driver.keeps
-            cls.poll_cap, cls.most_bytes, cls.most_kept = driver.poll_cap, driver.most_bytes, driver.most_kept
+            cls.options, cls.uri_parts = driver.options, driver.uri_parts
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
-        self._driver = self.driver(seat)
+        self._driver = driver = self.driver(seat)
+        self.traits = Traits(
+            keeps=driver.keeps,
+            poll_cap=driver.poll_cap,
+            most_kept=driver.most_kept,
+            most_bytes=driver.most_bytes,
+            gate_place=driver.place(GATE_PATH),
+        )
         self._read_only = seat.conf["read_only"]
-        self.gate_place = self._driver.place(GATE_PATH)
         self._begin()
 
     def _begin(self) -> None:
@@ -204,7 +210,8 @@ class KVStore(Store):
         except BaseException:
             driver.close()
             raise
-        self.reported_events = REPORTED if promised.remote_events else frozenset()
+        reported = REPORTED if promised.remote_events else frozenset()
+        self.traits = dataclasses.replace(self.traits, reported_events=reported)
         return promised
 
     def _check_layout(self, value: bytes) -> None:
@@ -262,7 +269,7 @@ class KVStore(Store):
 
     def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
         if topic == "events":
-            return bool(self.reported_events) and self._listen(on)
+            return bool(self.traits.reported_events) and self._listen(on)
         try:
             self._driver.watch()
         except ConnectionFailure:
@@ -316,7 +323,7 @@ class KVStore(Store):
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
         """Return the time, jobs with the states of their sessions, and the records at these paths."""
-        ranges = [Range(ALIVE, ALL)] if uuids and self.keeps == "session" else []
+        ranges = [Range(ALIVE, ALL)] if uuids and self.traits.keeps == "session" else []
         found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
         jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
         if ranges:
@@ -389,7 +396,7 @@ class KVStore(Store):
         guess, ahead = self._guess, max(LEAST_GUESS, limit)
         some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
-        if self.keeps == "session":
+        if self.traits.keeps == "session":
             ranges += SESSIONS
         found = self._driver.read([GATE_PATH, *map(job_path, guess)], ranges)
         listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
@@ -402,7 +409,7 @@ class KVStore(Store):
         ended = [name for name in timed[:OVERDUE] if self._time_of(name) <= now]
         event = max(0, self._time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
         overdue = self._ended(ended, now) if ended else []
-        if self.keeps == "session":
+        if self.traits.keeps == "session":
             moved |= _ended_sessions(listed)
             overdue += islice(self._orphans(listed, now), OVERDUE)
         ready: list[Stored] = []
@@ -477,7 +484,7 @@ class KVStore(Store):
 
     def _overdue(self) -> tuple[int, list[str], list[Record]]:
         """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
-        ranges = SESSIONS if self.keeps == "session" else ()
+        ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
         listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
         last = found.now + self._driver.precision
@@ -624,7 +631,7 @@ class KVStore(Store):
 
     def _keeping(self, changes: Sequence[Change]) -> str | None:
         """Return the session that is to keep the claims of these changes; None where they make none."""
-        if self.keeps == "session":
+        if self.traits.keeps == "session":
             for change in changes:
                 if isinstance(change.after, Record) and kept_by_session(change.after):
                     return self._driver.session()

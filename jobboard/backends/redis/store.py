@@ -7,6 +7,7 @@ Each request is a call of one script, see ``lua/``. ``commit`` stores changes of
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    Traits,
     library_version,
     reschedules,
     slot_of,
@@ -94,8 +96,7 @@ class RedisStore(Store):
 
     options: ClassVar[Mapping[str, conf.Option]] = OPTIONS
     uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
-    keeps = "lease"
-    reported_events = notifier.REMOTE
+    traits = Traits(keeps="lease", reported_events=notifier.REMOTE)
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
@@ -103,9 +104,9 @@ class RedisStore(Store):
         if seat.client is not None:
             check_client(seat.client, seat.conf)
         self.keys = keys_of(seat.conf["namespace"], seat.name)
-        self.poll_cap = min(CAP, seat.conf["claim_ttl"])
-        sides = text_of(self.keys.of("sides"))
-        self.gate_place = f'{sides}, field "{GATE[0]}\\x00{GATE[1]}"'
+        gate_place = f'{text_of(self.keys.of("sides"))}, field "{GATE[0]}\\x00{GATE[1]}"'
+        poll_cap = min(CAP, seat.conf["claim_ttl"])
+        self.traits = dataclasses.replace(self.traits, poll_cap=poll_cap, gate_place=gate_place)
         self._replicas = seat.conf["min_replicas"]
         # Sent behind each script that changes jobs: the server replies once so many replicas have the changes.
         wait = command(b"WAIT", b"%d" % self._replicas, b"%d" % int(seat.conf["socket_timeout"] * 500))
@@ -167,7 +168,7 @@ class RedisStore(Store):
 
     def _promises(self) -> Characteristics:
         server, waits_for = self.server, self._replicas
-        self.has_replicas = server.replicas > 0
+        self.traits = dataclasses.replace(self.traits, has_replicas=server.replicas > 0)
         return Characteristics(
             durable=server.durable,
             survives_failover=0 < server.replicas <= waits_for,

@@ -8,8 +8,10 @@ compares their tags, and writes. Each statement stands under its name in ``postg
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
+import math
 import os
 import secrets
 import threading
@@ -67,6 +69,7 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    Traits,
     held_key,
     reschedules,
     slot_of,
@@ -75,7 +78,7 @@ from jobboard.engine import (
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
-from jobboard.primitives import Characteristics, Draft, Finish, Nonce, Oddity
+from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
 from jobboard.sql.dialects import Database, Trouble
@@ -130,9 +133,7 @@ class SQLStore(Store):
 
     options = OPTIONS
     uri_parts = URI_PARTS
-    keeps = "lease"
-    locks_scopes = True
-    wire = "json"
+    traits = Traits(keeps="lease", wire="json", locks_scopes=True)
     extras: ClassVar[Mapping[str, frozenset[str]]] = {
         "claim_next": frozenset({"where"}),
         "claim_many": frozenset({"where"}),
@@ -157,7 +158,8 @@ class SQLStore(Store):
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(seat.client).__name__}{hint}")
         self.board = seat.name
         self.tables = tables_of(conf["table"])
-        self.table = self.tables.jobs
+        gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
+        self.traits = dataclasses.replace(self.traits, table=self.tables.jobs, gate_place=gate_place)
         self.links = self._new_links()
         self._local = threading.local()
         # The gate that was seen last. Its value is not asked for again.
@@ -201,14 +203,12 @@ class SQLStore(Store):
             self.links.close()
             raise
         self.precision = product.precision
-        self.gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
-        self.slot_calls = SLOT_CALLS if product.returning else self.slot_calls
-        self.notifies = self.wakes = product.wakes
+        self.notifies = product.wakes
         base = {"board": self.board, "channel": self.tables.prefix}
         self._fast = fast_paths(self.links, product, self.statements, base, self.notifies)
         self._commits_whole = "commit" in self.statements and self._fast is not None
         self.joined = CallersTransactions(
-            self.table,
+            self.tables.jobs,
             product,
             self.links,
             self.statements["place"],
@@ -220,9 +220,13 @@ class SQLStore(Store):
             hears, self.links, product, conf["notify"], self.tables.prefix, self.board, conf["claim_ttl"]
         )
         # The end of another's claim shows at the latest when a lease as long as ours would end.
-        self._longest_sleep = max(self.poll_cap, conf["claim_ttl"])
-        if self.waiter.hears_others:
-            self.poll_cap = self._longest_sleep
+        self._longest_sleep = max(POLL_CAP, conf["claim_ttl"])
+        self.traits = dataclasses.replace(
+            self.traits,
+            poll_cap=self._longest_sleep if self.waiter.hears_others else POLL_CAP,
+            slot_calls=SLOT_CALLS if product.returning else math.inf,
+            wakes=product.wakes,
+        )
         return Characteristics(
             durable=not weak,
             survives_failover=False,
@@ -473,7 +477,7 @@ class SQLStore(Store):
         also = self.statements.text("not_full") if full else ""
         given: dict[str, Any] = {"without": list(without), "full": [scope.key for scope in full]}
         if where is not None:
-            text, values = condition_text(where, self.table, self.product.dialect)
+            text, values = condition_text(where, self.tables.jobs, self.product.dialect)
             also, given = f"{also} and ({text})", {**given, **values}
         given.update(readable=readable, limit=limit)
 
@@ -868,7 +872,7 @@ class SQLStore(Store):
                 found = {tuple(row) for row in self._rows(run, "jobs_locked", ids=list(map(_id, rows)))}
                 if any((row["id"], row["was"]) in found for row in rows):
                     raise JobFailure(
-                        f"a trigger or a rule on the table {self.table.name} keeps jobs as they were: drop it"
+                        f"a trigger or a rule on the table {self.tables.jobs.name} keeps jobs as they were: drop it"
                     )
                 raise Stale
 
