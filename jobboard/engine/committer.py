@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 from jobboard import notifier, retry
+from jobboard.engine import tries
 from jobboard.engine.answers import KEPT, Answer, Deed, slot_of
 from jobboard.engine.store import (
     ANY_TERMS,
@@ -29,12 +30,6 @@ from jobboard.job import boottime
 from jobboard.logs import log_lapse
 from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
-
-TRIES = 100
-"""The number of tries of a call at which others may be quicker, before the call is given up."""
-
-UNPAUSED_TRIES = 1
-"""The number of tries without a pause. Processes that repeat in step would be beaten again."""
 
 MOST_CHANGES = 100
 """The number of jobs that one commit changes at most, new ones apart."""
@@ -167,13 +162,13 @@ class Committer:
     def tries(self) -> Iterator[int]:
         """Yield the numbers of tries, with a backoff between tries.
 
-        :raises ConnectionFailure: :data:`TRIES` tries were not enough.
+        :raises ConnectionFailure: :data:`tries.CALL` tries were not enough.
         """
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.CALL + 1):
             yield number
-            if number > UNPAUSED_TRIES:
-                self._sleep(retry.backoff(number - UNPAUSED_TRIES, 0.005, 0.1))
-        raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
+            if number > tries.UNPAUSED:
+                self._sleep(retry.backoff(number - tries.UNPAUSED, 0.005, 0.1))
+        raise ConnectionFailure(f"given up after {tries.CALL} tries, in each of which another process was quicker")
 
     def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
         """Read a job and side records. Return all of them, the job as stored, and its record as of now."""
@@ -294,7 +289,7 @@ class Committer:
             if stored is not None and stored.call >= nonce.call:
                 return stored if stored.call == nonce.call else None
             try:
-                self.commit([], [Mark(slot, Answer(nonce.call, nonce.attempt + TRIES, ()).packed(), KEPT)])
+                self.commit([], [Mark(slot, Answer(nonce.call, nonce.attempt + tries.CALL, ()).packed(), KEPT)])
             except Stale:
                 continue
             return None

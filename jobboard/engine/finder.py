@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jobboard import codec
+from jobboard.engine import tries
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Rooms
 from jobboard.engine.rules import Rules
@@ -19,18 +20,8 @@ SWEEPING = 0.25
 """The seconds that a call waits for another process to sweep a job. After that the job is skipped, as a frozen process
 or a caller's transaction may hold its lock."""
 
-_AGAIN = 5
-"""The number of refused tries after which a claim looks again, though it has seen more jobs."""
-
-_HALVED = 10
-"""The number of refused tries after which a claim of many jobs is content with half as many. Among others that claim
-single jobs, one of many jobs always lacks some at its commit."""
-
 LAST_WAIT = 1.0
 """The seconds for which a call waits for the lock of a scope before it finds nothing to claim."""
-
-LOCK_ROUNDS = 3
-"""The number of requests by which a try locks jobs. Between them, it replaces the jobs that other calls hold."""
 
 SPARE_LOCKED = 8
 """The number of jobs whose scopes a call locks beside those that it claims. Others may claim the first ones while the
@@ -111,7 +102,7 @@ class Finder:
         :param trashed: receives the jobs that the sweep has moved to the trash.
         """
         look = self.look(limit, names, full, where)
-        settled, tries = False, self.committer.tries()
+        settled, rounds = False, self.committer.tries()
         while look.overdue and not (settled and look.ready):
             met = self.committer.sweep(look.overdue, look.now)
             trashed.extend(record for record in met if record.state == TRASHED)
@@ -119,7 +110,7 @@ class Finder:
             if not met and not waits:
                 break
             if not met:
-                next(tries)
+                next(rounds)
             look, settled = self.look(limit, names, full, where), not waits
         return look
 
@@ -238,7 +229,7 @@ class Choice:
             look = self._under_locks(look, self.rooms)
         locked: dict[str, Stored] = {}
         lost: set[str] = set()
-        for _ in range(LOCK_ROUNDS):
+        for _ in range(tries.LOCKS):
             ready = [stored for stored in self._ready() if stored.record.uuid not in locked]
             if not ready:
                 break
@@ -312,11 +303,11 @@ class Choice:
         """Take note of the refusal of the last try."""
         self._beaten += 1
         self._has_waited = self._has_waited or isinstance(stale, HeldTooLong)
-        if self._beaten % _HALVED == 0:
+        if self._beaten % tries.REFUSED_BEFORE_LESS == 0:
             self._limit = (self._limit + 1) // 2
         scopes = {key for kind, key in stale.sides if kind == SCOPE}
         told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
-        self._goes_on = told and not scopes & self._full.keys() and self._beaten % _AGAIN != 0
+        self._goes_on = told and not scopes & self._full.keys() and self._beaten % tries.REFUSED_BEFORE_LOOK != 0
         self._lose(stale.uuids)
         if self.rooms is not None:
             self.rooms.forget(scopes)

@@ -39,6 +39,7 @@ from jobboard.engine import (
     library_version,
     reschedules,
     too_new,
+    tries,
     turns,
 )
 from jobboard.engine.committer import record_at
@@ -95,12 +96,6 @@ ALL = 1_000_000
 
 SESSIONS = (Range(HOLDERS, ALL), Range(ALIVE, ALL))
 """The sessions with claims, and then those alive: a session that is in the first and not in the second has ended."""
-
-TRIES = 50
-"""The number of tries of a look whose jobs others have all taken, and of a beaten commit."""
-
-STRAY = 10
-"""The number of looks in a row that must meet the same names without their jobs, and no job, until they return none."""
 
 BEATEN = 1.0
 """The seconds for which a store that was beaten at the counter draws its numbers at once. On etcd a post is then two
@@ -373,7 +368,7 @@ class KVStore(Store):
         wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), groups, readable)
         strays: set[Entry] | None = None
         outdated: set[str] = set()
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.STORE + 1):
             look, gone, moved = self._look(0 if wanted.names == frozenset() else limit, wanted)
             # A swept job may be in none of the listings, and come before the jobs found. A name that outlives a look
             # without its job belongs to no job.
@@ -382,13 +377,13 @@ class KVStore(Store):
             if look.overdue or (is_whole and (look.ready or not gone)):
                 return look
             strays = gone if strays is None else strays & gone
-            if is_whole and number >= STRAY and gone == strays:
+            if is_whole and number >= tries.STRAY and gone == strays:
                 # Others are not that quick each time: somebody has deleted or changed the records by hand.
                 for place in sorted(self._driver.place(f"{READY}/{entry}") for entry in strays):
                     LOG.warning("%s is set aside: no job that can be claimed has this name. Delete it", place)
                 return look
             self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
-        raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all jobs")
+        raise ConnectionFailure(f"given up after {tries.STORE} looks, in each of which others had taken all jobs")
 
     def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, set[Entry], set[str]]:
         """Return a look, the entries whose jobs were gone before the look could read them, and the names of ended
@@ -597,7 +592,7 @@ class KVStore(Store):
     ) -> Committed:
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.STORE + 1):
             numbers = driver.number(drafts, boottime() < self._beaten_until) if drafts else None
             first, lag = numbers.first if numbers else 0, driver.precision
             batch = _Commit(driver.now(), lag, first, self._keeping(changes), self._search)
@@ -626,7 +621,7 @@ class KVStore(Store):
             self._holder = batch.session or self._holder
             return batch.committed(versions)
         raise ConnectionFailure(
-            f"given up after {TRIES} tries, in each of which the session or the counter had changed"
+            f"given up after {tries.STORE} tries, in each of which the session or the counter had changed"
         )
 
     def _keeping(self, changes: Sequence[Change]) -> str | None:

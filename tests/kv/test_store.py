@@ -409,7 +409,7 @@ def test_a_look_whose_jobs_others_have_taken_is_repeated(
 def test_a_look_is_given_up_after_some_repetitions(
     make_board: Any, meanwhile: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobboard.kv.store.TRIES", 5)
+    monkeypatch.setattr("jobboard.engine.tries.STORE", 5)
     board, other = make_board(retry_for=0), make_board()
     board.post("a")
 

@@ -148,7 +148,7 @@ def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
 
 
 def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobboard.engine.committer.TRIES", 7)
+    monkeypatch.setattr("jobboard.engine.tries.CALL", 7)
     board = make(Leases)
     [claim] = claimed(board)
 

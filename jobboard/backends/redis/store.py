@@ -65,6 +65,7 @@ from jobboard.engine import (
     reschedules,
     slot_of,
     too_new,
+    tries,
     turns,
 )
 from jobboard.engine.committer import PAGE
@@ -77,9 +78,6 @@ LOG = logs.Log(__name__)
 
 LAYOUT = 1
 """The layout of the containers that this code writes and reads."""
-
-TRIES = 50
-"""The most tries of a look that meets entries without their jobs."""
 
 SCANS, SCANNED = 200, 1000
 """The most requests of a search for other boards, and the keys that each request passes over."""
@@ -294,7 +292,7 @@ class RedisStore(Store):
         where: Any = None,
     ) -> Look:
         groups = [(scope.name, scope.group) for scope in full]
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.STORE + 1):
             # One member without its job may be followed by many.
             look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, groups)
             if not strays or self.seat.conf["read_only"]:
@@ -302,7 +300,7 @@ class RedisStore(Store):
             for stray in strays:
                 self._drop(stray)
             self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
-        raise ConnectionFailure(f"gave up after {TRIES} looks that each met entries without their jobs")
+        raise ConnectionFailure(f"gave up after {tries.STORE} looks that each met entries without their jobs")
 
     def _look(self, limit: int, *wanted: Any) -> tuple[Look, list[_Stray]]:
         ready: list[Stored] = []

@@ -18,7 +18,7 @@ from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
-from jobboard.engine import ClaimTerms, Scope, Side, Stored
+from jobboard.engine import ClaimTerms, Scope, Side, Stored, tries
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
 from jobboard.sql.dialects import Database, Trouble
@@ -38,9 +38,6 @@ MOST_BELOW = 500
 
 AHEAD = 9
 """The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
-
-LIMITED_TRIES = 4
-"""The number of tries of a take under limits, before the engine looks."""
 
 Params = dict[str, Any]
 
@@ -118,7 +115,7 @@ class FastPaths(abc.ABC):
 
         def work(link: Link) -> Stored | None:
             waits = False
-            for _ in range(LIMITED_TRIES):
+            for _ in range(tries.LIMITED):
                 found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
                 jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
                 wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
