@@ -137,7 +137,7 @@ class Committer:
         """A function that is called before each call of a slot."""
         self._sleep = sleep
         self._acts = _Acts()
-        self.noted: Callable[[Sequence[Mark]], None] = _nothing
+        self.on_commit: Callable[[Sequence[Mark]], None] = _nothing
         """A function that is called with the marks of each commit that stands."""
         # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
         self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
@@ -170,17 +170,17 @@ class Committer:
                 self._sleep(retry.backoff(number - tries.UNPAUSED, 0.005, 0.1))
         raise ConnectionFailure(f"given up after {tries.CALL} tries, in each of which another process was quicker")
 
-    def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
+    def read_job(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
         """Read a job and side records. Return all of them, the job as stored, and its record as of now."""
         found = self.store.read([uuid], sides)
         [stored] = found.jobs
         return found, stored, record_at(stored, found.now)
 
-    def listed(self, kind: str) -> Found:
+    def read_all(self, kind: str) -> Found:
         """Read every side record of a kind with few records."""
-        found, place = self.store.sides(kind, None, PAGE)
-        while place is not None:
-            more, place = self.store.sides(kind, place, PAGE)
+        found, position = self.store.sides(kind, None, PAGE)
+        while position is not None:
+            more, position = self.store.sides(kind, position, PAGE)
             found.sides.extend(more.sides)
         return found
 
@@ -314,7 +314,7 @@ class Committer:
             self.store.sync()
             return Committed([], [])
         committed = self.store.commit(changes, all_marks, checks, terms)
-        self.noted(all_marks)
+        self.on_commit(all_marks)
         return committed
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
@@ -349,7 +349,7 @@ class Committer:
                 marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
-    def alone(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
+    def commit_one(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
         """Commit a single change. Return false if others were quicker, or ``before`` has passed."""
         try:
             self.commit([change], checks=checks, terms=CommitTerms(is_patient=False, before=before))
@@ -357,31 +357,35 @@ class Committer:
             return False
         return True
 
-    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None) -> list[Change]:
-        """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
-        transaction holds, and store nothing from the instant ``before`` on."""
+    def commit_each(
+        self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None
+    ) -> list[Change]:
+        """Commit independent changes, and return the changes at which nobody was quicker.
+
+        Do not wait for a job that another transaction holds, and store nothing from the instant ``before`` on."""
+        terms = CommitTerms(is_patient=False, before=before)
         stored: list[Change] = []
         for chunk in batches(changes, _weight, MOST_CHANGES, self.store.traits.most_bytes or sys.maxsize):
             left = list(chunk)
             while left:
                 try:
-                    self.commit(left, checks=checks, terms=CommitTerms(is_patient=False, before=before))
+                    self.commit(left, checks=checks, terms=terms)
                 except Stale as stale:
                     tried, left = left, [each for each in left if _uuid(each) not in stale.uuids]
                     if len(left) == len(tried):
-                        stored += [change for change in left if self.alone(change, checks, before)]
+                        stored += [change for change in left if self.commit_one(change, checks, before)]
                         break
                 else:
                     stored += left
                     break
         return stored
 
-    def marks_apart(self, marks: Sequence[Mark], checks: Sequence[Side] = ()) -> int:
+    def commit_marks_each(self, marks: Sequence[Mark], checks: Sequence[Side] = ()) -> int:
         """Commit independent marks. Return the number of those at which nobody was quicker."""
         try:
             self.commit([], marks, checks=checks)
         except Stale:
-            return 0 if len(marks) == 1 else sum(self.marks_apart([mark], checks) for mark in marks)
+            return 0 if len(marks) == 1 else sum(self.commit_marks_each([mark], checks) for mark in marks)
         self.note_act()
         return len(marks)
 
@@ -400,7 +404,7 @@ class Committer:
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
         """Write down lapses and passed due times. Return the written records; others may have written the rest."""
         swept: list[Record] = []
-        for before, after, _ in self.apart([sweep_change(each, now) for each in overdue]):
+        for before, after, _ in self.commit_each([sweep_change(each, now) for each in overdue]):
             if isinstance(after, Record):
                 swept.append(after)
                 # The record of a job that is claimed again has only a new end of its lease.

@@ -44,7 +44,7 @@ def oddities(committer: Committer) -> Iterator[Oddity]:
     except JobFailure as error:
         yield Oddity(committer.store.traits.gate_place, str(error), "delete it, and set pauses and limits anew")
     yield from committer.store.oddities()
-    for side in committer.listed("schedule").sides:
+    for side in committer.read_all("schedule").sides:
         match schedule_of(side):
             case Unreadable(id_, why, newer):
                 # An argument that begins with a dash would be an option.

@@ -183,7 +183,7 @@ class Engine(Hears):
         self._finder = Finder(committer, self._ttl)
         self._idle = IdleScopes(committer)
         self._expirations = Expirations(self._clear_up_soon)
-        committer.noted = self._expirations.note
+        committer.on_commit = self._expirations.note
 
     def _make_committer(self) -> Committer:
         return Committer(lambda: self.store, self.sleep_unless_closed)
@@ -336,7 +336,7 @@ class Engine(Hears):
 
         def plan() -> Plan:
             nonlocal lapsed
-            found, stored, record = self._committer.one(uuid, [GATE])
+            found, stored, record = self._committer.read_job(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             rules = Rules.of(found.sides[0])
             rooms = Rooms(self._committer, rules, found.now, [], stored)
@@ -344,7 +344,7 @@ class Engine(Hears):
                 rooms.learn([after])
                 if after.name in rules.paused:
                     status = Status.PAUSED
-                elif rooms.full(after):
+                elif rooms.full_scopes(after):
                     status = Status.LIMITED
             if status != OK or after is None or stored is None or record is None:
                 return Plan([], [Deed(status, uuid)])
@@ -407,7 +407,7 @@ class Engine(Hears):
                         rooms.enter(record)
             return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
 
-        result = self._committer.do(nonce, plan, beaten=choice.beaten)
+        result = self._committer.do(nonce, plan, beaten=choice.note_refusal)
         records, margin = self._claims(result, expiry)
         # The stored answer of a fast path has any order.
         records.sort(key=serving_order)
@@ -469,7 +469,7 @@ class Engine(Hears):
         Return the status, and the µs for which the claim surely stands."""
 
         def plan() -> Plan:
-            found, stored, record = self._committer.one(uuid)
+            found, stored, record = self._committer.read_job(uuid)
             status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
             made = Plan([], [Deed(status, uuid, 0)])
             if status != OK or stored is None or record is None or after is None:
@@ -584,7 +584,7 @@ class Engine(Hears):
         def plan() -> Plan:
             nonlocal released, gate
             purged = [("purged", uuid)] if verb == Verb.PURGE else []
-            found, stored, before = self._committer.one(uuid, [*purged, GATE])
+            found, stored, before = self._committer.read_job(uuid, [*purged, GATE])
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
@@ -616,7 +616,7 @@ class Engine(Hears):
         if not jobs:
             return
         try:
-            rules = self._finder.rules_of(gate[0]) if gate else self._finder.newest()
+            rules = self._finder.rules_of(gate[0]) if gate else self._finder.read_rules()
             if left := rules.slots_of(jobs):
                 free_slots(self._committer, left)
         except JobBoardError as error:
@@ -644,7 +644,7 @@ class Engine(Hears):
         if not uuids:
             return {}
         found = self.store.read([], [("purged", uuid) for uuid in uuids])
-        return {side.key: Seen(TRASHED if side.stands(found.now) else COMPLETE, None, None) for side in found.sides}
+        return {side.key: Seen(TRASHED if side.is_valid(found.now) else COMPLETE, None, None) for side in found.sides}
 
     def page(
         self,
@@ -690,7 +690,7 @@ class Engine(Hears):
 
     def rules(self) -> Rules:
         """Return the pauses and limits of the board."""
-        return self._finder.newest()
+        return self._finder.read_rules()
 
     def pause(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Pause jobs of these names, or (None) all jobs. Existing claims go on, and can be extended, revived and ended.
@@ -746,18 +746,17 @@ class Engine(Hears):
     def outcomes(self, uuids: Sequence[str]) -> list[StoredOutcome | None]:
         """Return the outcomes of these jobs, in the order asked for; None for a job without an outcome."""
         found = self.store.read([], [(OUTCOME, uuid) for uuid in uuids])
-        return [StoredOutcome.of(side) if side.stands(found.now) else None for side in found.sides]
+        return [StoredOutcome.of(side) if side.is_valid(found.now) else None for side in found.sides]
 
     def outcome_page(self, after: StoredOutcome | None, limit: int) -> list[StoredOutcome]:
         """Return the next outcomes behind ``after``, the newest first. Fewer than ``limit`` mean the end."""
         dones: list[StoredOutcome] = []
-        place: Any = None if after is None else after.place
+        position: Any = None if after is None else after.position
         while len(dones) < limit:
-            found, place = self.store.sides(OUTCOME, place, limit - len(dones))
-            dones += [
-                done for side in found.sides if side.stands(found.now) and (done := StoredOutcome.of(side)) is not None
-            ]
-            if place is None:
+            found, position = self.store.sides(OUTCOME, position, limit - len(dones))
+            stored = (StoredOutcome.of(side) for side in found.sides if side.is_valid(found.now))
+            dones += [done for done in stored if done is not None]
+            if position is None:
                 break
         return dones
 
@@ -769,7 +768,7 @@ class Engine(Hears):
             raise ValueError(f"the outcome takes {most} bytes, and {limit} fit here")
         there = self.outcomes([done.record.uuid for done in dones])
         # Others may store some of them meanwhile, and expired records of these uuids may be left.
-        return self._committer.marks_apart(
+        return self._committer.commit_marks_each(
             [
                 Mark(Side(OUTCOME, done.record.uuid, None, None, None), done.packed(), until=done.until)
                 for done, known in zip(dones, there, strict=True)
@@ -777,16 +776,16 @@ class Engine(Hears):
             ]
         )
 
-    def remembered_keys(self, place: Any) -> tuple[list[Remembered], Any]:
-        """Return some of the keys whose windows run though no live job has them, and the next place; None at the end.
+    def remembered_keys(self, position: Any) -> tuple[list[Remembered], Any]:
+        """Return some of the keys that outlive their jobs, and the next position; None at the end.
 
-        :param place: the place that the call before has returned; None at the beginning.
+        :param position: the position that the last call has returned; None at the beginning.
         """
-        found, further = self.store.sides("key", place, PAGE)
+        found, further = self.store.sides("key", position, PAGE)
         remembered = [
             Remembered(side.key, holder, side.until)
             for side in found.sides
-            if side.until is not None and side.stands(found.now) and (holder := holder_of(side)) is not None
+            if side.until is not None and side.is_valid(found.now) and (holder := holder_of(side)) is not None
         ]
         return remembered, further
 
@@ -799,7 +798,7 @@ class Engine(Hears):
             return [
                 Mark(side, each.uuid.encode(), until=each.until)
                 for each, side in zip(keys, found.sides, strict=True)
-                if not side.stands(found.now) and each.until > found.now
+                if not side.is_valid(found.now) and each.until > found.now
             ]
 
         return self._committer.write(marks)
@@ -857,15 +856,15 @@ class Engine(Hears):
         """Remove every entity of this handle."""
 
         def marks() -> list[Mark]:
-            sides = self._committer.listed(ENTITY).sides
+            sides = self._committer.read_all(ENTITY).sides
             return [Mark(side, None) for side in sides if (each := StoredEntity.of(side)) and each.handle == handle]
 
         self._committer.write(marks)
 
     def roster(self) -> list[tuple[str, str, str]]:
         """Return the living entities as (kind, name, metadata), in any order."""
-        found = self._committer.listed(ENTITY)
-        stored = (StoredEntity.of(side) for side in found.sides if side.stands(found.now))
+        found = self._committer.read_all(ENTITY)
+        stored = (StoredEntity.of(side) for side in found.sides if side.is_valid(found.now))
         return [entity[1:] for entity in stored if entity is not None]
 
 

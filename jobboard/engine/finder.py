@@ -57,7 +57,7 @@ class Finder:
         rules = self.rules
         return rules if rules.gate.tag == gate.tag else Rules.of(gate)
 
-    def newest(self) -> Rules:
+    def read_rules(self) -> Rules:
         """Read the gate, and return its rules."""
         self.rules = rules = Rules.of(self.committer.store.read([], [GATE]).sides[0])
         return rules
@@ -106,7 +106,7 @@ class Finder:
         while look.overdue and not (settled and look.ready):
             met = self.committer.sweep(look.overdue, look.now)
             trashed.extend(record for record in met if record.state == TRASHED)
-            waits = self._refused_lately(look.overdue, met)
+            waits = self._note_refused(look.overdue, met)
             if not met and not waits:
                 break
             if not met:
@@ -114,8 +114,8 @@ class Finder:
             look, settled = self.look(limit, names, full, where), not waits
         return look
 
-    def _refused_lately(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
-        """Return whether another sweep may hold one of these jobs, so that its place is known in a moment.
+    def _note_refused(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
+        """Note the jobs that a sweep could not change. Return whether another sweep may hold one of them.
 
         A job that does not change for :data:`SWEEPING` is held by a transaction of a caller's."""
         now, done = time.monotonic(), {record.uuid for record in swept}
@@ -156,7 +156,7 @@ class Finder:
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
         """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
         rules, rooms = self._rooms(jobs)
-        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full(job)}
+        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full_scopes(job)}
 
     def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
         """Return the scopes without room for these unclaimed jobs, by the uuids of the jobs."""
@@ -164,7 +164,7 @@ class Finder:
         return {job.uuid: closed for job in jobs if (closed := rooms.closures(job))}
 
     def _rooms(self, jobs: Sequence[Record]) -> tuple[Rules, Rooms]:
-        rules = self.newest()
+        rules = self.read_rules()
         rooms = Rooms(self.committer, rules, 0, None)
         rooms.learn(jobs)
         return rules, rooms
@@ -230,11 +230,11 @@ class Choice:
         locked: dict[str, Stored] = {}
         lost: set[str] = set()
         for _ in range(tries.LOCKS):
-            ready = [stored for stored in self._ready() if stored.record.uuid not in locked]
+            ready = [stored for stored in self._lockable() if stored.record.uuid not in locked]
             if not ready:
                 break
             # The call may have waited for others, which have claimed the first jobs. A single claim takes any other.
-            tried = self._free() if self._limit == 1 else ready
+            tried = self._lockable_singly() if self._limit == 1 else ready
             found = self._finder.committer.store.grab(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}
             if len(found) == len(ready):
@@ -260,14 +260,14 @@ class Choice:
         """
         if not rooms.locks(stored.record for stored in look.ready):
             return look
-        ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
+        ahead, _ = self._choose(self._limit + SPARE_LOCKED)
         front = version(look.ready[0])
         # If the first job has changed since the last try, others are at work in its scope, and no process was stopped.
         moves = self._front not in (None, front)
         insists, self._insists, self._front = self._insists or moves, False, front
         self._has_waited = self._has_waited and not moves
         self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms, insists)
-        chosen, _ = self._fitting(1)
+        chosen, _ = self._choose(1)
         if not chosen:
             self._held = {key: scope for key, scope in self._full.items() if rooms.is_busy(key)}
             # There may be jobs with room behind these scopes.
@@ -279,18 +279,18 @@ class Choice:
             raise Stale(sides=[(SCOPE, key) for key in first])
         return look._replace(now=max(look.now, rooms.now))
 
-    def _ready(self) -> list[Stored]:
-        """Return the first jobs that one commit may claim together by the scopes that are locked."""
+    def _lockable(self) -> list[Stored]:
+        """Return the first jobs that one commit may claim together under the locked scopes."""
         store = self._finder.committer.store
-        ready = self._under_held(self._fitting(self._limit)[0])
+        ready = self._under_held(self._choose(self._limit)[0])
         if store.traits.most_bytes is not None and ready:
             ready = next(batches(ready, weight, len(ready), store.traits.most_bytes))
         return ready
 
-    def _free(self) -> list[Stored]:
-        """Return the first jobs each of which can be claimed alone by the scopes that are locked."""
+    def _lockable_singly(self) -> list[Stored]:
+        """Return the first jobs each of which a single claim may take under the locked scopes."""
         met, rooms = sorted(self._met.values(), key=_order), self.rooms
-        return self._under_held([stored for stored in met if rooms is None or not rooms.full(stored.record)])
+        return self._under_held([stored for stored in met if rooms is None or not rooms.full_scopes(stored.record)])
 
     def _under_held(self, jobs: Sequence[Stored]) -> list[Stored]:
         """Return these jobs up to the first that needs a scope which is not locked."""
@@ -299,7 +299,7 @@ class Choice:
             return [*jobs]
         return list(itertools.takewhile(lambda stored: rooms.holds(rooms.scopes([stored.record])), jobs))
 
-    def beaten(self, stale: Stale) -> None:
+    def note_refusal(self, stale: Stale) -> None:
         """Take note of the refusal of the last try."""
         self._beaten += 1
         self._has_waited = self._has_waited or isinstance(stale, HeldTooLong)
@@ -323,7 +323,7 @@ class Choice:
     def _next(self) -> Look:
         if self._look is not None and self._goes_on:
             self._goes_on = False
-            chosen, enough = self._fitting(self._limit)
+            chosen, enough = self._choose(self._limit)
             if enough:
                 return self._look._replace(ready=chosen)
         for _ in self._finder.committer.tries():
@@ -338,26 +338,26 @@ class Choice:
         # Others may hold the first jobs, or these may have no room.
         spare = store.traits.spare * (self._looks + (store.traits.locks_scopes or finder.rules.bind(names)))
         wanted = min(self._limit + spare, 2 * MOST_CHANGES)
-        look = self._looked(wanted, list(self._closed.values()))
+        look = self._look_for(wanted, list(self._closed.values()))
         self._looks += 1
         rules = finder.rules_of(look.gate)
         self._look, self._full, self.rooms = look, dict(self._closed), None
         self._met = {stored.record.uuid: stored for stored in look.ready}
         if not rules.bind(names):
-            return look._replace(ready=self._fitting(self._limit)[0])
+            return look._replace(ready=self._choose(self._limit)[0])
         self.rooms = rooms = Rooms(finder.committer, rules, look.now, self._trashed)
         known = len(self._full)
-        chosen, enough = self._fitting(self._limit)
+        chosen, enough = self._choose(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
             # Behind jobs without room there may be jobs with room. Many may have none.
             if known:
                 wanted = min(4 * wanted, 2 * MOST_CHANGES)
             known = len(self._full)
-            look = self._looked(wanted, list(self._full.values()))
+            look = self._look_for(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
                 return None
             self._met |= {stored.record.uuid: stored for stored in look.ready}
-            chosen, enough = self._fitting(self._limit)
+            chosen, enough = self._choose(self._limit)
         if rooms.brought_back:
             return None
         event = look.next_event
@@ -370,7 +370,7 @@ class Choice:
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
 
-    def _looked(self, wanted: int, full: Sequence[Scope] = ()) -> Look:
+    def _look_for(self, wanted: int, full: Sequence[Scope] = ()) -> Look:
         finder, names = self._finder, self._names
         if self._trashed is None:
             return finder.preview(wanted, names, full)
@@ -389,27 +389,29 @@ class Choice:
             # Others hold some of the first jobs.
             asked *= 2
 
-    def _fitting(self, limit: int) -> tuple[list[Stored], bool]:
-        """Return the first jobs that can be claimed together, and whether one commit may claim no more."""
+    def _choose(self, limit: int) -> tuple[list[Stored], bool]:
+        """Choose the first jobs that can be claimed together. Return them, and whether one commit may claim no more."""
         met, rooms = sorted(self._met.values(), key=_order), self.rooms
         if rooms is None:
             return met[:limit], len(met) >= limit
         rooms.learn(stored.record for stored in met)
         while True:
-            chosen, full, enough = self._entering(rooms, met, limit)
+            chosen, full, enough = self._choose_by(rooms, met, limit)
             # A list may have no room for another claim, and still hold claims that have ended.
             if not rooms.clear(full):
                 self._full |= full
                 return chosen, enough
 
-    def _entering(self, rooms: Rooms, met: Sequence[Stored], limit: int) -> tuple[list[Stored], dict[str, Scope], bool]:
-        """Return the same by the known room of the scopes, and the scopes without room that were met."""
+    def _choose_by(
+        self, rooms: Rooms, met: Sequence[Stored], limit: int
+    ) -> tuple[list[Stored], dict[str, Scope], bool]:
+        """Choose among the jobs met by the known room. Return the scopes without room that were met, too."""
         rooms.leave_all()
         chosen: list[Stored] = []
         full: dict[str, Scope] = {}
         enough = False
         for stored in met:
-            if closed := rooms.full(stored.record):
+            if closed := rooms.full_scopes(stored.record):
                 full |= {scope.key: scope for scope in closed}
                 continue
             rooms.enter(stored.record)

@@ -303,7 +303,7 @@ class Rooms:
             if [each.tag for each in found] != [stored.tag]:
                 raise Stale([claim.uuid])
             self.lock(self.scopes([claim]))
-            if full := self.full(claim, begins):
+            if full := self.full_scopes(claim, begins):
                 raise Stale(sides=[(SCOPE, scope.key) for scope in full])
 
     def _read_counts(self, scopes: Mapping[str, Scope]) -> None:
@@ -425,7 +425,7 @@ class Rooms:
             self._rooms.pop(key, None)
             self._weights.pop(key, None)
 
-    def full(self, job: Record, begins: bool = True) -> list[Scope]:
+    def full_scopes(self, job: Record, begins: bool = True) -> list[Scope]:
         """Return the scopes that have no room for a claim of this job."""
         rooms = ((scope, self._rooms[scope.key]) for scope in self._scopes_of(job))
         return [
@@ -489,7 +489,7 @@ def plan_revival(
     gate = gate or committer.store.read([], [GATE])
     rooms = Rooms(committer, Rules.of(gate.sides[0]), gate.now, [], stored)
     rooms.learn([claim])
-    if rooms.full(claim, begins=False):
+    if rooms.full_scopes(claim, begins=False):
         return None
     rooms.hold(stored, claim, begins=False, is_patient=is_patient)
     rooms.enter(claim, begins=False)
@@ -511,7 +511,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
         (bound if rules.scopes(change.after.name, change.after.group) else others)[claim] = change
-    stored = {id(change) for change in committer.apart(list(others.values()), gate.sides)}
+    stored = {id(change) for change in committer.commit_each(list(others.values()), gate.sides)}
     lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
         assert isinstance(change.after, Record)
@@ -595,7 +595,7 @@ class IdleScopes:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._place: Any = None
+        self._position: Any = None
         self._begun = False
 
     def tidy(self, seconds: float) -> bool:
@@ -606,9 +606,9 @@ class IdleScopes:
             self._begun = True
             return False
         for _ in turns(seconds):
-            found, self._place = self._committer.store.sides(SCOPE, self._place, MOST_CHANGES)
+            found, self._position = self._committer.store.sides(SCOPE, self._position, MOST_CHANGES)
             self._drop(found.sides)
-            if self._place is None:
+            if self._position is None:
                 return False
         return True
 
@@ -624,4 +624,4 @@ class IdleScopes:
         gone = [Mark(side, None) for side, listed in idle if held.isdisjoint(listed.claims)]
         # A claim may enter a scope meanwhile, or the rules may change.
         if gone:
-            self._committer.marks_apart(gone, gate.sides)
+            self._committer.commit_marks_each(gone, gate.sides)

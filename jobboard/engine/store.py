@@ -58,7 +58,7 @@ class Side(NamedTuple):
     until: int | None
     tag: object
 
-    def stands(self, now: int) -> bool:
+    def is_valid(self, now: int) -> bool:
         """Return whether the record is stored and counts at ``now``."""
         return self.value is not None and (self.until is None or self.until > now)
 
@@ -504,7 +504,7 @@ class Store(abc.ABC):
         :param names: only jobs of these names.
         :param readable: only postings of this version or below.
         :param without: no jobs of these names.
-        :param full: no jobs of these scopes of groups, which may be most of the board. These places leave them out:
+        :param full: no jobs of these scopes of groups, which may be most of the board. Each store leaves them out:
             ``not_full`` in the statements of SQL, ``ready_beside`` in ``jobboard/backends/sql/scopes.py``, ``look.lua``
             on Redis, and ``LookFilter`` in ``jobboard/kv/store.py``.
         :param where: only jobs that meet this condition. Only a store with the extra argument ``where`` gets one.
@@ -534,14 +534,14 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         """Read about ``limit`` side records of a kind, outcomes newest first, others in any order.
 
         Keys are those whose jobs no longer live; other keys may be among them.
 
-        :param place: the place that the call before has returned; None at the beginning. For outcomes, also the side
-            record of any outcome, which may be gone: the answer begins behind it.
-        :returns: the records and the next place; None at the end.
+        :param position: the position that the last call has returned; None at the beginning. For outcomes, also the
+            side record of any outcome, which may be gone: the answer begins behind it.
+        :returns: the records and the next position; None at the end.
         """
 
     @abc.abstractmethod

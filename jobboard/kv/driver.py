@@ -52,11 +52,11 @@ class Range(NamedTuple):
     ``after`` need not be a name: it may be the beginning of one, or ``100.0000000000000007/``, which sorts behind all
     names of that beginning.
 
-    ``place`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last
+    ``folder`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last
     parts of the records' paths, in an order that the driver chooses and keeps. There ``after`` is such a name, whose
     record may be gone."""
 
-    place: str
+    folder: str
     most: int
     after: str = ""
 
@@ -196,7 +196,7 @@ class Driver(abc.ABC):
             commits of this driver, and everything that this driver has shown before.
         """
 
-    def count(self, place: str) -> int | None:
+    def count(self, folder: str) -> int | None:
         """Return the number of names in an index or a folder of records.
 
         None: the server can count them only at a cost that grows with them. The store then lists the names if it

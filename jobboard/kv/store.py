@@ -65,8 +65,8 @@ from jobboard.kv.layout import (
     job_path,
     kept_by_session,
     newest_of,
-    newest_place,
     outcome_names,
+    parse_newest,
     side_path,
     time_of,
     uuid_at,
@@ -334,18 +334,18 @@ class KVStore(Store):
         mine = job.record.keeper == self.hears.handle
         return job._replace(alive=session in alive, passing=mine and session != self._driver.session())
 
-    def _names(self, place: str, after: str = "", fresh: bool = False, most: int = 1_000) -> Iterator[str]:
+    def _names(self, folder: str, after: str = "", fresh: bool = False, most: int = 1_000) -> Iterator[str]:
         """Yield all names of an index, or of a folder of records, behind ``after``."""
-        while names := self._driver.read([], [Range(place, most, after)], fresh).names[0]:
+        while names := self._driver.read([], [Range(folder, most, after)], fresh).names[0]:
             yield from names
             if len(names) < most:
                 return
             after, fresh = names[-1], False
 
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
-        after = place or ""
-        if isinstance(place, Side):
-            done = StoredOutcome.of(place)
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
+        after = position or ""
+        if isinstance(position, Side):
+            done = StoredOutcome.of(position)
             after = "" if done is None else newest_of(done.record)
         outcomes = kind == "outcome"
         names = self._driver.read([], [Range(DONE if outcomes else f"side/{kind}", limit, after)]).names[0]
@@ -394,7 +394,7 @@ class KVStore(Store):
         if self.traits.keeps == "session":
             ranges += SESSIONS
         found = self._driver.read([GATE_PATH, *map(job_path, guess)], ranges)
-        listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
+        listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
         known = dict(zip(guess, found.nodes[1:], strict=True))
         page, timed = listed.get(READY, []), listed[TIMED]
         now = self._time(found.now, map(self._time_of, timed))
@@ -481,7 +481,7 @@ class KVStore(Store):
         """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
         ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
-        listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
+        listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
         last = found.now + self._driver.precision
         timed = [*takewhile(lambda name: self._time_of(name) <= last, self._names(TIMED))]
         now = self._time(found.now, map(time_of, timed))
@@ -503,12 +503,12 @@ class KVStore(Store):
         states: frozenset[State],
         fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
-        place = behind(after and (after.priority, after.sequence))
+        last = behind(after and (after.priority, after.sequence))
         jobs: list[Stored] = []
         read = 0
         while True:
             some = limit if names is None else PAGE
-            found = self._driver.read([], [Range(LIVE, some, place)], fresh)
+            found = self._driver.read([], [Range(LIVE, some, last)], fresh)
             listed = found.names[0]
             entries = [entry for entry in _entries(listed) if names is None or entry.name in names]
             now, met, _ = self._jobs([entry.uuid for entry in entries]) if entries else (found.now, [], [])
@@ -521,7 +521,7 @@ class KVStore(Store):
             if read >= WALKED and fits and not fits[-1]:
                 # The next page goes on behind this job.
                 return now, [*jobs, there[-1]]
-            place, fresh = listed[-1], False
+            last, fresh = listed[-1], False
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = "" if after is None else newest_of(after)
@@ -531,7 +531,7 @@ class KVStore(Store):
         while len(page) < limit and (some := [*islice(names, limit)]):
             for name, job in self._unjudged(some, self.now()):
                 if job.record.state == TRASHED:
-                    when, sequence = newest_place(name)
+                    when, sequence = parse_newest(name)
                     page[job.record.uuid] = job.record._replace(modified_on=when, sequence=sequence)
         # Another call may have swept some of the lapsed ones meanwhile.
         left = [record for record in lapsed if record.uuid not in page]
@@ -556,9 +556,9 @@ class KVStore(Store):
         # Each index was counted at a time of its own.
         return {state: max(0, count) for state, count in counts.items()}
 
-    def _count(self, place: str) -> int:
-        count = self._driver.count(place)
-        return sum(1 for _ in self._names(place, fresh=True)) if count is None else count
+    def _count(self, folder: str) -> int:
+        count = self._driver.count(folder)
+        return sum(1 for _ in self._names(folder, fresh=True)) if count is None else count
 
     # Damage
 
@@ -675,29 +675,29 @@ class KVStore(Store):
             if not names:
                 break
             sides = self.read([], [("outcome", uuid_of(name)) for name in names]).sides
-            self._apart([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
+            self._commit_each([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
             yield
 
     def _drop_lapsed(self) -> Iterator[None]:
         """Walk through all other side records that have an end, drop expired ones, and yield after each short step."""
         for kind in LAPSING:
-            found, place = self.sides(kind, None, PAGE)
+            found, position = self.sides(kind, None, PAGE)
             while True:
-                over = [side for side in found.sides if not side.stands(found.now)]
-                self._apart([[Op("delete", side_path(kind, side.key), version=side.tag)] for side in over])
-                if place is None:
+                over = [side for side in found.sides if not side.is_valid(found.now)]
+                self._commit_each([[Op("delete", side_path(kind, side.key), version=side.tag)] for side in over])
+                if position is None:
                     break
                 yield
-                found, place = self.sides(kind, place, PAGE)
+                found, position = self.sides(kind, position, PAGE)
 
-    def _apart(self, groups: Sequence[list[Op]]) -> None:
+    def _commit_each(self, groups: Sequence[list[Op]]) -> None:
         """Commit these groups of operations, each by itself where that is necessary. Leave out refused ones."""
         try:
             if groups:
                 self._driver.commit([op for group in groups for op in group])
         except Refused:
             for group in groups if len(groups) > 1 else ():
-                self._apart([group])
+                self._commit_each([group])
 
 
 class _Commit:

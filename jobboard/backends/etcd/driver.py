@@ -218,10 +218,10 @@ class EtcdDriver(Driver):
         return got, names
 
     def _walk_of(self, wanted: Range) -> Walk:
-        return self._fences.walk(wanted) if wanted.place in WINDOWS else self._plain(wanted)
+        return self._fences.walk(wanted) if wanted.folder in WINDOWS else self._plain(wanted)
 
     def _plain(self, wanted: Range) -> Walk:
-        folder = self.key(f"{wanted.place}/")
+        folder = self.key(f"{wanted.folder}/")
         start = folder + (f"{wanted.after}\0" if wanted.after else "")
         [kvs] = yield [get(start, end_of(folder), max(wanted.most, 1), only="keys")]
         return [kv.key[len(folder) :] for kv in kvs][: wanted.most]

@@ -377,12 +377,12 @@ class RedisStore(Store):
         found = {record.uuid: record for record in settled if record.state == TRASHED}
         return sorted(found.values(), key=lambda record: (-record.modified_on, -record.sequence))[:limit]
 
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         low = f"[{kind}\0".encode()
-        if isinstance(place, Side):
-            low = f"({kind}\0{LAST - int(cast(bytes, place.tag)):018d}{place.key}".encode()
-        elif place is not None:
-            low = b"(" + place
+        if isinstance(position, Side):
+            low = f"({kind}\0{LAST - int(cast(bytes, position.tag)):018d}{position.key}".encode()
+        elif position is not None:
+            low = b"(" + position
         now, rows, last = self.run("scan", _NUMBERS["listed"], low, f"({kind}\1", limit, False)
         skipped = len(kind.encode()) + 1 + (18 if kind == "outcome" else 0)
         sides = [

@@ -610,19 +610,19 @@ class SQLStore(Store):
             for row in rows
         ]
 
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":
-            return self._outcomes_page(place, limit)
-        rows = self.query("sides_after", kind=kind, after=place or "", limit=limit)
+            return self._outcomes_page(position, limit)
+        rows = self.query("sides_after", kind=kind, after=position or "", limit=limit)
         found = [(side, now) for side, now in self._sides(rows) if side is not None]
         sides = [side for side, _ in found if side.value is not None]
         further = place_of(found[-1][0].key) if len(found) == limit else None
         return Found(found[0][1] if found else self.now(), [], sides), further
 
-    def _outcomes_page(self, place: Any, limit: int) -> tuple[Found, Any]:
+    def _outcomes_page(self, position: Any, limit: int) -> tuple[Found, Any]:
         behind: tuple[str, dict[str, Any]] = ("", {})
-        if place is not None:
-            modified_on, sequence = cast("tuple[int, int]", place.tag if isinstance(place, Side) else place)
+        if position is not None:
+            modified_on, sequence = cast("tuple[int, int]", position.tag if isinstance(position, Side) else position)
             behind = self.statements.text("outcomes_behind"), {"modified_on": modified_on, "id": sequence}
         statement = self.statements.made("outcomes_newest", behind=behind[0])
 

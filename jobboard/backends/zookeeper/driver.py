@@ -269,8 +269,8 @@ class ZooKeeperDriver(Driver):
 
         guessed: dict[str, None] = {}
         for each in ranges:
-            walks.append((each, FolderWalk(each.place, each.after, now, names)))
-            guessed.update(dict.fromkeys([each.place] if each.after else self._paths.get(each.place, [each.place])))
+            walks.append((each, FolderWalk(each.folder, each.after, now, names)))
+            guessed.update(dict.fromkeys([each.folder] if each.after else self._paths.get(each.folder, [each.folder])))
             guessed.update(dict.fromkeys(walks[-1][1].lowest))
         (root, *records), lists = self.connection.read(
             [self._root, *(self._at(path_of(path)) for path in paths)],
@@ -285,7 +285,7 @@ class ZooKeeperDriver(Driver):
             used.clear()
             found.append(list(itertools.islice(walk.names(), each.most)))
             if not each.after:
-                self._paths[each.place] = used[:100]
+                self._paths[each.folder] = used[:100]
         return Snapshot(self.now(), [node_of(each) for each in records], found)
 
     def listings(self, folders: Sequence[str]) -> list[list[str]]:
