@@ -104,7 +104,7 @@ def held(statements: Statements, scopes: Collection[Scope], locks: Sequence[Sequ
     return {scope for scope in scopes if "scopes_locked" not in statements or not have.isdisjoint(_parts(scope))}
 
 
-def others(scope: Scope) -> int:
+def parts_beside(scope: Scope) -> int:
     """Return the number of claims that the holders of the other parts of a scope's lock may begin meanwhile."""
     return len(_parts(scope)) - 1
 
@@ -146,7 +146,7 @@ def counted(
         grouped = kind == "groups"
         if any(ended for (_, group), (_, ended) in claims.items() if (group is not None) is grouped):
             also = statements.text("of_groups") if grouped else ""
-            for stored in map(stored_of, rows(statements.made("lapsed_of_names", also=also), **params)):
+            for stored in map(stored_of, rows(statements.fill("lapsed_of_names", also=also), **params)):
                 lapsed[stored.record.name, stored.record.group if grouped else None].append(stored)
     pairs = [(scope.name, scope.group) for scope in scopes]
     return found[0][0][0], [Occupied(*claims.get(pair, (0, 0)), lapsed[pair]) for pair in pairs]
@@ -162,7 +162,7 @@ def ready_beside(
     :param also: a condition on names.
     """
     shut = {(scope.name, scope.group) for scope in full}
-    firsts = rows(statements.made("groups", also=also), **{**given, "limit": limit + len(shut)})
+    firsts = rows(statements.fill("groups", also=also), **{**given, "limit": limit + len(shut)})
     pairs = [(name, group) for name, group, _ in firsts if (name, group) not in shut][:limit]
     found: list[Row] = []
     for whole, one, of_kind in (

@@ -198,7 +198,7 @@ class SQLStore(Store):
             self.statements = Statements(product.dialect, self.tables)
             if "lockable_make" in self.statements and writes:
                 self._make_lockable()
-            weak = list(doctor.weak_settings(self.statements, self.query, conf["synchronous"]))
+            weak = list(doctor.weak_settings(self.statements, self.run_one, conf["synchronous"]))
         except BaseException:
             self.links.close()
             raise
@@ -282,7 +282,7 @@ class SQLStore(Store):
         places = [(*GATE, place_of(GATE[1])), *(("caller", str(i), str(i)) for i in range(starts.CALLERS))]
 
         asked = {"kinds": [kind for kind, *_ in places], "places": [place for *_, place in places]}
-        there = {(kind, key) for kind, key, *_ in self.query("sides", **asked)}
+        there = {(kind, key) for kind, key, *_ in self.run_one("sides", **asked)}
 
         def work(run: Runner) -> None:
             for kind, key, place in places:
@@ -376,23 +376,23 @@ class SQLStore(Store):
         if run is not None:
             return work(run)
 
-        def alone(link: Link) -> T:
+        def by_itself(link: Link) -> T:
             result = work(link)
             link.end_read()
             return result
 
-        return self.links.run(alone)
+        return self.links.run(by_itself)
 
     def _transact(self, work: Callable[[Runner], T], by: float | None = None) -> T:
         """Write in a transaction of its own."""
 
-        def alone(link: Link) -> T:
+        def by_itself(link: Link) -> T:
             link.begin()
             result = work(link)
             _end(link, by)
             return result
 
-        return self.links.run(alone)
+        return self.links.run(by_itself)
 
     def _rows(self, run: Runner, statement: str | Statement, **params: Any) -> list[Row]:
         found = self.statements[statement] if isinstance(statement, str) else statement
@@ -401,8 +401,8 @@ class SQLStore(Store):
     def _count(self, run: Runner, statement: str, **params: Any) -> int:
         return run.count(self.statements[statement], {"board": self.board, **params})
 
-    def query(self, statement: str | Statement, **params: Any) -> list[Row]:
-        """Read by one statement."""
+    def run_one(self, statement: str | Statement, **params: Any) -> list[Row]:
+        """Run one statement, and return its rows."""
         return self._read(lambda run: self._rows(run, statement, **params))
 
     def select(self, statement: sa.Executable, **params: Any) -> list[Row]:
@@ -412,7 +412,7 @@ class SQLStore(Store):
     # Reading
 
     def now(self) -> int:
-        return int(self.query("clock")[0][0])
+        return int(self.run_one("clock")[0][0])
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         return self._read(lambda run: self._found(run, uuids, sides))
@@ -487,7 +487,7 @@ class SQLStore(Store):
                 # A walk along the ready jobs would pass all of those that are not wanted.
                 wanted = [name for name in self._names(run) if name not in without]
             if wanted is not None and len(wanted) > NAMES_AT_ONCE and limit:
-                made = self.statements.made("first_names", also=also)
+                made = self.statements.fill("first_names", also=also)
                 wanted = [name for (name,) in self._rows(run, made, **given, wanted=json.dumps(wanted))]
             beside = bool(full) and where is None and limit > 0
             asked = [] if beside or not limit else self._asked(wanted, also)
@@ -525,7 +525,7 @@ class SQLStore(Store):
     def _asked(self, names: Sequence[str] | None, also: str) -> list[tuple[Statement, dict[str, Any]]]:
         """Return the statements that read the first ready jobs of these names, with their parameters."""
         if names is None:
-            return [(self.statements.made("ready", also=also), {})]
+            return [(self.statements.fill("ready", also=also), {})]
         some = chunks(list(dict.fromkeys(names)), NAMES_AT_ONCE)
         return [
             (
@@ -546,7 +546,7 @@ class SQLStore(Store):
         known, st = self._gate, self.statements
         ready, ones = (asked[0][0].text, asked[0][1]) if asked else (st.text("ready_none"), {})
         parts = {"since": st.text(since)} if since else {}
-        rows = self._rows(run, st.made("look", ready=ready, **parts), **{**given, **ones, "known": known.tag})
+        rows = self._rows(run, st.fill("look", ready=ready, **parts), **{**given, **ones, "known": known.tag})
         now, version, value, ended, *_ = rows[0]
         if version != known.tag:
             self._gate = known = Side(*GATE, None if value is None else bytes(value), None, version)
@@ -589,11 +589,11 @@ class SQLStore(Store):
         fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
         parts = [*(["of_names"] if names is not None else []), *(["of_states"] if states < LIVE else [])]
-        statement = self.statements.made("page" if after is None else "page_after", also=self.statements.text(*parts))
+        statement = self.statements.fill("page" if after is None else "page_after", also=self.statements.text(*parts))
         params: dict[str, Any] = {"limit": limit, "names": list(names or ()), "states": [each.value for each in states]}
         if after is not None:
             params |= {"priority": after.priority, "id": after.sequence}
-        rows = self.query(statement, **params)
+        rows = self.run_one(statement, **params)
         return rows[0][RECORD_COLUMNS + 1] if rows else 0, list(map(stored_of, rows))
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
@@ -603,7 +603,7 @@ class SQLStore(Store):
             text = self.statements.text
             parts = {"behind_gone": text("trash_behind_gone"), "behind_lapsed": text("trash_behind_lapsed")}
             params |= {"trashed_on": after.modified_on, "id": after.sequence}
-        rows = self.query(self.statements.made("trash", **parts), **params)
+        rows = self.run_one(self.statements.fill("trash", **parts), **params)
         # The next page finds its place by the instant that sorts the rows, also where a row tells of another.
         return [
             settle(record_of(row), row[RECORD_COLUMNS + 1])._replace(modified_on=row[RECORD_COLUMNS + 2])
@@ -613,7 +613,7 @@ class SQLStore(Store):
     def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":
             return self._outcomes_page(position, limit)
-        rows = self.query("sides_after", kind=kind, after=position or "", limit=limit)
+        rows = self.run_one("sides_after", kind=kind, after=position or "", limit=limit)
         found = [(side, now) for side, now in self._sides(rows) if side is not None]
         sides = [side for side, _ in found if side.value is not None]
         further = place_of(found[-1][0].key) if len(found) == limit else None
@@ -624,7 +624,7 @@ class SQLStore(Store):
         if position is not None:
             modified_on, sequence = cast("tuple[int, int]", position.tag if isinstance(position, Side) else position)
             behind = self.statements.text("outcomes_behind"), {"modified_on": modified_on, "id": sequence}
-        statement = self.statements.made("outcomes_newest", behind=behind[0])
+        statement = self.statements.fill("outcomes_newest", behind=behind[0])
 
         def work(run: Runner) -> Found:
             now = self._rows(run, "clock")[0][0]
@@ -638,16 +638,16 @@ class SQLStore(Store):
         if set(states) <= {COMPLETE}:
             return {}
         counts: dict[str, int] = {}
-        for state, lapsed, number in self.query("counts"):
+        for state, lapsed, number in self.run_one("counts"):
             if lapsed:
                 counts[state] = counts.get(state, 0) - number
             counts[lapsed or state] = counts.get(lapsed or state, 0) + number
         return {state: counts[state] for state in State if counts.get(state)}
 
     def boards(self, most: int) -> list[str]:
-        found: list[str] = [name for (name,) in self.query("is_there")]
+        found: list[str] = [name for (name,) in self.run_one("is_there")]
         after = ""
-        while len(found) < most and (rows := self.query("next_board", after=after)):
+        while len(found) < most and (rows := self.run_one("next_board", after=after)):
             after = rows[0][0]
             if after not in found:
                 found.append(after)
@@ -657,7 +657,7 @@ class SQLStore(Store):
         return f"table {self.tables.jobs.name}, row with uuid {uuid}"
 
     def oddities(self) -> Iterator[Oddity]:
-        return doctor.open_transactions(self.statements, self.query)
+        return doctor.open_transactions(self.statements, self.run_one)
 
     # Writing
 
@@ -744,7 +744,7 @@ class SQLStore(Store):
             parts["notify"], params["channel"] = st.text("commit_notify"), self.tables.prefix
         if self.product.compound:
             parts["changes"] = st.text(*["commit_changed"] * bool(rows), *["commit_gone"] * bool(gone))
-        return st.made("commit", **parts), params, Committed(jobs, [answer])
+        return st.fill("commit", **parts), params, Committed(jobs, [answer])
 
     def _commit_part(
         self,
@@ -963,7 +963,7 @@ class SQLStore(Store):
             return
         seconds, pause = float(self._conf["retry_for"]), 0.001
         until = time.monotonic() + seconds
-        left = {row[0] for row in self.query("under_way")}
+        left = {row[0] for row in self.run_one("under_way")}
         while left:
             if time.monotonic() > until:
                 raise JobFailure(
@@ -972,7 +972,7 @@ class SQLStore(Store):
                 )
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
-            left &= {row[0] for row in self.query("under_way")}
+            left &= {row[0] for row in self.run_one("under_way")}
 
     # Fast paths
 
@@ -1015,7 +1015,7 @@ class SQLStore(Store):
     def occupied(self, scopes: Sequence[Scope]) -> tuple[int, list[Occupied]]:
         asked = limits.counts(self.statements, scopes)
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
-        return limits.counted(self.statements, self.query, scopes, counts)
+        return limits.counted(self.statements, self.run_one, scopes, counts)
 
     def lock_scopes(self, scopes: Sequence[Scope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
@@ -1030,7 +1030,7 @@ class SQLStore(Store):
         return counts[0][0][0], found
 
     def wake(self) -> None:
-        self.query("notify", channel=self.tables.prefix, payload=self.board)
+        self.run_one("notify", channel=self.tables.prefix, payload=self.board)
 
     # Waiting and hearing
 
@@ -1043,7 +1043,7 @@ class SQLStore(Store):
     # Upkeep
 
     def tidy(self, seconds: float) -> bool:
-        answers, sides = self.query("answers_old"), self.query("sides_old")
+        answers, sides = self.run_one("answers_old"), self.run_one("sides_old")
         if answers:
             self._drop("answers_drop", handles=list({row[0] for row in answers}))
         places: dict[str, list[str]] = {}
@@ -1066,14 +1066,14 @@ class SQLStore(Store):
 
     def _tidy_outcomes(self, seconds: float) -> bool:
         for _ in turns(seconds):
-            uuids = [row[0] for row in self.query("outcomes_old")]
+            uuids = [row[0] for row in self.run_one("outcomes_old")]
             if not uuids:
                 return False
             held = self._drop("outcomes_drop", uuids=uuids)
             if self.product.exclusive:
                 # What this has written would else be copied into the file by the commit of the next one, and a thread
                 # that waits asks ever less often: it is to meet a rest more often than a step.
-                self.query("checkpoint")
+                self.run_one("checkpoint")
                 time.sleep(2 * held)
         return True
 

@@ -153,7 +153,7 @@ class ZooKeeperDriver(Driver):
                 self._make(first)
                 missing = self._missing()
             self._exists = layout.LAYOUT not in missing
-            return self.connection.alone()
+            return self.connection.is_single()
 
         try:
             alone = self.connection.set_up(prepare)
