@@ -103,13 +103,13 @@ from jobboard.work import Working, claim_of, nothing_claimed
 LOG = logs.Log(__name__)
 
 POST_BATCH = 500
-"""The number of postings that one request stores at most."""
+"""The most postings that one request stores."""
 
 METADATA_BYTES = 64 * 1024
-"""The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
+"""The maximum size of an entity's metadata, in bytes of compact UTF-8 JSON."""
 
 TIDY_EVERY = 600.0
-"""The seconds between two tidyings of a board that renews anything, where no amount of records asks for one sooner."""
+"""The seconds between two tidy runs. Many expired records bring the next run forward."""
 
 _Place: TypeAlias = tuple[Record, State]
 """A job on the board, and its state at the read."""
@@ -635,7 +635,7 @@ class JobBoard:
         return seen.record.who if seen.record is not None and seen.state == CLAIMED else None
 
     def refresh(self, jobs: Sequence[Job]) -> list[Seen]:
-        """Read jobs of this board anew, into their handles."""
+        """Read jobs of this board again, into their handles."""
         seen = self.engine.read([job.uuid for job in jobs])
         for job, its in zip(jobs, seen, strict=True):
             job.seen_state = its.state
@@ -921,7 +921,7 @@ class JobBoard:
         self._notify(notifier.CLAIMED, *jobs)
 
     def give_back(self, jobs: Sequence[Job]) -> None:
-        """End the claims of jobs under which nobody here will work; that attempt does not count."""
+        """End the claims of jobs that nobody here will run. Their attempts do not count."""
         for who, group in itertools.groupby(jobs, lambda job: claim_of(job).who):
             mine = list(group)
             try:
@@ -1044,7 +1044,7 @@ class JobBoard:
         connection: arguments.Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Consume all of these jobs, in as few requests as can be.
+        """Consume all of these jobs, in as few requests as possible.
 
         :raises JobFailures: with one error for each job that could not be consumed; the others were consumed.
         """
@@ -1644,7 +1644,7 @@ class JobBoard:
     # Events
 
     def _listen(self, on: bool) -> None:
-        """Hear of the acts of other processes, as somebody listens now; or no longer."""
+        """Start or stop the reports of other processes' acts."""
         if not self.closed:
             self.engine.raw.watch("events", on)
 

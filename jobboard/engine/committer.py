@@ -32,7 +32,7 @@ from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
 
 MOST_CHANGES = 100
-"""The number of jobs that one commit changes at most, new ones apart."""
+"""The most jobs that one commit changes, beside new jobs."""
 
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
@@ -156,7 +156,7 @@ class Committer:
         return self._acts.count
 
     def note_act(self) -> None:
-        """Note that a commit of the running call stands, whatever becomes of the rest of the call."""
+        """Note that a commit of the running call stands, even if the rest of the call fails."""
         self._acts.count += 1
 
     def tries(self) -> Iterator[int]:
@@ -215,7 +215,7 @@ class Committer:
                         slot = self.read_slot(nonce)
                         stored = Answer.of(slot)
                     if stored is not None and stored.call > nonce.call:
-                        raise JobFailure("this call comes after a later one: its caller has long gone on")
+                        raise JobFailure("this call came too late: a later call of its slot is stored")
                     if stored is not None and stored.call == nonce.call and not repeats:
                         self.note_act()
                         self.store.sync()

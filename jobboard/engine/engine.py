@@ -729,8 +729,8 @@ class Engine(Hears):
         return self._committer.do(nonce, plan).deeds[0].status
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
-        """Return the uuids of those of these unclaimed jobs that are neither paused nor wait for a slot, each judged by
-        itself."""
+        """Return the uuids of the unclaimed jobs that the rules admit: neither paused nor in a full scope. Each job is
+        judged by itself."""
         return self._finder.open_to_claims(jobs)
 
     def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
@@ -777,7 +777,7 @@ class Engine(Hears):
         )
 
     def remembered_keys(self, position: Any) -> tuple[list[Remembered], Any]:
-        """Return some of the keys that outlive their jobs, and the next position; None at the end.
+        """Return some keys that outlive their jobs, and the next position; None at the end.
 
         :param position: the position that the last call has returned; None at the beginning.
         """

@@ -11,13 +11,13 @@ from jobboard.engine.store import Mark
 from jobboard.job import boottime
 
 MANY = 1000
-"""The number of expired records of a handle that are worth a tidying."""
+"""The number of expired records of a handle that are worth a tidy run."""
 
 PARTS = 16
-"""The number of parts of a lifetime by which ends are counted together, so that the memory is small."""
+"""The parts of a lifetime. Ends in one part are counted together, so that the memory is small."""
 
 COUNTED = ("key", "outcome", "purged")
-"""The kinds of side records of which there are as many as ended jobs."""
+"""The kinds of side records that grow with the number of ended jobs."""
 
 
 class Expirations:
@@ -25,8 +25,8 @@ class Expirations:
 
     A wrong clock makes a tidying early or late, and decides nothing: the store drops what has expired by its own time.
 
-    :param alert: called once there are so many that a heartbeat has to watch :attr:`are_many`, and whenever that is
-        found true after as many more.
+    :param alert: called once there are :data:`MANY`, so that a heartbeat watches :attr:`are_many`, and whenever that is
+        true after as many more.
     """
 
     def __init__(self, alert: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class Expirations:
                     self.add(1, ttl / 1e6)
 
     def add(self, number: int, seconds: float) -> None:
-        """Count records that expire in so many seconds."""
+        """Count records that expire in ``seconds``."""
         width = max(1.0, seconds / PARTS)
         with self._lock:
             end = math.ceil((boottime() + seconds) / width) * width

@@ -17,15 +17,14 @@ from jobboard.primitives import batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
 SWEEPING = 0.25
-"""The seconds that a call waits for another process to sweep a job. After that the job is skipped, as a frozen process
-or a caller's transaction may hold its lock."""
+"""The seconds that a call waits for another process to sweep a job. Then the call skips the job, as a frozen process or
+a caller's transaction may hold its lock."""
 
 LAST_WAIT = 1.0
 """The seconds for which a call waits for the lock of a scope before it finds nothing to claim."""
 
 SPARE_LOCKED = 8
-"""The number of jobs whose scopes a call locks beside those that it claims. Others may claim the first ones while the
-call waits."""
+"""The number of spare jobs whose scopes a call locks, too. Others may claim the first jobs while the call waits."""
 
 Version = tuple[str, object]
 """The uuid and the tag of a job."""
@@ -154,7 +153,7 @@ class Finder:
         return look._replace(ready=sorted([*look.ready, *back], key=_order), overdue=[])
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
-        """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
+        """Return the uuids of the unclaimed jobs that the rules admit, each judged by itself."""
         rules, rooms = self._rooms(jobs)
         return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full_scopes(job)}
 

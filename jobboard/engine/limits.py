@@ -54,7 +54,7 @@ ClaimKey = tuple[str, int]
 """The uuid of a job, and the token."""
 
 TIMELY = 0.1
-"""The part of a rate's window in which the commit of a claim has to follow the reading of its start. Two windows may
+"""The part of a rate's window within which a claim has to be committed after the reading of its start. Two windows may
 overlap by this part."""
 
 HEAVY = 10_000

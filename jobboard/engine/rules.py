@@ -16,10 +16,10 @@ from jobboard.primitives import Finish, Limit, Paused
 from jobboard.states import Record
 
 MOST_PAUSED = 1000
-"""The number of names that can be paused at a time."""
+"""The maximum number of paused names."""
 
 MOST_LIMITS = 1000
-"""The number of limits of a board. Each limit may have any number of groups."""
+"""The maximum number of limits. Each limit may have any number of groups."""
 
 Grouped = Record | Finish
 """A job with its uuid, name and group."""

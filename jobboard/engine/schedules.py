@@ -29,10 +29,10 @@ VERSION = 1
 """The version of written schedules, and the highest readable version."""
 
 MOST_POSTED = 100
-"""The number of missed jobs that one commit posts at most."""
+"""The most missed jobs that one commit posts."""
 
 MOST_POSTED_BYTES = 512 * 1024
-"""The bytes of postings that one commit posts at most, unless a single posting is larger."""
+"""The most bytes of postings that one commit posts, unless a single posting is larger."""
 
 REPEAT_REFUSED = 10_000_000
 """The µs after which a schedule whose post was refused is tried again."""

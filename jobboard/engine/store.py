@@ -86,7 +86,7 @@ NO_GATE = Side(*GATE, None, None, None)
 """The gate of a board without rules, as far as a handle knows before its first look."""
 
 OVERDUE = 100
-"""The number of overdue jobs that a look returns at most."""
+"""The most overdue jobs that a look returns."""
 
 _NO_TRANSACTION = contextlib.nullcontext()
 
@@ -749,7 +749,7 @@ def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
 
 
 _REST = 0.002
-"""The seconds between two steps of a tidying, in which a thread that waits for a lock wakes up."""
+"""The seconds between two steps of a tidy run, in which a thread that waits for a lock wakes up."""
 
 
 def turns(seconds: float) -> Iterator[None]:

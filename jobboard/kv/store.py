@@ -83,44 +83,44 @@ VERSION = 1
 version of the library that wrote the record."""
 
 FEW = 4
-"""The number of next ends that a look reads at first."""
+"""The number of next ends of leases and delays that a look reads first."""
 
 LEAST_GUESS = 2
-"""The least number of jobs that a look remembers for the next look, which reads their records in its first request."""
+"""The minimum number of jobs that a look remembers. The next look reads their records in its first request."""
 
 PAGE = 200
-"""The number of names that one request reads where nobody knows how many it takes."""
+"""The number of names that one request reads where the needed number is unknown."""
 
 ALL = 1_000_000
-"""More sessions than a board has."""
+"""The upper bound on sessions."""
 
 SESSIONS = (Range(HOLDERS, ALL), Range(ALIVE, ALL))
-"""The sessions with claims, and then those alive: a session that is in the first and not in the second has ended."""
+"""The sessions with claims, and then the living sessions. A session in the first index alone has ended."""
 
 BEATEN = 1.0
-"""The seconds for which a store that was beaten at the counter draws its numbers at once. On etcd a post is then two
-requests, and not four: eight processes that post at once get 1.7 times as many jobs through."""
+"""The seconds for which a store whose counter was refused draws its numbers at once. On etcd a post is then two
+requests instead of four: eight processes that post at once store 1.7 times as many jobs."""
 
 TICK = 0.02
-"""The least seconds between two looks of a waiter, while others go on posting."""
+"""The minimum seconds between two looks of a waiter, while others go on posting."""
 
 UNHEARD = 0.2
-"""The seconds that a waiter sleeps while it can't hear the bell."""
+"""The seconds that a waiter sleeps while the bell cannot reach it."""
 
 WALKED = 1_000
-"""The most jobs of other states that a page passes over."""
+"""The maximum number of jobs of other states that a page passes over."""
 
 DROPPED = 50
-"""The outcomes that one commit drops."""
+"""The maximum number of outcomes that one commit deletes."""
 
 WALKS = 10
-"""The durations of a walk through other side records that pass until the next walk."""
+"""The rest between two walks through other side records, in durations of a walk."""
 
 
 @dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Tag:
     """The tag of a job. session: the session that keeps the claim. is_damaged: the record can't be decoded, so the
-    names of the job are unknown. names: the names of the job, if they are at hand. Never changed."""
+    names of the job are unknown. names: the names of the job, if they are known. Never changed."""
 
     version: Version
     session: str | None

@@ -36,7 +36,7 @@ from jobboard.backends.redis.records import (
     text_of,
 )
 from jobboard.backends.redis.scripts import CAP, POST, Script, command
-from jobboard.backends.redis.traits import traits_of
+from jobboard.backends.redis.server import server_of
 from jobboard.backends.redis.waiters import RedisWaiters, Wish
 from jobboard.engine import (
     ANY_TERMS,
@@ -141,7 +141,7 @@ class RedisStore(Store):
             if self._wait:
                 # A user without the right to it learns that before anything is stored.
                 self._command(b"WAIT", b"0", b"1")
-            self.server = traits_of(self.connections, self.seat.conf["allow_eviction"])
+            self.server = server_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
         # A server that takes no writes for now refuses the script, and shows a board that is there all the same.

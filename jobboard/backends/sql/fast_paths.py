@@ -378,7 +378,7 @@ class PostgreSQLPaths(FastPaths):
         parts = {part: st.text(name) for part, name in texts.items()}
         return parts, {**params, "names": "\n".join(names)}
 
-    # To write out an array costs the driver more than to split a text does the server.
+    # Encoding an array costs the driver more than splitting a text costs the server.
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         columns = zip(*(job.values() for job in jobs), strict=True)
@@ -633,7 +633,7 @@ def _free(
     locked: Collection[Scope],
     claims: Mapping[tuple[str, str | None], tuple[int, int]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ids and tags of the jobs with room, up to the first job of which the locked parts do not decide."""
+    """Yield the ids and tags of the jobs with room, up to the first job about which the locked parts do not decide."""
     for id_, tag, mine in jobs:
         left = {
             scope: scope.most - claims.get((scope.name, scope.group), (0, 0))[0]

@@ -90,7 +90,7 @@ T = TypeVar("T")
 REMEDY = "`jobboard setup`"
 
 TIDIED = 1000
-"""The most answers, and the most side records, that one tidying drops."""
+"""The maximum number of answers, and of side records, that one tidy run deletes."""
 
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
@@ -775,8 +775,8 @@ class SQLStore(Store):
         return committed
 
     def _is_beaten(self, error: BaseException | None, changes: Sequence[Change], marks: Sequence[Mark]) -> bool:
-        """Return whether a unique index has refused something new, or a key, as another was quicker. What else a unique
-        index refuses, somebody has added that index."""
+        """Return whether a unique index of the board has refused something new, or a key, as another process was
+        quicker. Any other unique index is the user's."""
         is_new = any(isinstance(change.after, Draft) for change in changes)
         is_new = is_new or any(mark.before.tag is None and mark.value is not None for mark in marks)
         return is_new and error is not None and self.product.is_duplicate(error)
@@ -1071,8 +1071,8 @@ class SQLStore(Store):
                 return False
             held = self._drop("outcomes_drop", uuids=uuids)
             if self.product.exclusive:
-                # What this has written would else be copied into the file by the commit of the next one, and a thread
-                # that waits asks ever less often: it is to meet a rest more often than a step.
+                # Without the checkpoint, the next writer's commit would copy these pages into the file. A waiting
+                # thread backs off, so a long rest makes it meet a rest more often than a step.
                 self.run_one("checkpoint")
                 time.sleep(2 * held)
         return True
@@ -1091,7 +1091,7 @@ def _next_tag(before: Stored | None) -> object:
 
 
 def _is_replaced(before: Stored, after: Draft | Record | None) -> bool:
-    """Return whether a job gets what another post brings."""
+    """Return whether the content of a job was replaced by another post."""
     if not isinstance(after, Record):
         return after is not None
     return (after.priority, after.posting) != (before.record.priority, before.record.posting)
