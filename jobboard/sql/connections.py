@@ -375,10 +375,10 @@ class Watchdog:
         since = self._closing_since
         return since is not None and bool(self.cuts) and time.monotonic() - since > 1.5 * _CLOSING
 
-    def hurry(self) -> None:
-        """Shorten the deadline of all requests, as the board is being closed."""
+    def hurry(self, seconds: float) -> None:
+        """Shorten the deadline of all requests to ``seconds``, as the board is being closed."""
         self._closing_since = time.monotonic()
-        self._deadline = min(self._deadline, _CLOSING)
+        self._deadline = min(self._deadline, seconds)
         self._hurried.set()
 
     def watch(self, link: Link) -> None:
@@ -699,17 +699,17 @@ class Links:
 
     def close(self) -> None:
         """Close the connections; one that is at work is closed by its thread, as soon as that has its reply."""
-        self.watch.hurry()
+        self.watch.hurry(_CLOSING)
         self._closed = True
         self._discard_idle()
         if self._apart is not None:
             self._apart.close()
 
-    def hurry(self) -> None:
-        """Shorten the deadline of all requests, as the board is being closed."""
-        self.watch.hurry()
+    def hurry(self, seconds: float) -> None:
+        """Shorten the deadline of all requests to ``seconds``, as the board is being closed."""
+        self.watch.hurry(seconds)
         if self._apart is not None:
-            self._apart.hurry()
+            self._apart.hurry(seconds)
 
     def leak(self) -> None:
         """Leave the connections to the parent, and connect anew. For a forked child."""

@@ -252,8 +252,7 @@ class SQLStore(Store):
             self._fast.forked()
 
     def hurry(self, seconds: float) -> None:
-        # The links have a deadline of their own for this.
-        self.links.hurry()
+        self.links.hurry(seconds)
 
     def _new_links(self) -> Links:
         conf, client, home = self._conf, self.seat.client, os.getpid()
