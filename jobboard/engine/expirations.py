@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Sequence
 
+from jobboard import runtime
 from jobboard.engine.store import Mark
-from jobboard.job import boottime
 
 MANY = 1000
 """The number of expired records of a handle that are worth a tidy run."""
@@ -31,9 +29,9 @@ class Expirations:
 
     def __init__(self, alert: Callable[[], None]) -> None:
         self._alert = alert
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._numbers: dict[float, int] = {}
-        """The numbers of records by their ends on boottime(), rounded up."""
+        """The numbers of records by their ends on runtime.boottime(), rounded up."""
         self._unwatched = 0
         self._is_watched = False
 
@@ -42,7 +40,7 @@ class Expirations:
         for side, value, ttl, until, _ in marks:
             if side.kind in COUNTED and value is not None and side.until is None:
                 if until is not None:
-                    self.add(1, until / 1e6 - time.time())
+                    self.add(1, until / 1e6 - runtime.wall_time())
                 elif ttl is not None:
                     self.add(1, ttl / 1e6)
 
@@ -50,7 +48,7 @@ class Expirations:
         """Count records that expire in ``seconds``."""
         width = max(1.0, seconds / PARTS)
         with self._lock:
-            end = math.ceil((boottime() + seconds) / width) * width
+            end = math.ceil((runtime.boottime() + seconds) / width) * width
             self._numbers[end] = self._numbers.get(end, 0) + number
             self._unwatched += number
             if self._unwatched < MANY:
@@ -63,7 +61,7 @@ class Expirations:
 
     def _count(self) -> int:
         """Return the number of expired records."""
-        now = boottime()
+        now = runtime.boottime()
         return sum(number for end, number in self._numbers.items() if end <= now)
 
     @property
@@ -74,6 +72,6 @@ class Expirations:
 
     def clear(self) -> None:
         """Forget expired records, as they are about to be tidied."""
-        now = boottime()
+        now = runtime.boottime()
         with self._lock:
             self._numbers = {end: number for end, number in self._numbers.items() if end > now}

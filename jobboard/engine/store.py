@@ -15,12 +15,12 @@ import contextlib
 import functools
 import math
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from jobboard import runtime
 from jobboard.conf import Option, Settings
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Limit, Nonce, Oddity
@@ -205,7 +205,7 @@ class CommitTerms(NamedTuple):
     """The conditions of a commit beside its records. Otherwise the commit raises :class:`Stale`.
 
     is_patient: wait for the end of another transaction that holds a job of the commit. If False, that job counts as
-    changed. by: the latest time to send the commit, on :func:`~jobboard.job.boottime`. A store whose commits take
+    changed. by: the latest time to send the commit, on :func:`~jobboard.runtime.boottime`. A store whose commits take
     several requests compares the time before the last request. before: the instant, on the server's clock, before which
     the commit has to be stored. A server that compares no times gets the last request before that instant by what the
     client knows of it.
@@ -754,8 +754,8 @@ _REST = 0.002
 
 def turns(seconds: float) -> Iterator[None]:
     """Yield once for each step of a tidying, once or more, with a rest between steps."""
-    until = time.monotonic() + seconds
+    until = runtime.monotonic() + seconds
     yield
-    while time.monotonic() < until:
-        time.sleep(_REST)
+    while runtime.monotonic() < until:
+        runtime.sleep(_REST)
         yield
