@@ -1643,8 +1643,12 @@ class JobBoard:
 
     def _listen(self, on: bool) -> None:
         """Start or stop the reports of other processes' acts."""
-        if not self.closed:
-            self.engine.raw.watch("events", on)
+        if self.closed:
+            return
+        if on:
+            self.engine.raw.watch("events")
+        else:
+            self.engine.raw.unwatch()
 
     def _heard(self, event: str, record: Record) -> None:
         """Notify of an act of another process, which the backend reports."""

@@ -681,9 +681,14 @@ class Engine(Hears):
 
     # Waits and reports
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         """See :meth:`Store.watch <jobboard.engine.Store.watch>`. The reports reach the :attr:`life` of the board."""
-        return self._is_open and self.backend.watch(topic, on)
+        return self._is_open and self.backend.watch(topic)
+
+    def unwatch(self) -> None:
+        """End the reports of events."""
+        if self._is_open:
+            self.backend.unwatch()
 
     # Pauses and limits
 

@@ -297,7 +297,7 @@ class Hears:
             life.beat_soon()
 
     def happened(self, event: str, record: Record) -> None:
-        """Report an act of another process, between ``watch("events")`` and ``watch("events", on=False)``."""
+        """Report an act of another process, between ``watch("events")`` and :meth:`Store.unwatch`."""
         if (life := self.life) is not None:
             life.happened(event, record)
 
@@ -687,13 +687,15 @@ class Store(abc.ABC):
 
     # Waits and reports
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         """Report to ``hears`` from now on: news for waiters, changed schedules, or acts of other processes.
 
-        :param on: false ends the reports of events, as the last listener has gone.
         :returns: whether the store can report now. Otherwise the caller polls.
         """
         return False
+
+    def unwatch(self) -> None:  # noqa: B027 - where events are not reported, there is nothing to end
+        """End the reports of events, as the last listener has gone."""
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
         """Sleep until a job of these names may have become claimable since this thread's last look.

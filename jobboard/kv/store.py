@@ -221,7 +221,7 @@ class KVStore(Store):
         return f"board {self.seat.name!r} at {self.seat.shown}"
 
     def close(self) -> None:
-        self._listen(on=False)
+        self.unwatch()
         self._driver.close()
 
     def forked(self) -> None:
@@ -229,7 +229,7 @@ class KVStore(Store):
         listened = self._listener is not None
         self._begin()
         if listened:
-            self._listen(on=True)
+            self._listen()
 
     @property
     def connected(self) -> bool:
@@ -259,9 +259,11 @@ class KVStore(Store):
         self._driver.beat()
         return held
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         if topic == "events":
-            return bool(self.traits.reported_events) and self._listen(on)
+            if self.traits.reported_events:
+                self._listen()
+            return bool(self.traits.reported_events)
         try:
             self._driver.watch()
         except ConnectionFailure:
@@ -290,13 +292,14 @@ class KVStore(Store):
         if word != JOBS:
             self.hears.rescheduled()
 
-    def _listen(self, on: bool) -> bool:
+    def unwatch(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-        if on:
-            self._listener = Listener(lambda: _entries(self._names(LIVE, fresh=True)), self.read, self.hears)
-        return on
+
+    def _listen(self) -> None:
+        self.unwatch()
+        self._listener = Listener(lambda: _entries(self._names(LIVE, fresh=True)), self.read, self.hears)
 
     # Reading
 

@@ -598,15 +598,18 @@ class RedisStore(Store):
         if self._is_open:
             self.waiters.forgo()
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         if topic == "jobs":
             return True
         with self._listening:
-            if on and topic not in self._listeners:
+            if topic not in self._listeners:
                 self._listen(topic)
-            elif not on and topic in self._listeners:
-                self._listeners.pop(topic).stop()
-            return on and self._listeners[topic].hears
+            return self._listeners[topic].hears
+
+    def unwatch(self) -> None:
+        with self._listening:
+            if (listener := self._listeners.pop("events", None)) is not None:
+                listener.stop()
 
     def _listen(self, topic: str, subscribe: bool = True) -> None:
         channel = self.keys.of("meta") + b":" + topic.encode()

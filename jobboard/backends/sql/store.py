@@ -1029,7 +1029,7 @@ class SQLStore(Store):
 
     # Waiting and hearing
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         return topic == "schedules" and self.waiter.watch_schedules()
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
