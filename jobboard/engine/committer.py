@@ -186,7 +186,7 @@ class Committer:
         nonce: Nonce | None,
         plan: Callable[[], Plan],
         repeats: bool = False,
-        beaten: Callable[[Stale], None] | None = None,
+        on_refusal: Callable[[Stale], None] | None = None,
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> Result:
         """Commit the plan of a call, unless an earlier try of the call has done so.
@@ -194,7 +194,7 @@ class Committer:
         :param nonce: None in a transaction of the caller's.
         :param plan: decides the call. Called again at each try.
         :param repeats: a repetition acts again, and is not answered by the stored answer.
-        :param beaten: gets the refusal of each try at which others were quicker.
+        :param on_refusal: receives the refusal of each try in which another process was quicker.
         :param extra: arguments of :meth:`Store.transaction`.
         """
         if nonce is None:
@@ -229,8 +229,8 @@ class Committer:
                     terms = CommitTerms(by=by, before=made.before)
                     committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, terms)
             except Stale as stale:
-                if beaten is not None:
-                    beaten(stale)
+                if on_refusal is not None:
+                    on_refusal(stale)
                 if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
@@ -355,7 +355,7 @@ class Committer:
     def commit_each(
         self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None
     ) -> list[Change]:
-        """Commit independent changes, and return the changes at which nobody was quicker.
+        """Commit independent changes. Return the stored changes, without jobs that another process has changed.
 
         Do not wait for a job that another transaction holds, and store nothing from the instant ``before`` on."""
         terms = CommitTerms(is_patient=False, before=before)
@@ -376,7 +376,7 @@ class Committer:
         return stored
 
     def commit_marks_each(self, marks: Sequence[Mark], checks: Sequence[Side] = ()) -> int:
-        """Commit independent marks. Return the number of those at which nobody was quicker."""
+        """Commit independent marks. Return the number of stored marks."""
         try:
             self.commit([], marks, checks=checks)
         except Stale:
@@ -385,7 +385,7 @@ class Committer:
         return len(marks)
 
     def write(self, marks: Callable[[], Sequence[Mark]]) -> int:
-        """Commit the marks that ``marks`` returns, called again where others were quicker. Return their number."""
+        """Commit the marks that ``marks`` returns, which is called again after a refusal. Return their number."""
         for _ in self.tries():
             made = marks()
             try:
@@ -397,7 +397,7 @@ class Committer:
         raise AssertionError("unreachable")
 
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
-        """Write down lapses and passed due times. Return the written records; others may have written the rest."""
+        """Write down lapses and passed due times. Return the written records. Other processes may have written the rest."""
         swept: list[Record] = []
         for before, after, _ in self.commit_each([sweep_change(each, now) for each in overdue]):
             if isinstance(after, Record):

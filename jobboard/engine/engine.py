@@ -406,7 +406,7 @@ class Engine(Hears):
                         rooms.enter(record)
             return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
 
-        result = self._committer.do(nonce, plan, beaten=choice.note_refusal)
+        result = self._committer.do(nonce, plan, on_refusal=choice.note_refusal)
         records, margin = self._claims(result, expiry)
         # The stored answer of a fast path has any order.
         records.sort(key=serving_order)

@@ -201,7 +201,7 @@ class Choice:
         self._goes_on = False
         # The jobs that were found and not lost. _full has the scopes without room behind which it has looked.
         self._met: dict[str, Stored] = {}
-        # Jobs at which others were quicker. Another transaction holds those that a look shows unchanged.
+        # Jobs that other processes have claimed. If a look shows such a job unchanged, another transaction holds it.
         self._lost: set[Version] = set()
         self._needed: dict[str, Scope] = {}
         self._full: dict[str, Scope] = {}
@@ -231,7 +231,7 @@ class Choice:
             ready = [stored for stored in self._lockable() if stored.record.uuid not in locked]
             if not ready:
                 break
-            # The call may have waited for others, which have claimed the first jobs. A single claim takes any other.
+            # The call may have waited for other calls, which have claimed the first jobs. A single claim takes another job.
             tried = self._lockable_singly() if self._limit == 1 else ready
             found = self._finder.committer.store.grab(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}

@@ -87,7 +87,7 @@ class ClaimKeeper:
         self._doubted.setdefault((nonce.handle, nonce.slot), nonce)
 
     def clear_up(self, until: float | None = None) -> None:
-        """Give back the forsaken claims, and those of doubted calls. A refused one stops none of the others.
+        """Give back forsaken claims, and the claims of doubted calls. A refused claim does not stop the others.
 
         :param until: leave claims that are forsaken from a later time on; None: from now on.
         :raises Exception: the last reason why a claim is left.

@@ -340,7 +340,7 @@ class Rooms:
             if self._trashed is None:
                 counted -= occupied.ended
             elif occupied.ended < MOST_LAPSED:
-                # Others have swept some meanwhile. The count under locks shows those that were prolonged.
+                # Other processes have swept some of these claims. The count under locks shows the prolonged claims.
                 counted -= occupied.ended - len(occupied.lapsed)
             side = sides.get(key) or Side(SCOPE, key, None, None, None)
             self._rooms[key] = _Room(scope, side, counted)
@@ -497,7 +497,7 @@ def plan_revival(
 
 
 def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[list[ClaimKey], list[ClaimKey]]:
-    """Revive lapsed claims. Return the claims without a slot, and those at which others were quicker."""
+    """Revive lapsed claims. Return the claims without a slot, and the claims whose jobs another process has changed."""
     if not claims:
         return [], []
     gate = committer.store.read([], [GATE])
@@ -591,7 +591,7 @@ def _claimed(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
 
 
 class IdleScopes:
-    """The removal of idle scopes: those without a living claim, and whose starts no rate counts."""
+    """The removal of idle scopes, which have no living claim and no start that a rate counts."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer

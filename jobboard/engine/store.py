@@ -537,7 +537,7 @@ class Store(abc.ABC):
     def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         """Read about ``limit`` side records of a kind, outcomes newest first, others in any order.
 
-        Keys are those whose jobs no longer live; other keys may be among them.
+        The keys that outlive their jobs are listed. Other keys may be among them.
 
         :param position: the position that the last call has returned; None at the beginning. For outcomes, also the
             side record of any outcome, which may be gone: the answer begins behind it.

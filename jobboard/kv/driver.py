@@ -98,7 +98,7 @@ class Op(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Numbers for new jobs: ``first`` and those behind it. The commit that uses them has these ``ops``, too."""
+    """Numbers for new jobs, from ``first`` on. The commit that uses the numbers has these ``ops``, too."""
 
     first: int
     ops: Sequence[Op]

@@ -174,7 +174,7 @@ class KVStore(Store):
         self._begin()
 
     def _begin(self) -> None:
-        # The jobs that the last look has found behind those that it returned.
+        # The jobs that the last look has found behind the returned jobs.
         self._guess: Sequence[str] = ()
         # The session of this process that is in holders.
         self._holder: str | None = None
@@ -378,7 +378,7 @@ class KVStore(Store):
                 return look
             strays = gone if strays is None else strays & gone
             if is_whole and number >= tries.STRAY and gone == strays:
-                # Others are not that quick each time: somebody has deleted or changed the records by hand.
+                # No process is that quick each time: somebody has deleted or changed the records by hand.
                 for place in sorted(self._driver.place(f"{READY}/{entry}") for entry in strays):
                     LOG.warning("%s is set aside: no job that can be claimed has this name. Delete it", place)
                 return look
@@ -836,7 +836,7 @@ def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:
 
 
 def _is_of(job: Stored, entry: Entry) -> bool:
-    """Return whether an entry is that of this job, which is not in the trash."""
+    """Return whether an entry belongs to this job, and the job is not in the trash."""
     return job.record.state != TRASHED and Entry.of(job.record) == entry
 
 
