@@ -397,7 +397,7 @@ class Committer:
         raise AssertionError("unreachable")
 
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
-        """Write down lapses and passed due times. Return the written records. Other processes may have written the rest."""
+        """Write down lapses and passed due times. Return the written records: others may have written the rest."""
         swept: list[Record] = []
         for before, after, _ in self.commit_each([sweep_change(each, now) for each in overdue]):
             if isinstance(after, Record):

@@ -231,7 +231,7 @@ class Choice:
             ready = [stored for stored in self._lockable() if stored.record.uuid not in locked]
             if not ready:
                 break
-            # The call may have waited for other calls, which have claimed the first jobs. A single claim takes another job.
+            # Other calls may have claimed the first jobs during a wait. A single claim then takes another job.
             tried = self._lockable_singly() if self._limit == 1 else ready
             found = self._finder.committer.store.grab(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}
