@@ -11,7 +11,7 @@ from jobboard.engine import tries
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Rooms
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Look, Scope, Side, Stale, Stored, weight
+from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, LimitScope, Look, Side, Stale, Stored, weight
 from jobboard.primitives import batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
@@ -64,7 +64,7 @@ class Finder:
         self,
         limit: int,
         names: Sequence[str] | None,
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first jobs that may be claimed, without those of full scopes."""
@@ -90,7 +90,7 @@ class Finder:
         limit: int,
         names: Sequence[str] | None,
         trashed: list[Record],
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first jobs as :meth:`look` does, once lapsed and due jobs are swept to their places.
@@ -121,7 +121,7 @@ class Finder:
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())
 
-    def lock(self, scopes: Mapping[str, Scope], rooms: Rooms, insists: bool = False) -> None:
+    def lock(self, scopes: Mapping[str, LimitScope], rooms: Rooms, insists: bool = False) -> None:
         """Lock these scopes in a call's transaction, and count the claims in them.
 
         A process that was stopped in its transaction may hold a scope. It delays one call. After that, a scope that is
@@ -136,7 +136,7 @@ class Finder:
             self._waits = False
             raise
 
-    def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[Scope] = ()) -> Look:
+    def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, full)
         paused = self.rules_of(look.gate).paused
@@ -203,12 +203,12 @@ class Choice:
         self._met: dict[str, Stored] = {}
         # Jobs that other processes have claimed. If a look shows such a job unchanged, another transaction holds it.
         self._lost: set[Version] = set()
-        self._needed: dict[str, Scope] = {}
-        self._full: dict[str, Scope] = {}
+        self._needed: dict[str, LimitScope] = {}
+        self._full: dict[str, LimitScope] = {}
         # The scopes whose last room overlapping calls have taken, or whose lock one of these holds.
-        self._closed: dict[str, Scope] = {}
+        self._closed: dict[str, LimitScope] = {}
         # Those of them that were held. An empty answer has waited for each of these once.
-        self._held: dict[str, Scope] = {}
+        self._held: dict[str, LimitScope] = {}
         self._insists = self._has_waited = False
         # The first job for which the last try has locked scopes.
         self._front: Version | None = None
@@ -368,7 +368,7 @@ class Choice:
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
 
-    def _look_for(self, wanted: int, full: Sequence[Scope] = ()) -> Look:
+    def _look_for(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
         finder, names = self._finder, self._names
         if self._trashed is None:
             return finder.preview(wanted, names, full)
@@ -402,11 +402,11 @@ class Choice:
 
     def _choose_by(
         self, rooms: Rooms, met: Sequence[Stored], limit: int
-    ) -> tuple[list[Stored], dict[str, Scope], bool]:
+    ) -> tuple[list[Stored], dict[str, LimitScope], bool]:
         """Choose among the jobs met by the known room. Return the scopes without room that were met, too."""
         rooms.leave_all()
         chosen: list[Stored] = []
-        full: dict[str, Scope] = {}
+        full: dict[str, LimitScope] = {}
         enough = False
         for stored in met:
             if closed := rooms.full_scopes(stored.record):

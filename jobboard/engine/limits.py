@@ -34,9 +34,9 @@ from jobboard.engine.store import (
     Change,
     CommitTerms,
     Found,
+    LimitScope,
     Mark,
     Occupied,
-    Scope,
     Side,
     Stale,
     Stored,
@@ -139,7 +139,7 @@ class _Room:
     :param counted: the claims that the store has counted; None where the side record lists the claims.
     """
 
-    def __init__(self, scope: Scope, side: Side, counted: int | None = None) -> None:
+    def __init__(self, scope: LimitScope, side: Side, counted: int | None = None) -> None:
         self.scope = scope
         self.side = side
         listed = Listed.of(side)
@@ -238,17 +238,17 @@ class Rooms:
         self._locked: frozenset[str] = frozenset()
         self._busy: frozenset[str] = frozenset()
         self._weights: dict[str, int] = {}
-        self._scopes: dict[tuple[str, str | None], list[Scope]] = {}
+        self._scopes: dict[tuple[str, str | None], list[LimitScope]] = {}
         self.now = now
         self._asked = runtime.boottime()
         self.brought_back = False
         """True if a sweep has brought back a job that can be claimed again."""
 
-    def scopes(self, jobs: Iterable[Record]) -> dict[str, Scope]:
+    def scopes(self, jobs: Iterable[Record]) -> dict[str, LimitScope]:
         """Return the scopes of these jobs, by their keys."""
         return {scope.key: scope for job in jobs for scope in self._scopes_of(job)}
 
-    def _scopes_of(self, job: Record) -> list[Scope]:
+    def _scopes_of(self, job: Record) -> list[LimitScope]:
         found = self._scopes.get((job.name, job.group))
         if found is None:
             found = self._scopes[job.name, job.group] = self._rules.scopes(job.name, job.group)
@@ -268,7 +268,7 @@ class Rooms:
         """Return whether claims of these jobs need locked scopes."""
         return self._committer.store.traits.locks_scopes and any(map(self._scopes_of, jobs))
 
-    def lock(self, scopes: Mapping[str, Scope], wait: float | None = None) -> bool:
+    def lock(self, scopes: Mapping[str, LimitScope], wait: float | None = None) -> bool:
         """Lock these scopes until the end of the transaction, and count again. Return whether all are locked.
 
         :param wait: the seconds to wait for another transaction, :data:`LOCK_WAIT` by default. With 0, a scope that
@@ -306,7 +306,7 @@ class Rooms:
             if full := self.full_scopes(claim, begins):
                 raise Stale(sides=[(SCOPE, scope.key) for scope in full])
 
-    def _read_counts(self, scopes: Mapping[str, Scope]) -> None:
+    def _read_counts(self, scopes: Mapping[str, LimitScope]) -> None:
         """Let the store count the claims in these scopes, and sweep the lapsed ones."""
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
@@ -323,7 +323,7 @@ class Rooms:
         raise AssertionError("unreachable")
 
     def _learn_counts(
-        self, scopes: Mapping[str, Scope], now: int, asked: float, counts: Sequence[Occupied]
+        self, scopes: Mapping[str, LimitScope], now: int, asked: float, counts: Sequence[Occupied]
     ) -> list[Stored]:
         """Take these counts of claims for the room of the scopes. Return lapsed claims that a sweep can free."""
         store = self._committer.store
@@ -347,7 +347,7 @@ class Rooms:
             lapsed |= {each.record.uuid: each for each in others}
         return list(lapsed.values())
 
-    def _read_lists(self, scopes: Mapping[str, Scope]) -> None:
+    def _read_lists(self, scopes: Mapping[str, LimitScope]) -> None:
         """Read the claims that the side records of these scopes list."""
         asked = runtime.boottime()
         found = self._committer.store.read([], [(SCOPE, key) for key in scopes])
@@ -425,7 +425,7 @@ class Rooms:
             self._rooms.pop(key, None)
             self._weights.pop(key, None)
 
-    def full_scopes(self, job: Record, begins: bool = True) -> list[Scope]:
+    def full_scopes(self, job: Record, begins: bool = True) -> list[LimitScope]:
         """Return the scopes that have no room for a claim of this job."""
         rooms = ((scope, self._rooms[scope.key]) for scope in self._scopes_of(job))
         return [
@@ -528,7 +528,7 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     return lost, again
 
 
-def free_slots(committer: Committer, left: Mapping[str, Sequence[Scope]]) -> None:
+def free_slots(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
     """Free the slots of ended claims, and wake waiters if the scopes were full.
 
     If this fails, waiters look by themselves once a lease has passed.
@@ -548,7 +548,7 @@ def free_slots(committer: Committer, left: Mapping[str, Sequence[Scope]]) -> Non
                 return
 
 
-def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[Scope]]) -> None:
+def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -> None:
     """Remove ended claims from lists that were full, and wake the waiters."""
     jobs_of: dict[str, set[str]] = {}
     for uuid, scopes in left.items():

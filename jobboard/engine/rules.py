@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import msgpack
 
-from jobboard.engine.store import GATE, NO_GATE, Scope, Side
+from jobboard.engine.store import GATE, NO_GATE, LimitScope, Side
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Finish, Limit, Paused
 from jobboard.states import Record
@@ -130,16 +130,18 @@ class Rules:
         """Return whether jobs of these names, or (None) of any name, may have scopes."""
         return bool(self.limits) if names is None else any(name in self._limits_by_name for name in names)
 
-    def scopes(self, name: str, group: str | None) -> list[Scope]:
+    def scopes(self, name: str, group: str | None) -> list[LimitScope]:
         """Return the scopes that a claim of a job of this name and group has to enter."""
         # A line feed separates them, as neither names nor groups have control characters.
         return [
-            Scope(name, name, None, limit) if limit.per == "name" else Scope(f"{name}\n{group}", name, group, limit)
+            LimitScope(name, name, None, limit)
+            if limit.per == "name"
+            else LimitScope(f"{name}\n{group}", name, group, limit)
             for limit in self._limits_by_name.get(name, ())
             if limit.per == "name" or group is not None
         ]
 
-    def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[Scope]]:
+    def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
         """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
         if not self.limits:
             return {}
@@ -148,8 +150,8 @@ class Rules:
         return {uuid: scopes for uuid, scopes in held if scopes}
 
     def claimable(
-        self, names: Sequence[str] | None, full: Sequence[Scope] = ()
-    ) -> tuple[Sequence[str] | None, Sequence[str], Sequence[Scope]] | None:
+        self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()
+    ) -> tuple[Sequence[str] | None, Sequence[str], Sequence[LimitScope]] | None:
         """Return the jobs of these names that may be claimed, without those of full scopes, as arguments of a look:
         ``names``, ``without`` and ``full``. Return None if no job may be claimed."""
         closed = [scope.name for scope in full if scope.group is None]

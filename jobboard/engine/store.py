@@ -119,7 +119,7 @@ class Look(NamedTuple):
     gate: Side
 
 
-class Scope(NamedTuple):
+class LimitScope(NamedTuple):
     """A scope: the jobs whose claims a limit counts together.
 
     key: the key of its side record. name, group: of its jobs; None for any group.
@@ -493,7 +493,7 @@ class Store(abc.ABC):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence).
@@ -576,11 +576,11 @@ class Store(abc.ABC):
         The caller has to claim the locked jobs, as others pass them over."""
         return list(jobs)[:limit]
 
-    def occupied(self, scopes: Sequence[Scope]) -> tuple[int, list[Occupied]]:
+    def occupied(self, scopes: Sequence[LimitScope]) -> tuple[int, list[Occupied]]:
         """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``."""
         raise NotImplementedError
 
-    def lock_scopes(self, scopes: Sequence[Scope], wait: float) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         """Lock scopes until the end of the transaction, and count the jobs of each that are stored as claimed.
 
         Locks are taken in one order. The count is a statement that begins under the locks. Missing records are created.
@@ -657,7 +657,7 @@ class Store(abc.ABC):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes: Callable[[str, str | None], Sequence[Scope]],
+        scopes: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         """Claim the first job of these names that has room in its scopes.
 

@@ -23,9 +23,9 @@ from jobboard.engine import (
     CommitTerms,
     Found,
     Hears,
+    LimitScope,
     Look,
     Mark,
-    Scope,
     Seat,
     Side,
     Stale,
@@ -361,7 +361,7 @@ class KVStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         groups = frozenset((scope.name, scope.group) for scope in full)

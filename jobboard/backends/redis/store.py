@@ -50,9 +50,9 @@ from jobboard.engine import (
     Deed,
     Found,
     Hears,
+    LimitScope,
     Look,
     Mark,
-    Scope,
     Seat,
     SetupStep,
     Side,
@@ -287,7 +287,7 @@ class RedisStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         groups = [(scope.name, scope.group) for scope in full]

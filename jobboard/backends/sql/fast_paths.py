@@ -18,7 +18,7 @@ from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
-from jobboard.engine import ClaimTerms, Scope, Side, Stored, tries
+from jobboard.engine import ClaimTerms, LimitScope, Side, Stored, tries
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
 from jobboard.sql.dialects import Database, Trouble
@@ -106,7 +106,7 @@ class FastPaths(abc.ABC):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes_of: Callable[[str, str | None], Sequence[Scope]],
+        scopes_of: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         if names is not None and len(names) > NAMES_AT_ONCE:
             return None
@@ -629,8 +629,8 @@ def _claim_of(row: Row, lease: Params, now: int) -> Stored:
 
 
 def _free(
-    jobs: Sequence[tuple[int, int, Sequence[Scope]]],
-    locked: Collection[Scope],
+    jobs: Sequence[tuple[int, int, Sequence[LimitScope]]],
+    locked: Collection[LimitScope],
     claims: Mapping[tuple[str, str | None], tuple[int, int]],
 ) -> Iterator[tuple[int, int]]:
     """Yield the ids and tags of the jobs with room, up to the first job about which the locked parts do not decide."""

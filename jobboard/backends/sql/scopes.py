@@ -26,7 +26,7 @@ from jobboard import runtime
 from jobboard.backends.sql.rows import Row, stored_of
 from jobboard.backends.sql.statements import Statement, Statements, chunks
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import LOCK_WAIT, Occupied, Scope, Stored
+from jobboard.engine import LOCK_WAIT, LimitScope, Occupied, Stored
 
 GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
@@ -48,9 +48,9 @@ def locked(
     statements: Statements,
     together: Together,
     write: Callable[..., object],
-    scopes: Sequence[Scope],
+    scopes: Sequence[LimitScope],
     wait: float,
-) -> tuple[list[list[Row]], set[Scope]]:
+) -> tuple[list[list[Row]], set[LimitScope]]:
     """Lock these scopes until the end of the transaction. Return the counts of a statement behind that, in one request
     where the locked rows exist, and the scopes that are locked.
 
@@ -82,7 +82,7 @@ def _limit(wait: float) -> dict[str, Any]:
     return {"wait": f"{int(wait * 1000)}ms", "seconds": math.ceil(wait)}
 
 
-def part_locks(statements: Statements, scopes: Collection[Scope], waits: bool) -> list[Asked]:
+def part_locks(statements: Statements, scopes: Collection[LimitScope], waits: bool) -> list[Asked]:
     """Return the statements that lock a part of each scope: any part after a wait, or else the first one that is
     free."""
     if "scopes_locked" not in statements or not scopes:
@@ -97,32 +97,32 @@ def part_locks(statements: Statements, scopes: Collection[Scope], waits: bool) -
     return [(statements["parts_locked"], {"scopes": " ".join(map(",".join, places))})]
 
 
-def held(statements: Statements, scopes: Collection[Scope], locks: Sequence[Sequence[Row]]) -> set[Scope]:
+def held(statements: Statements, scopes: Collection[LimitScope], locks: Sequence[Sequence[Row]]) -> set[LimitScope]:
     """Return the scopes of which these rows of :func:`part_locks` have locked a part."""
     have = {place for rows in locks for (place,) in rows}
     return {scope for scope in scopes if "scopes_locked" not in statements or not have.isdisjoint(_parts(scope))}
 
 
-def parts_beside(scope: Scope) -> int:
+def parts_beside(scope: LimitScope) -> int:
     """Return the number of claims that the holders of the other parts of a scope's lock may begin meanwhile."""
     return len(_parts(scope)) - 1
 
 
 @functools.lru_cache(1000)
-def _parts(scope: Scope) -> Mapping[str, str]:
+def _parts(scope: LimitScope) -> Mapping[str, str]:
     """Return the places of the records of a lock's parts, with their keys. The first part is the scope's own record."""
     number = PARTS if scope.most is not None and scope.most > PARTS else 1
     # No group is empty.
     return {place_of(part): part for part in (scope.key, *(f"{scope.key}\n\n{i}" for i in range(1, number)))}
 
 
-def counts(statements: Statements, scopes: Collection[Scope]) -> list[Asked]:
+def counts(statements: Statements, scopes: Collection[LimitScope]) -> list[Asked]:
     """Return the statements that count the claims in these scopes."""
     asked = ((statements[f"claims_of_{kind}"], params) for kind, params in _asked(scopes))
     return list(asked) or [(statements["claims_of_names"], {"names": []})]
 
 
-def _asked(scopes: Collection[Scope]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _asked(scopes: Collection[LimitScope]) -> Iterator[tuple[str, dict[str, Any]]]:
     for kind in ("names", "groups"):
         some = [(scope.name, scope.group or "") for scope in scopes if (scope.group is not None) is (kind == "groups")]
         if some:
@@ -136,7 +136,7 @@ def claims_in(counts: Sequence[Sequence[Row]]) -> dict[tuple[str, str | None], t
 
 
 def counted(
-    statements: Statements, rows: Rows, scopes: Sequence[Scope], found: Sequence[Sequence[Row]]
+    statements: Statements, rows: Rows, scopes: Sequence[LimitScope], found: Sequence[Sequence[Row]]
 ) -> tuple[int, list[Occupied]]:
     """Return the time, and the counted claims of these scopes."""
     claims = claims_in(found)
@@ -152,7 +152,7 @@ def counted(
 
 
 def ready_beside(
-    statements: Statements, rows: Rows, limit: int, full: Sequence[Scope], also: str, given: dict[str, Any]
+    statements: Statements, rows: Rows, limit: int, full: Sequence[LimitScope], also: str, given: dict[str, Any]
 ) -> list[Row]:
     """Read the first ``limit`` jobs that can be claimed and that are in none of these scopes of groups.
 

@@ -56,10 +56,10 @@ from jobboard.engine import (
     Found,
     Hears,
     HeldTooLong,
+    LimitScope,
     Look,
     Mark,
     Occupied,
-    Scope,
     Seat,
     SetupStep,
     Side,
@@ -466,7 +466,7 @@ class SQLStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Scope] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         also = self.statements.text("not_full") if full else ""
@@ -567,7 +567,7 @@ class SQLStore(Store):
         limit: int,
         names: Sequence[str] | None,
         without: Sequence[str],
-        full: Sequence[Scope],
+        full: Sequence[LimitScope],
         given: dict[str, Any],
     ) -> list[Stored]:
         parts = [*(["of_names"] if names is not None else []), *(["without"] if without else [])]
@@ -989,7 +989,7 @@ class SQLStore(Store):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes: Callable[[str, str | None], Sequence[Scope]],
+        scopes: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         return None if self._fast is None else self._fast.take_limited(lease, names, readable, nonce, gate, scopes)
 
@@ -1007,12 +1007,12 @@ class SQLStore(Store):
 
     # Limits
 
-    def occupied(self, scopes: Sequence[Scope]) -> tuple[int, list[Occupied]]:
+    def occupied(self, scopes: Sequence[LimitScope]) -> tuple[int, list[Occupied]]:
         asked = limits.counts(self.statements, scopes)
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
         return limits.counted(self.statements, self.run_one, scopes, counts)
 
-    def lock_scopes(self, scopes: Sequence[Scope], wait: float) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
             counts, free = limits.locked(self.statements, self._together, self._write_lasting, scopes, wait)
