@@ -132,14 +132,14 @@ class Rules:
 
     def scopes(self, name: str, group: str | None) -> list[LimitScope]:
         """Return the scopes that a claim of a job of this name and group has to enter."""
-        # A line feed separates them, as neither names nor groups have control characters.
-        return [
-            LimitScope(name, name, None, limit)
-            if limit.per == "name"
-            else LimitScope(f"{name}\n{group}", name, group, limit)
-            for limit in self._limits_by_name.get(name, ())
-            if limit.per == "name" or group is not None
-        ]
+        found = []
+        for limit in self._limits_by_name.get(name, ()):
+            if limit.per == "name":
+                found.append(LimitScope(name, name, None, limit))
+            elif group is not None:
+                # A line feed separates them, as neither names nor groups have control characters.
+                found.append(LimitScope(f"{name}\n{group}", name, group, limit))
+        return found
 
     def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
         """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
