@@ -109,6 +109,11 @@ def lost_reply(board: JobBoard, primitive: str) -> contextlib.AbstractContextMan
     return Harness(board).lost_reply(primitive)
 
 
+def engine_of(board: JobBoard) -> Any:
+    """Return the engine of a board, for a call with a nonce of the test's own, or for upkeep. See :class:`Harness`."""
+    return Harness(board).engine
+
+
 def record_of(board: JobBoard, job: Job | str) -> Record | None:
     return Harness(board).record(job)
 

@@ -1,0 +1,130 @@
+"""Hooks at the requests of a board's store, which force an interleaving or a failure.
+
+    with requests(board).before("commit", other.wake):
+        board.post("resize")
+
+An engine reaches its server through the methods of :class:`~jobboard.engine.Store` alone, so a hook there is reached
+under any engine. A request is a method of the store, or one of the kinds below: one effect, by whatever method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+from jobboard.board import JobBoard
+from jobboard.states import CLAIMED
+
+
+class Kind(NamedTuple):
+    """Requests with one effect.
+
+    methods: of the store. fits: return whether a call of a method, by its name and its first argument, has the effect.
+    """
+
+    methods: tuple[str, ...]
+    fits: Callable[[str, Any], bool] = lambda method, first: True
+
+
+def _posts(method: str, first: Any) -> bool:
+    return method == "post" or any(before is None for before, _, _ in first)
+
+
+def ends_claim(change: Any) -> bool:
+    """Return whether a change of a commit ends a claim."""
+    before, after, _ = change
+    return before is not None and before.record.state == CLAIMED and getattr(after, "state", None) != CLAIMED
+
+
+def _ends(method: str, first: Any) -> bool:
+    return method == "consume" or any(map(ends_claim, first))
+
+
+POSTS = Kind(("post", "commit"), _posts)
+"""The requests that store new jobs."""
+
+TAKES = Kind(("take", "take_limited", "look"))
+"""The requests that look for jobs to claim."""
+
+ENDS = Kind(("consume", "commit"), _ends)
+"""The requests that end claims."""
+
+POSTER_LOOKS = Kind(("sides",), lambda method, first: bool(first == "schedule"))
+"""The requests that list schedules, as a poster of due jobs does."""
+
+JOB_READS = Kind(("read",), lambda method, first: bool(first))
+"""The requests that read jobs by their uuids."""
+
+WRITES = Kind(("commit", "post", "take", "take_limited", "claim", "consume"))
+"""The requests by which calls act."""
+
+Request = str | Kind
+
+
+class Hook:
+    """A hook at requests of one store: installed when it is made, and removed by :meth:`remove` or a ``with``."""
+
+    def __init__(self, store: Any, request: Request, by: Callable[..., Any]) -> None:
+        self._by = by
+        self._is_removed = False
+        kind = Kind((request,)) if isinstance(request, str) else request
+        for method in kind.methods:
+            store.__dict__[method] = self._hooked(method, getattr(store, method), kind)
+
+    def _hooked(self, method: str, original: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+        def call(*args: Any, **extra: Any) -> Any:
+            if self._is_removed or not kind.fits(method, args[0] if args else None):
+                return original(*args, **extra)
+            return self._by(original, *args, **extra)
+
+        return call
+
+    def remove(self) -> None:
+        """Let the requests pass from now on."""
+        self._is_removed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.remove()
+
+
+class Requests:
+    """The requests of a connected board's store, or of one of its parts.
+
+    A board that connects again has a new store, without hooks.
+
+    Hooks of one request nest: the newest is called first.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def around(self, request: Request, by: Callable[..., Any]) -> Hook:
+        """Call ``by(original, *args, **extra)`` in place of a request."""
+        return Hook(self._store, request, by)
+
+    def before(self, request: Request, act: Callable[[], object]) -> Hook:
+        """Call ``act`` before each such request. An error of ``act`` is the request's, which is then not sent."""
+
+        def by(original: Callable[..., Any], *args: Any, **extra: Any) -> Any:
+            act()
+            return original(*args, **extra)
+
+        return self.around(request, by)
+
+    def after(self, request: Request, act: Callable[[], object]) -> Hook:
+        """Call ``act`` after each such request that was answered. An error of ``act`` takes the place of the answer."""
+
+        def by(original: Callable[..., Any], *args: Any, **extra: Any) -> Any:
+            answer = original(*args, **extra)
+            act()
+            return answer
+
+        return self.around(request, by)
+
+
+def requests(board: JobBoard) -> Requests:
+    """Return the requests of a connected board."""
+    return Requests(board.engine.store)
