@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from jobboard.board import JobBoard
-from jobboard.states import CLAIMED
+from jobboard.states import CLAIMED, Record, lapse
 
 
 class Kind(NamedTuple):
@@ -31,9 +31,14 @@ def _posts(method: str, first: Any) -> bool:
 
 
 def ends_claim(change: Any) -> bool:
-    """Return whether a change of a commit ends a claim."""
+    """Return whether a change of a commit ends a claim. A lapse that the commit writes down ended before."""
     before, after, _ = change
-    return before is not None and before.record.state == CLAIMED and getattr(after, "state", None) != CLAIMED
+    if before is None or before.record.state != CLAIMED:
+        return False
+    if not isinstance(after, Record):
+        return True
+    has_lapsed = bool(after.errors) and after == lapse(before.record, after.errors[-1].at)
+    return after.state != CLAIMED and not has_lapsed
 
 
 def _ends(method: str, first: Any) -> bool:
@@ -93,9 +98,7 @@ class Hook:
 class Requests:
     """The requests of a connected board's store, or of one of its parts.
 
-    A board that connects again has a new store, without hooks.
-
-    Hooks of one request nest: the newest is called first.
+    A board that connects again has a new store, without hooks. Hooks of one request nest: the newest is called first.
     """
 
     def __init__(self, store: Any) -> None:
