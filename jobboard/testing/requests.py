@@ -16,8 +16,8 @@ from jobboard.board import JobBoard
 from jobboard.states import CLAIMED, Record, lapse
 
 
-class Kind(NamedTuple):
-    """Requests with one effect.
+class RequestKind(NamedTuple):
+    """RequestHooks with one effect.
 
     methods: of the store. fits: return whether a call of a method, by its name and its first argument, has the effect.
     """
@@ -37,7 +37,7 @@ def ends_claim(change: Any) -> bool:
         return False
     if not isinstance(after, Record):
         return True
-    has_lapsed = bool(after.errors) and after == lapse(before.record, after.errors[-1].at)
+    has_lapsed = bool(after.errors) and after == lapse(before.record, after.errors[-1].on)
     return after.state != CLAIMED and not has_lapsed
 
 
@@ -45,25 +45,25 @@ def _ends(method: str, first: Any) -> bool:
     return method == "consume" or any(map(ends_claim, first))
 
 
-POSTS = Kind(("post", "commit"), _posts)
+POSTS = RequestKind(("post", "commit"), _posts)
 """The requests that store new jobs."""
 
-TAKES = Kind(("take", "take_limited", "look"))
+TAKES = RequestKind(("take", "take_limited", "look"))
 """The requests that look for jobs to claim."""
 
-ENDS = Kind(("consume", "commit"), _ends)
+ENDS = RequestKind(("consume", "commit"), _ends)
 """The requests that end claims."""
 
-POSTER_LOOKS = Kind(("sides",), lambda method, first: bool(first == "schedule"))
+POSTER_LOOKS = RequestKind(("sides",), lambda method, first: bool(first == "schedule"))
 """The requests that list schedules, as a poster of due jobs does."""
 
-JOB_READS = Kind(("read",), lambda method, first: bool(first))
+JOB_READS = RequestKind(("read",), lambda method, first: bool(first))
 """The requests that read jobs by their uuids."""
 
-WRITES = Kind(("commit", "post", "take", "take_limited", "claim", "consume"))
+WRITES = RequestKind(("commit", "post", "take", "take_limited", "claim", "consume"))
 """The requests by which calls act."""
 
-Request = str | Kind
+Request = str | RequestKind
 
 
 class Hook:
@@ -72,11 +72,11 @@ class Hook:
     def __init__(self, store: Any, request: Request, by: Callable[..., Any]) -> None:
         self._by = by
         self._is_removed = False
-        kind = Kind((request,)) if isinstance(request, str) else request
+        kind = RequestKind((request,)) if isinstance(request, str) else request
         for method in kind.methods:
             store.__dict__[method] = self._hooked(method, getattr(store, method), kind)
 
-    def _hooked(self, method: str, original: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+    def _hooked(self, method: str, original: Callable[..., Any], kind: RequestKind) -> Callable[..., Any]:
         def call(*args: Any, **extra: Any) -> Any:
             if self._is_removed or not kind.fits(method, args[0] if args else None):
                 return original(*args, **extra)
@@ -95,7 +95,7 @@ class Hook:
         self.remove()
 
 
-class Requests:
+class RequestHooks:
     """The requests of a connected board's store, or of one of its parts.
 
     A board that connects again has a new store, without hooks. Hooks of one request nest: the newest is called first.
@@ -128,6 +128,6 @@ class Requests:
         return self.around(request, by)
 
 
-def requests(board: JobBoard) -> Requests:
+def requests(board: JobBoard) -> RequestHooks:
     """Return the requests of a connected board."""
-    return Requests(board.engine.store)
+    return RequestHooks(board.engine.store)

@@ -15,7 +15,7 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.conductor.workers import WorkerThreads
 from jobboard.testing import eventually
-from jobboard.testing.requests import ENDS, POSTER_LOOKS, TAKES, Kind, requests
+from jobboard.testing.requests import ENDS, POSTER_LOOKS, TAKES, RequestKind, requests
 from tests.conftest import Runner
 from tests.support import handlers
 from tests.support.conductors import (
@@ -143,7 +143,7 @@ def test_drain_that_is_over_gives_the_jobs_back(
 
 @pytest.mark.parametrize("stuck", [TAKES, ENDS, POSTER_LOOKS], ids=["take", "end", "post due"])
 def test_backend_that_does_not_answer_does_not_hold_up_the_end(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: Kind
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: RequestKind
 ) -> None:
     """Jobs that a late answer brings are given back."""
     monkeypatch.setattr("jobboard.conductor.scheduler.LINGER", 2.0 * WAIT)

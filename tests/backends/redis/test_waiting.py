@@ -17,19 +17,19 @@ from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, replaced
 from jobboard.testing.puppet import Puppet
-from jobboard.testing.requests import TAKES, Request, Requests, requests
+from jobboard.testing.requests import TAKES, Request, RequestHooks, requests
 from tests.backends.redis.conftest import LIMIT, Place, Sleeper, stands_still
 
 pytestmark = pytest.mark.backends("redis")
 
 
 class Held:
-    """Requests of a board, or its listening for calls, held up until ``go_on``."""
+    """RequestHooks of a board, or its listening for calls, held up until ``go_on``."""
 
     def __init__(self, board: Any, request: Request) -> None:
         self.reached, self._go_on = threading.Event(), threading.Event()
         self._hold = False
-        (Requests(waiters_of(board)) if request == "listen" else requests(board)).before(request, self._wait)
+        (RequestHooks(waiters_of(board)) if request == "listen" else requests(board)).before(request, self._wait)
 
     def _wait(self) -> None:
         if self._hold:
