@@ -17,7 +17,7 @@ from jobboard.states import CLAIMED, Record, lapse
 
 
 class RequestKind(NamedTuple):
-    """RequestHooks with one effect.
+    """Requests with one effect.
 
     methods: of the store. fits: return whether a call of a method, by its name and its first argument, has the effect.
     """

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.backends("redis")
 
 
 class Held:
-    """RequestHooks of a board, or its listening for calls, held up until ``go_on``."""
+    """Requests of a board, or its listening for calls, held up until ``go_on``."""
 
     def __init__(self, board: Any, request: Request) -> None:
         self.reached, self._go_on = threading.Event(), threading.Event()
