@@ -469,7 +469,7 @@ def test_a_repeated_claim_counts_its_lease_from_the_earliest_time(
     monkeypatch.setattr(made, "now", lambda self, exact=False: now(self) - (0 if exact else lag))
     board = make_board()
     job = board.post("a")
-    with Harness(board).lost_reply("claim"):
+    with Harness(board).lost_reply():
         claim = board.claim(job, "anna", expiry=LONG)
     assert claim.expires_in() <= LONG
 

@@ -105,8 +105,8 @@ def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> context
     return Harness(board).replaced(primitive, by)
 
 
-def lost_reply(board: JobBoard, primitive: str) -> contextlib.AbstractContextManager[None]:
-    return Harness(board).lost_reply(primitive)
+def lost_reply(board: JobBoard) -> contextlib.AbstractContextManager[None]:
+    return Harness(board).lost_reply()
 
 
 def engine_of(board: JobBoard) -> Any:
