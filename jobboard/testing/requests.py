@@ -63,7 +63,7 @@ JOB_READS = RequestKind(("read",), lambda method, first: bool(first))
 WRITES = RequestKind(("commit", "post", "take", "take_limited", "claim", "consume"))
 """The requests by which calls act."""
 
-READS = RequestKind(("now", "read", "look", "page", "sides", "counts", "lock", "occupied"))
+READS = RequestKind(("now", "read", "look", "page", "sides", "counts", "lock", "hold", "grab", "occupied"))
 """The requests by which calls read."""
 
 Request = str | RequestKind
@@ -77,7 +77,8 @@ class Hook:
         self._is_removed = False
         kind = RequestKind((request,)) if isinstance(request, str) else request
         for method in kind.methods:
-            store.__dict__[method] = self._hooked(method, getattr(store, method), kind)
+            if (original := getattr(store, method, None)) is not None:
+                store.__dict__[method] = self._hooked(method, original, kind)
 
     def _hooked(self, method: str, original: Callable[..., Any], kind: RequestKind) -> Callable[..., Any]:
         def call(*args: Any, **extra: Any) -> Any:

@@ -83,13 +83,16 @@ class Harness:
                 meanwhile()
             raise ConnectionFailure("the connection broke", outcome="unknown")
 
+        def act() -> None:
+            if not told and not getattr(block, "is_open", False):
+                lose()
+            block.acted = True
+
         def write(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             answer = original(*args, **kwargs)
             # A fast path that leaves the call to the engine has sent nothing.
-            if answer and not told:
-                if not getattr(block, "is_open", False):
-                    lose()
-                block.acted = True
+            if answer:
+                act()
             return answer
 
         @contextlib.contextmanager
@@ -103,7 +106,8 @@ class Harness:
             if block.acted and not told:
                 lose()
 
-        with self.requests.around(WRITES, write), self.requests.around("transaction", transaction):
+        hooks = self.requests.around(WRITES, write), self.requests.after("sync", act)
+        with hooks[0], hooks[1], self.requests.around("transaction", transaction):
             yield
         assert told, "no request acted"
 
