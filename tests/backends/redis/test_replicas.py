@@ -101,8 +101,8 @@ class Situation:
         monkeypatch.setattr(board.engine, "sleep_unless_closed", lambda seconds: self.drop_connections())
 
     def drop_connections(self) -> None:
-        live: Any = self.board.engine.raw
-        live.store.connections.drop_idle()
+        store: Any = self.board.engine.store
+        store.connections.drop_idle()
 
     def beat(self) -> None:
         self.board.claims.beat()
