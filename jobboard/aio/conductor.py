@@ -8,9 +8,9 @@ import datetime
 import functools
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from jobboard import arguments, logs, runtime
+from jobboard import logs, runtime
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
@@ -24,6 +24,9 @@ from jobboard.conductor.signals import stopped_by_signals
 from jobboard.conductor.workers import Kind
 from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
+
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition
 
 LOG = logs.Log(__name__)
 
@@ -66,7 +69,7 @@ class AsyncConductor:
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(board, AsyncJobBoard):

@@ -7,7 +7,7 @@ import datetime
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from jobboard import arguments, codec, logs, outcomes, runtime
 from jobboard.board import JobBoard
@@ -25,6 +25,9 @@ from jobboard.outcomes import RetryPolicy
 from jobboard.primitives import BATCH
 from jobboard.retry import outage_pause
 from jobboard.threads import started
+
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition
 
 LOG = logs.Log(__name__)
 
@@ -96,7 +99,7 @@ class Conductor:
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         kind = KINDS.get(workers) if isinstance(workers, str) else workers
