@@ -125,7 +125,7 @@ class AsyncJobBoard:
     def __init__(self, board: JobBoard, *, threads: int = THREADS) -> None:
         self.sync = board
         self._threads = Threads(board.name, arguments.limit(threads, "threads"))
-        # What the coroutines of each event loop share.
+        # The waiting line and the reader that the coroutines of one event loop share.
         self._loops: dict[asyncio.AbstractEventLoop, tuple[WaitingLine, Reader]] = {}
 
     def __repr__(self) -> str:
@@ -188,7 +188,7 @@ class AsyncJobBoard:
 
     async def close(self) -> None:
         """See :meth:`JobBoard.close <jobboard.board.JobBoard.close>`. Waiting coroutines get ConnectionFailure."""
-        # On a thread of its own: all others may be waiting for a backend that is away.
+        # On a thread of its own: all others may be waiting for an unreachable backend.
         apart = Threads(f"{self.name}-closing", 1)
         try:
             await see_through(apart.begin(self.sync.close))
@@ -433,7 +433,7 @@ class AsyncJobBoard:
             await asyncio.wait([claimed])
         except asyncio.CancelledError:
             if not begun.cancel():
-                # Nobody is told of an error: a refused claim needs no giving back.
+                # An error is dropped: a refused claim need not be given back.
                 with contextlib.suppress(Exception):
                     jobs, _ = await outlast(claimed)
                     await give_back(self.sync, jobs, self._threads)

@@ -33,7 +33,7 @@ LOG = logs.Log(__name__)
 W = TypeVar("W", bound=Wrapper)
 
 GLANCE = 0.05
-"""Seconds between two looks of a coroutine that waits for the end of a run."""
+"""Seconds between two checks by a coroutine that waits for the end of a run."""
 
 
 class AsyncConductor:
@@ -166,7 +166,7 @@ class AsyncConductor:
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         thread = Threads(f"{self.name}-conductor", 1)
         caught = stopped_by_signals(self.name, self.stop, lambda: self.sync.at_work) if signals else None
-        # From here on wait() waits, though the thread may not have begun.
+        # From here on wait() waits, even if the thread has not begun yet.
         self._is_running = True
         try:
             with caught or contextlib.nullcontext():

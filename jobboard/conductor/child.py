@@ -36,8 +36,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals for the conductor alone, also when they are sent to all the processes that it has started."""
 
 GLANCE = 1.0
-"""Seconds between two looks for the parent. The pipe would not do: it does not break while a fork of the conductor's
-program holds the other end open."""
+"""Seconds between two checks that the parent lives. The pipe does not show it: the pipe stays open while a fork of the
+conductor's program holds the other end."""
 
 LENGTH = 8
 """The number of bytes before each message in the pipe. They hold the length of the message."""
@@ -52,7 +52,7 @@ class Task(NamedTuple):
     who: str
     token: int
     keeps: tuple[int, Wire] | None
-    """How large a result may be, and how it is encoded; None where none is kept."""
+    """The size limit and the encoding of the result; None if the board keeps no results."""
 
 
 class Report(NamedTuple):
@@ -67,7 +67,7 @@ class Report(NamedTuple):
 
 
 class Elsewhere:
-    """Stands for the board of a job in a process that has no board."""
+    """The stand-in for the board of a job, in a process that has no board."""
 
     def __init__(self, keeps: tuple[int, Wire] | None) -> None:
         # Results are encoded here: not all of them could travel.

@@ -162,7 +162,8 @@ class Mover:
                 target.set_limit(limit.name, concurrency=limit.concurrency, per=limit.per, rate=limit.rate)
 
     def _move_all(self, source: JobBoard | None, trash: bool) -> None:
-        """Move once what can be moved. ``self._again`` is true afterwards if there may be more."""
+        """Move all jobs and schedules that can be moved now. ``self._again`` is true afterwards if there may be
+        more."""
         self._left = {}
         self._is_unfinished = self._again = False
         self._finish_copies()
@@ -170,7 +171,7 @@ class Mover:
             self._carry(page)
         self._empty_trash(trash)
         if source is not None:
-            # After the jobs: a job that has the key of a schedule is at the target before the schedule posts there.
+            # After the jobs: a job with the key of a schedule must be at the target before the schedule posts there.
             started = ScheduleMover(source, self._target, self._run, self._knows, self._note).move()
             self._moved.schedules += started
             # A schedule may have posted jobs until it moved.
@@ -253,7 +254,7 @@ class Mover:
     # Jobs of the source
 
     def _carry(self, jobs: Sequence[Record]) -> None:
-        """Move these jobs, as far as they are as they were read."""
+        """Move the jobs that have not changed since they were read."""
         now = self._source.engine.now() if any(job.key_until is not None for job in jobs) else 0
         drafts = [(job, draft) for job in jobs if (draft := self._draft(job, now)) is not None]
         for batch in batches(drafts, lambda each: _size(each[1]), BATCH, BYTES):
@@ -312,7 +313,7 @@ class Mover:
             if uuid != job.uuid:
                 self._leave(job, f"{target} has another job with its key, {uuid}")
             elif copy is None:
-                # Worked off already, or dropped by another mover.
+                # The job was already consumed, or another mover has dropped the copy.
                 self._again = True
             elif copy_mark(copy) is None:
                 there.append(job)
@@ -321,7 +322,7 @@ class Mover:
             else:
                 outdated.append(copy)
         self._depart(held)
-        # Outdated by the copy of another mover, or by what this one has read.
+        # The copy of another mover, or a newer reading of this one, has replaced it.
         self._judge(outdated, seen_before=True)
         # A job that the target has already must have left the source.
         seen = self._source.engine.read([job.uuid for job in there]) if there else []
@@ -330,7 +331,7 @@ class Mover:
                 self._leave(job, f"{target} has it already: was it restored after a move?")
 
     def _depart(self, held: Sequence[tuple[Record, Record]]) -> None:
-        """Have the source let go of these jobs, if they are as their copies are."""
+        """Have the source let go of the jobs that are the same as their copies."""
         target = place_of(self._target)
         statuses = self._finish(
             self._source,

@@ -33,7 +33,7 @@ T = TypeVar("T")
 Work = Callable[[Runner, Database], T]
 
 PATIENCE = 10.0
-"""The seconds for which work is repeated that lost against another transaction, or found no connection."""
+"""The seconds for which a transaction is repeated after it lost against another one, or got no connection."""
 
 _ERRORS = (sa.exc.SQLAlchemyError, *UNSENDABLE)
 
@@ -77,7 +77,7 @@ class Bind:
         """Run work in a transaction, with a runner of statements and the kind of database.
 
         :param table: a table that exists, if any does.
-        :param keep: False: take the work back.
+        :param keep: False: roll the work back.
         :raises ConnectionFailure: there is no connection, or it broke. ``outcome`` tells whether the work may have been
             done. Work that may have been done is not repeated.
         :raises JobFailure: the database refused the work.
@@ -89,7 +89,7 @@ class Bind:
         return self._run(work, None, keep=False, reads=True)
 
     def close(self) -> None:
-        """Give the engine's connections back. A connection that was given stays open."""
+        """Give the engine's connections back. A connection that the caller passed stays open."""
         self._closed = True
         if self._links is not None:
             self._links.close()
@@ -173,7 +173,7 @@ class Bind:
         if isinstance(raised, ConstraintViolated):
             raised = refused(raised)
         assert isinstance(raised, (Contended, JobFailure))
-        # Also where it is None: the driver's error then shows the password.
+        # Also if the cause is None: the driver's own error shows the password then.
         raised.__cause__ = raised.cause
         return raised
 
@@ -193,7 +193,7 @@ def _on_link(link: Link, work: Work[T], keep: bool, reads: bool) -> T:
 
 
 def _patiently(work: Callable[[], T]) -> T:
-    """Repeat a transaction while it loses against others."""
+    """Repeat a transaction while it loses against other transactions."""
     try:
         return repeated(Contended, PATIENCE)(work)
     except Contended as error:

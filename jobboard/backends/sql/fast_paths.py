@@ -34,10 +34,11 @@ MOST_HELD = 200
 """The number of jobs that a take from a starting point reads on MariaDB where others hold all the first ones."""
 
 MOST_BELOW = 500
-"""The number of priorities, times that of names, that a look from a starting point on MariaDB finds each by itself."""
+"""The largest product of priorities and names that a look from a starting point on MariaDB reads one by one."""
 
 AHEAD = 9
-"""The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
+"""The number of first jobs from which a take under limits chooses one. Other workers may claim the first jobs
+meanwhile."""
 
 LIMITED_TRIES = 4
 """The number of tries of a take under limits, before the engine looks."""
@@ -95,8 +96,8 @@ class FastPaths(abc.ABC):
             return None
         if claims:
             return sorted(claims, key=lambda claim: serving_order(claim.record)), None
-        # There is no job to take if one statement sees none. Otherwise the engine looks: it sweeps, and finds the jobs
-        # that came back meanwhile, and those behind the ones that others hold.
+        # No job can be taken if one statement sees none. Otherwise the engine looks: it sweeps, and finds jobs that
+        # came back meanwhile, and jobs behind those that other transactions hold.
         [(now, event, has_rules, has_jobs)] = self._read(looks.nothing, {**self._base, **params})
         if has_rules or has_jobs or (event is not None and event <= now):
             return None
@@ -131,7 +132,7 @@ class FastPaths(abc.ABC):
                 except Exception as error:
                     if self._links.known_product().trouble(error, link.raw) is not Trouble.CONTENDED:
                         raise
-                    # The engine claims behind a scope that is held for long.
+                    # If a scope is locked for long, the engine claims a later job.
                     link.rollback()
                     return None
                 locked = scopes.held(self._statements, wanted, rows[: len(locks)])
@@ -141,7 +142,7 @@ class FastPaths(abc.ABC):
                     more = {**params, **tags, "tags": json.dumps(free)}
                     if (claim := self._claim_one_of(link, more, keeps_out)) is not None:
                         return claim
-                    # Others have claimed all of these jobs meanwhile.
+                    # Other workers have claimed all of these jobs meanwhile.
                     waits = False
                 else:
                     link.rollback()
@@ -268,14 +269,14 @@ class FastPaths(abc.ABC):
         return self._tried(lambda link: self._write(link, statement, {**self._base, **params}))
 
     def _tried(self, work: Callable[[Link], T]) -> T | None:
-        """Do some work as one transaction; return None if it was refused."""
+        """Do work as one transaction; return None if it was refused."""
         try:
             return self._links.run(work)
         except ConstraintViolated:
             return None
 
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
-        """Return where a take begins; None: at the beginning."""
+        """Return the starting point of a take; None: the beginning of the index."""
         return self._starts.of(names).point(_Requests(self, names, readable))
 
     def moment(self, highest: int) -> WriteMoment | None:
@@ -381,7 +382,7 @@ class PostgreSQLPaths(FastPaths):
         parts = {part: st.text(name) for part, name in texts.items()}
         return parts, {**params, "names": "\n".join(names)}
 
-    # To write out an array costs the driver more than to split a text does the server.
+    # Encoding an array in the driver is slower than splitting a text in the server.
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         columns = zip(*(job.values() for job in jobs), strict=True)
@@ -419,7 +420,7 @@ class MariaDBPaths(FastPaths):
         """Claim the jobs that a statement locks, and end the transaction."""
         rows = _unpacked(link.rows(statement, params))
         if not rows and "returned" in params:
-            # Others may hold the first ones. To pass these by locks takes many times as long.
+            # Other transactions may hold the first jobs. Skipping them with locking reads takes many times as long.
             rows = _unpacked(link.rows(statement, {**params, "some": MOST_HELD}))
         if not rows:
             link.rollback()
@@ -526,7 +527,7 @@ class MariaDBPaths(FastPaths):
 
     @staticmethod
     def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
-        # As bytes: in a text the driver looks at each character.
+        # As bytes: the driver examines each character of a text.
         return json.dumps([list(row.values()) for row in rows], ensure_ascii=False).encode()
 
 
@@ -552,7 +553,7 @@ class SQLitePaths(FastPaths):
         def work(link: Link) -> bool:
             link.begin()
             kept = link.count(self._statements["consume_outcomes"], params) if "outcomes" in params else 0
-            # Each statement has a time of its own, at which a lease or a window may have ended.
+            # Each statement has its own time, and a lease or a window may have ended in between.
             if kept < params.get("kept", 0) or link.count(statement, params) < params["count"]:
                 link.rollback()
                 return False
@@ -570,7 +571,7 @@ class SQLitePaths(FastPaths):
             [(last,)] = link.rows(self._statements["last_posted"], {})
             self._keep(link, params, params["answer"])
             link.commit()
-            # Nobody else has drawn an id meanwhile.
+            # No other transaction has drawn an id meanwhile.
             return [(job["uuid"], id_, 0, now) for id_, job in enumerate(jobs, last - len(jobs) + 1)]
 
         return self._tried(work)
@@ -636,7 +637,7 @@ def _free(
     locked: Collection[ScopePlace],
     claims: Mapping[tuple[str, str | None], tuple[int, int]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ids and tags of the jobs with room, up to the first job of which the locked parts do not decide."""
+    """Yield the ids and tags of the jobs with room, up to the first job whose room is undecided by the locked parts."""
     for id_, tag, mine in jobs:
         left = {
             scope: scope.most - claims.get((scope.name, scope.group), (0, 0))[0]

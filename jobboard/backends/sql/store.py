@@ -80,7 +80,7 @@ T = TypeVar("T")
 REMEDY = "`jobboard setup`"
 
 TIDIED = 1000
-"""The most answers, and the most side records, that one tidying drops."""
+"""The maximum number of answers, and of side records, that one tidying deletes."""
 
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
@@ -153,7 +153,7 @@ class SQLStore(Store):
         self.table = self.tables.jobs
         self.links = self._new_links()
         self._local = runtime.Local()
-        # The gate that was seen last. Its value is not asked for again.
+        # The newest known gate. Its value is not read again while its tag is the same.
         self._gate = Side(*GATE, None, None, None)
 
     # Life
@@ -166,7 +166,7 @@ class SQLStore(Store):
     def setup_steps(self) -> list[SetupStep]:
         is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
         if is_file and not Path(str(self._url.database)).exists():
-            # A connection would make the file.
+            # A connection would create the file.
             with sa.create_engine("sqlite://").connect() as empty:
                 return layout.setup_steps(empty, self.tables)
         return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
@@ -212,7 +212,7 @@ class SQLStore(Store):
         self.waiter = waiter_of(
             hears, self.links, product, conf["notify"], self.tables.prefix, self.board, conf["claim_ttl"]
         )
-        # The end of another's claim shows at the latest when a lease as long as ours would end.
+        # A waiter notices the end of another claim at the latest when a lease of this board's length would have ended.
         self._longest_sleep = max(self.poll_cap, conf["claim_ttl"])
         if self.waiter.hears_others:
             self.poll_cap = self._longest_sleep
@@ -423,7 +423,7 @@ class SQLStore(Store):
         for kind, key in sides:
             kinds.setdefault(kind, []).append(key)
         found |= {(side.kind, side.key): side for side in self._elsewhere(run, kinds, locked)}
-        # A key that a job has left meanwhile is found here.
+        # This also finds a key that has become a record of its own meanwhile.
         others = [each for each in sides if each[0] not in ("answer", "outcome") and each not in found]
         for some in chunks(others):
             # In one order, so that two transactions never wait for each other.
@@ -490,7 +490,7 @@ class SQLStore(Store):
             now, gate, has_ended, jobs = found or self._glance(run, asked[:1], given)
             overdue = self._overdue(run, now) if has_ended else []
             if has_ended:
-                # Others may have brought back what has ended.
+                # Other processes may have returned lapsed claims and due jobs meanwhile.
                 jobs = []
             if found is None or has_ended:
                 for made, ones in asked[0 if has_ended else 1 :]:
@@ -506,7 +506,7 @@ class SQLStore(Store):
     def _since(
         self, run: Runner, limit: int, names: Sequence[str] | None, readable: int, given: Mapping[str, Any]
     ) -> tuple[int, Side, bool, list[Stored]] | None:
-        """Return what a glance from a starting point on shows; None where it does not show as many jobs as wanted."""
+        """Return a glance from a starting point on; None if it shows fewer jobs than wanted."""
         some = None if names is None else list(dict.fromkeys(names))
         if self._fast is None or not limit or (some is not None and len(some) > NAMES_AT_ONCE):
             return None
@@ -556,7 +556,7 @@ class SQLStore(Store):
     def _overdue(self, run: Runner, now: int) -> list[Stored]:
         rows = self._rows(run, "overdue", now=now)
         if len(rows) >= OVERDUE and not self._conf["read_only"]:
-            # There may be others behind those that other transactions hold.
+            # There may be more jobs behind those that other transactions hold.
             rows = self._rows(run, "overdue_free_locked", now=now)
         return list(map(stored_of, rows))
 
@@ -598,7 +598,7 @@ class SQLStore(Store):
             parts = {"behind_gone": text("trash_behind_gone"), "behind_lapsed": text("trash_behind_lapsed")}
             params |= {"trashed_on": after.modified_on, "id": after.sequence}
         rows = self.query(self.statements.made("trash", **parts), **params)
-        # The next page finds its place by the instant that sorts the rows, also where a row tells of another.
+        # The next page begins at the instant that sorts the rows, even if the record in a row has another instant.
         return [
             settle(record_of(row), row[RECORD_COLUMNS + 1])._replace(modified_on=row[RECORD_COLUMNS + 2])
             for row in rows
@@ -778,8 +778,8 @@ class SQLStore(Store):
         return committed
 
     def _is_beaten(self, error: BaseException | None, changes: Sequence[Change], marks: Sequence[Mark]) -> bool:
-        """Return whether a unique index has refused something new, or a key, as another was quicker. What else a unique
-        index refuses, somebody has added that index."""
+        """Return whether a unique index of this library has refused a new record or a key, as another process was
+        quicker. Any other unique index is the user's."""
         is_new = any(isinstance(change.after, Draft) for change in changes)
         is_new = is_new or any(mark.before.tag is None and mark.value is not None for mark in marks)
         return is_new and error is not None and self.product.is_duplicate(error)
@@ -793,7 +793,7 @@ class SQLStore(Store):
         waits: bool,
         before: int | None,
     ) -> Committed:
-        """First lock and compare, then write."""
+        """Lock and compare all records, then write."""
         slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
         self._lock(run, [change.before for change in changes if change.before is not None], waits)
         if checks and not slots and "rely" in self.statements:
@@ -802,7 +802,7 @@ class SQLStore(Store):
         for side in checks:
             self._compare(run, side)
         self._change(run, changes)
-        # Behind the changes that set their keys free.
+        # After the changes that free keys.
         drafts = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
         jobs = [
             Stored(after, _next_tag(before)) if isinstance(after, Record) else next(drafts)
@@ -855,10 +855,10 @@ class SQLStore(Store):
         return run.each(found, [{"board": self.board, **row} for row in rows])
 
     def _change(self, run: Runner, changes: Sequence[Change]) -> None:
-        """Write what becomes of jobs that are locked.
+        """Write the new records of locked jobs.
 
         :raises Stale: a job has changed: its lock was lost.
-        :raises JobFailure: the database has written less, as triggers and rules of somebody's can have it do.
+        :raises JobFailure: the database has written fewer rows, for instance because of a user's trigger or rule.
         """
         written: dict[str, list[dict[str, Any]]] = {"jobs_delete": [], "jobs_update": [], "jobs_replace": []}
         for before, after, _ in changes:
@@ -881,7 +881,7 @@ class SQLStore(Store):
                 raise Stale
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Stored]:
-        """:raises Stale: another has been quicker with a key, or with an arrival."""
+        """:raises Stale: another process was quicker with a key, or with an arrival."""
         if not drafts:
             return []
         keys = sorted(key for draft in drafts if (key := held_key(draft)) is not None)
@@ -1082,8 +1082,8 @@ class SQLStore(Store):
                 return False
             held = self._drop("outcomes_drop", uuids=uuids)
             if self.product.exclusive:
-                # What this has written would else be copied into the file by the commit of the next one, and a thread
-                # that waits asks ever less often: it is to meet a rest more often than a step.
+                # Otherwise the commit of the next step copies these writes into the file. Waiting threads back off
+                # between their tries, so the rests are longer than the steps.
                 self.query("checkpoint")
                 runtime.sleep(2 * held)
         return True
@@ -1102,7 +1102,7 @@ def _next_tag(before: Stored | None) -> object:
 
 
 def _is_replaced(before: Stored, after: Draft | Record | None) -> bool:
-    """Return whether a job gets what another post brings."""
+    """Return whether a post replaces the content of a job."""
     if not isinstance(after, Record):
         return after is not None
     return (after.priority, after.posting) != (before.record.priority, before.record.posting)
