@@ -17,7 +17,7 @@ FIELD_NAMES = ("job", "job_name", "who", "token")
 """The names of :func:`fields`."""
 
 
-class _Held(Protocol):
+class _ClaimHolder(Protocol):
     """A claim, or a record that holds the last claim."""
 
     @property
@@ -26,7 +26,7 @@ class _Held(Protocol):
     def who(self) -> str | None: ...
 
 
-class Handle(Protocol):
+class LoggedJob(Protocol):
     """A job that can be logged: a :class:`~jobboard.job.Job`."""
 
     @property
@@ -36,12 +36,12 @@ class Handle(Protocol):
     @property
     def record(self) -> Record: ...
     @property
-    def claim(self) -> _Held | None: ...
+    def claim(self) -> _ClaimHolder | None: ...
 
 
-def fields(job: Handle) -> Fields:
+def fields(job: LoggedJob) -> Fields:
     """Return ``extra=`` of a log record about ``job``, as last seen. Its details are left out, as they are private."""
-    holder: _Held = job.record if job.claim is None else job.claim
+    holder: _ClaimHolder = job.record if job.claim is None else job.claim
     return of_claim(job.uuid, holder.token, job.name, holder.who)
 
 

@@ -16,7 +16,7 @@ from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
 from jobboard.aio.threads import Threads, see_through
 from jobboard.conductor import Conductor, Tally
-from jobboard.conductor.conductor import THE_CONDUCTORS
+from jobboard.conductor.conductor import UNSET
 from jobboard.conductor.handlers import Handler, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import Runs
@@ -117,7 +117,7 @@ class AsyncConductor:
         self,
         *names: str,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
     ) -> Registering[Coroutine[Any, Any, Job]]:
         """See :meth:`Conductor.handles <jobboard.conductor.Conductor.handles>`.

@@ -66,7 +66,7 @@ class Report(NamedTuple):
     error: bytes | None = None
 
 
-class Elsewhere:
+class BoardStandIn:
     """The stand-in for the board of a job, in a process that has no board."""
 
     def __init__(self, keeps: tuple[int, Wire] | None) -> None:
@@ -85,7 +85,7 @@ class Elsewhere:
         return "<the board is in the conductor's process>"
 
 
-class KeptElsewhere(Claim):
+class ClaimStandIn(Claim):
     """A claim that the conductor keeps.
 
     :param lease: its deadline on :func:`~jobboard.runtime.boottime`; infinite where no clock ends it.
@@ -147,9 +147,9 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     send(READY)
     with contextlib.suppress(EOFError, OSError):
         while (task := receive()) is not None:
-            job = ClaimedJob(cast(Any, Elsewhere(task.keeps)), task.record, task.content, CLAIMED)
+            job = ClaimedJob(cast(Any, BoardStandIn(task.keeps)), task.record, task.content, CLAIMED)
             job.context = task.context
-            job.claim = KeptElsewhere(job, task, lease)
+            job.claim = ClaimStandIn(job, task, lease)
             report = _report_of(context.copy().run(perform, found.of(job), found.wrappers, job))
             # The shared memory belongs to the next job from now on.
             job.claim.mark_ended()

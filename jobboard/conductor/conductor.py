@@ -46,7 +46,7 @@ lock does not wake the thread."""
 NAMED = 10
 """The number of job names that a summary shows."""
 
-THE_CONDUCTORS: Any = object()
+UNSET: Any = object()
 """The timeout that the conductor has for all jobs."""
 
 W = TypeVar("W", bound=Wrapper)
@@ -161,7 +161,7 @@ class Conductor:
         self,
         *names: str,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
     ) -> Registering[Job]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
@@ -215,19 +215,19 @@ class Conductor:
         self,
         handler: Handler | Handling,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
     ) -> Handling:
         if isinstance(handler, Handling):
             # Another conductor has registered it. Its own options go before those of this conductor.
             own, handler = handler, handler.handler
             retry, max_simultaneous = own.retry, own.max_simultaneous
-            timeout = THE_CONDUCTORS if own.timeout is None else own.timeout
+            timeout = UNSET if own.timeout is None else own.timeout
         outcomes.check_handler(handler, self._kind.coroutines)
         policy = retry or self._retry
         if not isinstance(policy, RetryPolicy | None):
             raise TypeError(f"retry must be a RetryPolicy, not {type(policy).__name__}")
-        if timeout is not THE_CONDUCTORS:
+        if timeout is not UNSET:
             timeout = arguments.seconds("timeout", timeout, positive=True)
         if max_simultaneous is not None:
             arguments.limit(max_simultaneous, "max_simultaneous")
@@ -235,7 +235,7 @@ class Conductor:
             handler=handler,
             takes=Takes.of(handler),
             retry=policy,
-            timeout=self._timeout if timeout is THE_CONDUCTORS else timeout,
+            timeout=self._timeout if timeout is UNSET else timeout,
             max_simultaneous=max_simultaneous,
         )
 

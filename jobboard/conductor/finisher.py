@@ -19,7 +19,7 @@ from jobboard.threads import started
 
 LOG = logs.Log(__name__)
 
-PUZZLED = 5.0
+ERROR_DELAY = 5.0
 """The delay of a job that is given back after an unexpected error at its end, in seconds."""
 
 REFUSED_FOR = 30.0
@@ -266,7 +266,7 @@ class Finisher:
                 raise
         # The server answers, but one end waits for a locked row. The other ends must not wait with it.
         if len(left) == 1:
-            self._try_apart(left[0], runtime.monotonic() - begun)
+            self._retry_alone(left[0], runtime.monotonic() - begun)
             return
         has_failed = False
         for done in left:
@@ -278,7 +278,7 @@ class Finisher:
                 if has_failed or self._hurry.is_set():
                     raise
                 has_failed = True
-                self._try_apart(done, runtime.monotonic() - begun)
+                self._retry_alone(done, runtime.monotonic() - begun)
 
     def _left_of(self, batch: Sequence[_Handover]) -> list[_Handover]:
         return [done for done in batch if done in self._pending or done in self._apart]
@@ -292,7 +292,7 @@ class Finisher:
             pass
         return False
 
-    def _try_apart(self, done: _Handover, took: float) -> None:
+    def _retry_alone(self, done: _Handover, took: float) -> None:
         """Try an end again later, in a request of its own.
 
         :param took: the seconds of the failed try. Other ends get as much time before the next one.
@@ -329,11 +329,11 @@ class Finisher:
             if not others:
                 return
             if not final and self._may_pass(done, error):
-                self._try_apart(done, 0.0)
+                self._retry_alone(done, 0.0)
                 return
             LOG.exception("%s could not finish %s", self._name, job, extra=logs.fields(job))
             with contextlib.suppress(Exception):
-                self._board.abandon(job, self._name, delay=PUZZLED)
+                self._board.abandon(job, self._name, delay=ERROR_DELAY)
             self._close([(done, job, error)])
         else:
             self._close([(done, job, error) for (done, job, _), error in zip(asked, errors, strict=True)])

@@ -21,9 +21,9 @@ from jobboard.sql.connections import (
     Contended,
     Link,
     Links,
+    library_error,
     refused,
     repeated,
-    sorted_out,
 )
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.runners import CallersConnection, Runner
@@ -109,7 +109,7 @@ class Bind:
         with self._connection() as connection:
             transaction = Transaction(connection, self._name)
             if not transaction.theirs:
-                return _patiently(lambda: self._in_own(connection, work, table, keep, reads))
+                return _repeat_contended(lambda: self._in_own(connection, work, table, keep, reads))
             if reads:
                 return self._reading(connection, work)
             with transaction.joined(self._remedy) as run:
@@ -169,7 +169,7 @@ class Bind:
     def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Contended | JobFailure:
         """Return the error to raise for an error of the database, with the driver's as its cause."""
         product = database(connection.dialect)
-        raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
+        raised = library_error(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
         if isinstance(raised, ConstraintViolated):
             raised = refused(raised)
         assert isinstance(raised, (Contended, JobFailure))
@@ -192,7 +192,7 @@ def _on_link(link: Link, work: Work[T], keep: bool, reads: bool) -> T:
     return result
 
 
-def _patiently(work: Callable[[], T]) -> T:
+def _repeat_contended(work: Callable[[], T]) -> T:
     """Repeat a transaction while it loses against other transactions."""
     try:
         return repeated(Contended, PATIENCE)(work)

@@ -78,7 +78,7 @@ def repeated(
     return retrying(on, seconds, base=0.005, cap=0.25, sleep=sleep)
 
 
-def sorted_out(
+def library_error(
     error: Exception, product: Database, url: URL, remedy: str, raw: Raw | None = None, in_doubt: bool = False
 ) -> Exception:
     """Return this library's error for an error of the driver's; an error that is not about the database stays.
@@ -478,7 +478,7 @@ class Links:
 
     def _reset(self) -> None:
         self._engine: Engine | None = None
-        self._apart: Links | None = None
+        self._unpooled: Links | None = None
         self._local = runtime.Local()
         self._lock = runtime.Lock()
         self.idle: list[Link] = []
@@ -498,16 +498,16 @@ class Links:
         return self._engine
 
     @property
-    def apart(self) -> Links:
+    def unpooled(self) -> Links:
         """Links outside the caller's pool, for heartbeats: the pool may be exhausted."""
         if self.own:
             return self
-        if self._apart is None:
+        if self._unpooled is None:
             with self._lock:
-                self._apart = self._apart or self._beside()
-        return self._apart
+                self._unpooled = self._unpooled or self._make_unpooled()
+        return self._unpooled
 
-    def _beside(self) -> Links:
+    def _make_unpooled(self) -> Links:
         engine = self._made_engine()
         theirs = engine.pool
         # Without the limit of the caller's pool, and with its listeners.
@@ -528,13 +528,13 @@ class Links:
         )
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
+    def outside_pool(self) -> Iterator[None]:
         """Run this thread's calls within the block outside the caller's pool, as those of a heartbeat."""
-        self._local.beside = not self.own
+        self._local.outside_pool = not self.own
         try:
             yield
         finally:
-            self._local.beside = False
+            self._local.outside_pool = False
 
     def known_product(self) -> Database:
         """Return the database. A connection must have been made before."""
@@ -574,9 +574,9 @@ class Links:
         except ConstraintViolated as error:
             raise refused(error) from error.cause
 
-    def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
+    def library_error(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """Return this library's error for an error of the driver's."""
-        return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
+        return library_error(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
     def _once(self, work: Callable[[Link], T], patient: bool) -> T:
         with self.held(patient) as link:
@@ -591,8 +591,8 @@ class Links:
         if link is not None:
             yield link
             return
-        if getattr(self._local, "beside", False):
-            with self.apart.held(patient) as link:
+        if getattr(self._local, "outside_pool", False):
+            with self.unpooled.held(patient) as link:
                 yield link
             return
         link = self._taken()
@@ -602,7 +602,7 @@ class Links:
         try:
             yield link
         except Exception as error:
-            raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, link.in_doubt)
+            raised = error if isinstance(error, JobBoardError) else self.library_error(error, link.raw, link.in_doubt)
             self._failed(link, raised)
             if raised is error:
                 raise
@@ -685,7 +685,7 @@ class Links:
             _discard(connection)
             if not isinstance(error, Exception):
                 raise
-            if isinstance(busy := self.sorted_out(error, None, False), Contended):
+            if isinstance(busy := self.library_error(error, None, False), Contended):
                 # For instance, several processes switch a new SQLite file to its write-ahead log at once.
                 raise busy from error
             raise self._unreachable(error) from None
@@ -696,7 +696,7 @@ class Links:
 
     def listener(self) -> Link:
         """Connect outside the caller's pool, for a listener that sleeps on the connection and then discards it."""
-        return (self if self.own else self._beside())._connected()
+        return (self if self.own else self._make_unpooled())._connected()
 
     # The end
 
@@ -705,18 +705,18 @@ class Links:
         self.watch.hurry()
         self._closed = True
         self._discard_idle()
-        if self._apart is not None:
-            self._apart.close()
+        if self._unpooled is not None:
+            self._unpooled.close()
 
     def hurry(self) -> None:
         """Shorten the deadline of all requests, as the board is being closed."""
         self.watch.hurry()
-        if self._apart is not None:
-            self._apart.hurry()
+        if self._unpooled is not None:
+            self._unpooled.hurry()
 
     def leak(self) -> None:
         """Leave the connections to the parent, and connect anew. For a forked child."""
-        for link in (*self.idle, *(self._apart.idle if self._apart is not None else ())):
+        for link in (*self.idle, *(self._unpooled.idle if self._unpooled is not None else ())):
             link.leak()
-        forks.keep(self._engine, self._apart)
+        forks.keep(self._engine, self._unpooled)
         self._reset()

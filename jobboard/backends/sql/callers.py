@@ -86,7 +86,7 @@ class CallersTransactions:
         connection is not yet back in its pool then."""
 
         def told() -> None:
-            with self._links.beside():
+            with self._links.outside_pool():
                 done()
 
         connection = self._transaction(given).connection()
@@ -123,7 +123,7 @@ class CallersTransactions:
         is_of_pool = not self._links.own and run.connection.engine.pool is self._links.engine.pool
         if known is None or not is_of_pool or there.tables != known.tables:
             # Unknown, or out of date: the server was restarted or replaced.
-            with self._links.beside():
+            with self._links.outside_pool():
                 known = self._retrying(self._links.run, self._own_database)
             if there != known:
                 raise JobFailure(

@@ -57,7 +57,9 @@ def setup(connection: Connection, product: Database, tables: Tables) -> list[Set
     _check_text(connection)
     with _setting_up(connection, product, tables):
         # Which tables are missing is known only after the upgrades.
-        done = [step.what for steps in (_upgrades, _missing) for step in _acted(connection, steps(connection, tables))]
+        done = [
+            step.what for steps in (_upgrades, _missing) for step in _run_steps(connection, steps(connection, tables))
+        ]
     connection.commit()
     return [SetupStep(what) for what in done]
 
@@ -71,7 +73,7 @@ def setup_steps(connection: Connection, tables: Tables) -> list[SetupStep]:
     return found
 
 
-def _acted(connection: Connection, steps: Iterable[TableChange]) -> Iterator[TableChange]:
+def _run_steps(connection: Connection, steps: Iterable[TableChange]) -> Iterator[TableChange]:
     for step in steps:
         step.act(connection)
         yield step

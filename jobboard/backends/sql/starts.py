@@ -194,7 +194,7 @@ class Surveyor:
             # faster.
             self._point, self._due = Point({}, moment.now), self._until
         else:
-            self._point, self._due = _risen(since, result, ended), min(at + SURVEY_SECONDS, self._until)
+            self._point, self._due = _raised_point(since, result, ended), min(at + SURVEY_SECONDS, self._until)
         self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
     def _note(self, begun: float, moment: WriteMoment) -> _Noted | None:
@@ -213,7 +213,7 @@ class Surveyor:
         return found
 
 
-def _risen(since: Point, result: SurveyResult, ended: _Noted) -> Point:
+def _raised_point(since: Point, result: SurveyResult, ended: _Noted) -> Point:
     """Return the point that a survey from ``since`` allows: nothing that the survey has seen lies before the point, and
     nothing that a transaction may bring which had not ended."""
     # Of a priority that begins no range the survey may have seen the first job of one name, and not that of another.

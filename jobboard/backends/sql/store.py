@@ -86,7 +86,7 @@ SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
 answer, which stays while an older snapshot may need it, and a page holds some fifty."""
 
-ELSEWHERE = frozenset({"key", "answer", "outcome"})
+OTHER_TABLES = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
 
 
@@ -324,7 +324,7 @@ class SQLStore(Store):
         return getattr(self._local, "block", None) or Block()
 
     def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
-        run = self.lasting()
+        run = self.open_transaction()
         if limit is None:
             rows = self._rows(run, "read_locked", uuids=[stored.record.uuid for stored in jobs])
         else:
@@ -336,7 +336,7 @@ class SQLStore(Store):
         self._block.locked.update(stored.tag for stored in found)
         return found
 
-    def _together(self, asked: Sequence[scopes.Asked]) -> list[list[Row]]:
+    def _run_several(self, asked: Sequence[scopes.Asked]) -> list[list[Row]]:
         """Run statements in this thread's block, if possible as one request, and begin the transaction with them."""
         block, begins = self._block, False
         if block.run is None:
@@ -347,9 +347,9 @@ class SQLStore(Store):
         return link.several(filled, begins=begins, hurries=block.keeps_out)
 
     def _write_lasting(self, statement: str, **params: Any) -> int:
-        return self._count(self.lasting(), statement, **params)
+        return self._count(self.open_transaction(), statement, **params)
 
-    def lasting(self) -> Runner:
+    def open_transaction(self) -> Runner:
         """Return the transaction of this thread's block, and begin it where nothing has."""
         block = self._block
         if block.run is None:
@@ -422,7 +422,7 @@ class SQLStore(Store):
         kinds: dict[str, list[str]] = {}
         for kind, key in sides:
             kinds.setdefault(kind, []).append(key)
-        found |= {(side.kind, side.key): side for side in self._elsewhere(run, kinds, locked)}
+        found |= {(side.kind, side.key): side for side in self._sides_of_other_tables(run, kinds, locked)}
         # This also finds a key that has become a record of its own meanwhile.
         others = [each for each in sides if each[0] not in ("answer", "outcome") and each not in found]
         for some in chunks(others):
@@ -440,7 +440,7 @@ class SQLStore(Store):
         jobs = [stored_of(rows[uuid]) if uuid in rows else None for uuid in uuids]
         return Found(now, jobs, [found.get(each) or Side(*each, None, None, None) for each in sides])
 
-    def _elsewhere(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
+    def _sides_of_other_tables(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
         """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
         # In one order, as those of other calls.
         for some in chunks(sorted(kinds.get("key", []))):
@@ -814,7 +814,7 @@ class SQLStore(Store):
         for mark in sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key))):
             if mark.before.kind == "outcome":
                 slots[id(mark)] = self._outcome(run, mark)
-            elif mark.before.kind not in ELSEWHERE:
+            elif mark.before.kind not in OTHER_TABLES:
                 slots[id(mark)] = self._side(run, mark)
         self._notify(run, changes, marks)
         if before is not None and self._rows(run, "clock")[0][0] >= before:
@@ -1015,7 +1015,7 @@ class SQLStore(Store):
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         if self._fast is None:
             return held
-        with self.links.beside():
+        with self.links.outside_pool():
             return self._fast.renew(handle, held, ttl)
 
     # Limits
@@ -1028,7 +1028,7 @@ class SQLStore(Store):
     def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, wait)
+            counts, free = scopes.locked(self.statements, self._run_several, self._write_lasting, places, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise

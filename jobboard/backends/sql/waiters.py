@@ -158,7 +158,7 @@ class ListeningWaiter(SQLWaiter):
                 try:
                     self._listener = _ListeningThread(self._links, self._channel, self._heard, self._every)
                 except Exception as error:  # noqa: BLE001 - whatever it is, polling still works
-                    LOG.warning("can't listen, polling instead: %s", self._links.sorted_out(error, None, False))
+                    LOG.warning("can't listen, polling instead: %s", self._links.library_error(error, None, False))
                     return None
             return self._listener
 
