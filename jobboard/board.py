@@ -22,7 +22,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
 
 from jobboard import arguments, codec, logs, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
@@ -97,6 +97,9 @@ from jobboard.timetable import Missed, Timetable, zone
 from jobboard.tracing import NO_TRACING
 from jobboard.waiting import Waiters
 from jobboard.work import Working, claim_of, nothing_claimed
+
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition, Connection
 
 LOG = logs.Log(__name__)
 
@@ -443,7 +446,7 @@ class JobBoard:
         group: str | None = None,
         key_for: float | datetime.timedelta | None = None,
         on_key: OnKey = "keep",
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Job:
         """Put a job on the board. ``job.created`` tells whether this post has made it, or another job had its key.
@@ -492,7 +495,7 @@ class JobBoard:
         self,
         postings: Iterable[Posting | Mapping[str, Any]],
         *,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> list[Job]:
         """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
@@ -776,7 +779,7 @@ class JobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> ClaimedJob | None:
         """Claim the job that is next in order; it comes with its ``claim``. Return None at once if there is no job;
@@ -802,7 +805,7 @@ class JobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> list[ClaimedJob]:
         """Claim up to ``limit`` jobs at once; wait only while there is none. Otherwise as :meth:`claim_next`."""
@@ -823,7 +826,7 @@ class JobBoard:
         who: str,
         expiry: float | None,
         names: Iterable[str] | None,
-        where: arguments.Condition | None,
+        where: Condition | None,
         extra: Mapping[str, Any] | None,
     ) -> WantedJobs:
         """Return the checked arguments of a claim by ``verb``, for :meth:`look`."""
@@ -939,7 +942,7 @@ class JobBoard:
         timeout: float | None = None,
         expiry: float | None = None,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Working:
         """``with board.working(who) as job:`` claims a job and ends its claim by the outcome of the body. It waits for
@@ -989,7 +992,7 @@ class JobBoard:
         *,
         delay: float | datetime.timedelta | None = None,
         error: str | None = None,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
@@ -1008,7 +1011,7 @@ class JobBoard:
         who: str,
         *,
         result: Any = None,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Take a claimed job off the board, as its work is done. Errors as :meth:`extend`.
@@ -1027,7 +1030,7 @@ class JobBoard:
         who: str,
         *,
         reason: str | None = None,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
@@ -1039,7 +1042,7 @@ class JobBoard:
         jobs: Iterable[Job],
         who: str,
         *,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Consume all of these jobs, in as few requests as possible.
@@ -1054,7 +1057,7 @@ class JobBoard:
         acts: Iterable[Act],
         who: str,
         *,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """End many claims, each by its own verb; errors as :meth:`consume_many`."""

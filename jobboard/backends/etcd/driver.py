@@ -55,7 +55,7 @@ _NUMBERS = 512
 """The numbers that belong to a revision. No commit makes more jobs."""
 
 _SWEPT = 1_000
-"""The outcomes that one step of a tidying passes."""
+"""The number of outcomes that one step of a tidying passes."""
 
 
 class BoardTime:
@@ -287,7 +287,7 @@ class EtcdDriver(Driver):
             yield within([below(clock, now)], [put(clock, now)])
 
     def _passed(self, ends: Sequence[str]) -> list[str]:
-        """Return those of these instants that have come."""
+        """Return the instants that have passed."""
         return [end for end in ends if self.clock.now() >= int(end)]
 
     def _refusal(self, required: Mapping[str, tuple[str, int | None]], ends: Sequence[str]) -> Refused:

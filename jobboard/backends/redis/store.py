@@ -138,12 +138,12 @@ class RedisStore(Store):
         try:
             self.connections.prepare()
             if self._wait:
-                # A user without the right to it learns that before anything is stored.
+                # A user without the right to this command gets the error before anything is stored.
                 self._command(b"WAIT", b"0", b"1")
             self.server = server_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
-        # A server that takes no writes for now refuses the script, and shows a board that is there all the same.
+        # A server that refuses writes for now refuses the script. It can still show that the board exists.
         *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
             stored = self.run("setup", create, LAYOUT, LAYOUT, library_version())
@@ -250,7 +250,7 @@ class RedisStore(Store):
                 "which makes room",
                 error,
             )
-        # Scripts of Redis 7.2 and later say it in the second way.
+        # Since Redis 7.2 a script reports this in the second form.
         in_script = "The user executing the script" in text or "ACL failure in script" in text
         if isinstance(error, errors.NoPermissionError) or in_script:
             prefix = text_of(self.keys.tag.partition(b":{")[0])

@@ -34,10 +34,11 @@ MOST_HELD = 200
 """The number of jobs that a take from a starting point reads on MariaDB where others hold all the first ones."""
 
 MOST_BELOW = 500
-"""The number of priorities, times that of names, that a look from a starting point on MariaDB finds each by itself."""
+"""The largest product of priorities and names that a look from a starting point on MariaDB reads one by one."""
 
 AHEAD = 9
-"""The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
+"""The number of first jobs from which a take under limits chooses one. Other workers may claim the first jobs
+meanwhile."""
 
 Params = dict[str, Any]
 
@@ -69,7 +70,7 @@ class FastPaths(abc.ABC):
         self._starts = Starts()
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
-        rows = self._inserted(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
+        rows = self._insert_jobs(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
         if not rows:
             return None
         places = {uuid: (id_, tag, now) for uuid, id_, tag, now, *_ in rows}
@@ -85,15 +86,15 @@ class FastPaths(abc.ABC):
         claims: list[Stored] | None = []
         if (point := self.point(names, readable)) is not None:
             take, more = self._since(point, names, limit)
-            claims = self._claimed(take, {**params, **more})
+            claims = self._claim_jobs(take, {**params, **more})
         if claims == []:
-            claims = self._claimed(looks.take, params)
+            claims = self._claim_jobs(looks.take, params)
         if claims is None:
             return None
         if claims:
             return sorted(claims, key=lambda claim: serving_order(claim.record)), None
-        # There is no job to take if one statement sees none. Otherwise the engine looks: it sweeps, and finds the jobs
-        # that came back meanwhile, and those behind the ones that others hold.
+        # No job can be taken if one statement sees none. Otherwise the engine looks: it sweeps, and finds jobs that
+        # came back meanwhile, and jobs behind those that other transactions hold.
         [(now, event, has_rules, has_jobs)] = self._read(looks.nothing, {**self._base, **params})
         if has_rules or has_jobs or (event is not None and event <= now):
             return None
@@ -110,13 +111,13 @@ class FastPaths(abc.ABC):
     ) -> Stored | None:
         if names is not None and len(names) > NAMES_AT_ONCE:
             return None
-        ahead, looked = self._ahead(names, self.point(names, readable))
+        ahead, looked = self._first_ready(names, self.point(names, readable))
         params = {**self._base, **_slot(nonce), **lease._asdict(), "limit": 1, "gate": gate.tag}
 
         def work(link: Link) -> Stored | None:
             waits = False
             for _ in range(tries.LIMITED):
-                found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
+                found = self._read_first_ready(link, ahead, {**self._base, **looked, "readable": readable})
                 jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
                 wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
                 locks = scopes.part_locks(self._statements, wanted, waits)
@@ -128,7 +129,7 @@ class FastPaths(abc.ABC):
                 except Exception as error:
                     if self._links.known_product().trouble(error, link.raw) is not Trouble.CONTENDED:
                         raise
-                    # The engine claims behind a scope that is held for long.
+                    # If a scope is locked for long, the engine claims a later job.
                     link.rollback()
                     return None
                 locked = scopes.held(self._statements, wanted, rows[: len(locks)])
@@ -138,7 +139,7 @@ class FastPaths(abc.ABC):
                     more = {**params, **tags, "tags": json.dumps(free)}
                     if (claim := self._claim_one_of(link, more, keeps_out)) is not None:
                         return claim
-                    # Others have claimed all of these jobs meanwhile.
+                    # Other workers have claimed all of these jobs meanwhile.
                     waits = False
                 else:
                     link.rollback()
@@ -147,10 +148,12 @@ class FastPaths(abc.ABC):
                     waits = True
             return None
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
-        claims = self._claimed(self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid, "gate": -1})
+        claims = self._claim_jobs(
+            self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid, "gate": -1}
+        )
         return claims[0] if claims else None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
@@ -165,14 +168,14 @@ class FastPaths(abc.ABC):
                 result, refused = act.end.result or (None, None)
                 kept.append({"uuid": act.uuid, "keep": act.keep, "refused": refused, "result": result})
         if not kept:
-            return self._ended(self._statements["consume"], params)
+            return self._end_claims(self._statements["consume"], params)
         outcomes = self._statements.text("consume_outcomes")
         leaving = self._statements.fill("consume", outcomes=outcomes, columns="*,")
-        return self._ended(leaving, {**params, "outcomes": self._packed(kept), "kept": len(kept)})
+        return self._end_claims(leaving, {**params, "outcomes": self._packed(kept), "kept": len(kept)})
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         params = {**self._claims(held), "handle": handle, "ttl": ttl}
-        renewed = {(uuid, token) for *_, uuid, token in self._renewed(params) or ()}
+        renewed = {(uuid, token) for *_, uuid, token in self._renew_claims(params) or ()}
         return [claim for claim in held if claim not in renewed]
 
     # What differs from database to database
@@ -184,22 +187,22 @@ class FastPaths(abc.ABC):
         :raises ConstraintViolated: it has done nothing.
         """
 
-    def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
+    def _insert_jobs(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         """Insert jobs; return their uuids, ids, tags and times, or None if the call was refused."""
         if len(jobs) == 1 and jobs[0]["due"] is None and jobs[0]["delay"] is None:
             return self._do(self._statements.fill("post", **self._notify), {**params, **jobs[0]})
         return self._do(self._statements.fill("post_many", **self._notify), {**params, **self._drafts(jobs)})
 
-    def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
+    def _claim_jobs(self, statement: Statement, params: Params) -> list[Stored] | None:
         """Run a statement that claims jobs; return None if it was refused."""
         rows = self._do(statement, params)
         return None if rows is None else [stored_of(row) for row in rows]
 
-    def _ended(self, statement: Statement, params: Params) -> bool:
+    def _end_claims(self, statement: Statement, params: Params) -> bool:
         """Run a statement that ends claims; return whether it has ended them all."""
         return bool(self._do(statement, params))
 
-    def _renewed(self, params: Params) -> Sequence[Row] | None:
+    def _renew_claims(self, params: Params) -> Sequence[Row] | None:
         """Renew claims; return rows that end with a uuid and a token."""
         return self._do(self._statements["renew"], params)
 
@@ -218,10 +221,10 @@ class FastPaths(abc.ABC):
         """Return the statements of a take; None: only the engine can do it."""
 
     @abc.abstractmethod
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         """Return the statement that reads ids, tags, names and groups of the first ready jobs, and its arguments."""
 
-    def _rows_ahead(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
+    def _read_first_ready(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
         rows = link.rows(ahead, params)
         link.end_read()
         return rows
@@ -262,17 +265,17 @@ class FastPaths(abc.ABC):
 
     def _do(self, statement: Statement, params: Params) -> Sequence[Row] | None:
         """Run a statement as a transaction; return None if it was refused."""
-        return self._tried(lambda link: self._write(link, statement, {**self._base, **params}))
+        return self._try_once(lambda link: self._write(link, statement, {**self._base, **params}))
 
-    def _tried(self, work: Callable[[Link], T]) -> T | None:
-        """Do some work as one transaction; return None if it was refused."""
+    def _try_once(self, work: Callable[[Link], T]) -> T | None:
+        """Do work as one transaction; return None if it was refused."""
         try:
             return self._links.run(work)
         except ConstraintViolated:
             return None
 
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
-        """Return where a take begins; None: at the beginning."""
+        """Return the starting point of a take; None: the beginning of the index."""
         return self._starts.of(names).point(_Requests(self, names, readable))
 
     def moment(self, highest: int) -> WriteMoment | None:
@@ -339,7 +342,7 @@ class PostgreSQLPaths(FastPaths):
             return {"ready": st.text("take_of_name"), "of_one": st.text("of_one")}, {"name": names[0]}
         return {"ready": st.fill("take_of_names", some=str(limit + SPARE_JOBS)).text}, {"names": "\n".join(names)}
 
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         parts, params = self._ready(names, AHEAD)
         if point is not None:
             ranges, params = self._ranges(point, names)
@@ -405,18 +408,18 @@ class MariaDBPaths(FastPaths):
     def _read(self, statement: Statement, params: Params) -> Sequence[Row]:
         return _unpacked(super()._read(statement, params))
 
-    def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
+    def _claim_jobs(self, statement: Statement, params: Params) -> list[Stored] | None:
         def work(link: Link) -> list[Stored]:
             link.begin()
             return self._claim(link, statement, {**self._base, **params})
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def _claim(self, link: Link, statement: Statement, params: Params) -> list[Stored]:
         """Claim the jobs that a statement locks, and end the transaction."""
         rows = _unpacked(link.rows(statement, params))
         if not rows and "returned" in params:
-            # Others may hold the first ones. To pass these by locks takes many times as long.
+            # Other transactions may hold the first jobs. Skipping them with locking reads takes many times as long.
             rows = _unpacked(link.rows(statement, {**params, "some": MOST_HELD}))
         if not rows:
             link.rollback()
@@ -435,7 +438,7 @@ class MariaDBPaths(FastPaths):
         claims = self._claim(link, self._statements["take_ahead"], params)
         return claims[0] if claims else None
 
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         st = self._statements
         if point is not None:
             ones, params = self._parts_of_names("take", point, names)
@@ -446,13 +449,13 @@ class MariaDBPaths(FastPaths):
         params = {"some": AHEAD, **{f"one{i}": name for i, name in enumerate(names)}}
         return st.union("ahead", "take_of", len(names)), params
 
-    def _rows_ahead(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
-        return [row[1:] for row in sorted(_unpacked(super()._rows_ahead(link, ahead, params)))]
+    def _read_first_ready(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
+        return [row[1:] for row in sorted(_unpacked(super()._read_first_ready(link, ahead, params)))]
 
-    def _ended(self, statement: Statement, params: Params) -> bool:
+    def _end_claims(self, statement: Statement, params: Params) -> bool:
         return self._do(statement, params) is not None
 
-    def _renewed(self, params: Params) -> Sequence[Row] | None:
+    def _renew_claims(self, params: Params) -> Sequence[Row] | None:
         def work(link: Link) -> Sequence[Row]:
             link.begin()
             rows = _unpacked(link.rows(self._statements["renew_locked"], {**self._base, **params}))
@@ -461,7 +464,7 @@ class MariaDBPaths(FastPaths):
             link.commit()
             return rows
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         st = self._statements
@@ -523,7 +526,7 @@ class MariaDBPaths(FastPaths):
 
     @staticmethod
     def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
-        # As bytes: in a text the driver looks at each character.
+        # As bytes: the driver examines each character of a text.
         return json.dumps([list(row.values()) for row in rows], ensure_ascii=False).encode()
 
 
@@ -543,13 +546,13 @@ class SQLitePaths(FastPaths):
         link.commit()
         return rows
 
-    def _ended(self, statement: Statement, params: Params) -> bool:
+    def _end_claims(self, statement: Statement, params: Params) -> bool:
         params = {**self._base, **params}
 
         def work(link: Link) -> bool:
             link.begin()
             kept = link.count(self._statements["consume_outcomes"], params) if "outcomes" in params else 0
-            # Each statement has a time of its own, at which a lease or a window may have ended.
+            # Each statement has its own time, and a lease or a window may have ended in between.
             if kept < params.get("kept", 0) or link.count(statement, params) < params["count"]:
                 link.rollback()
                 return False
@@ -557,9 +560,9 @@ class SQLitePaths(FastPaths):
             link.commit()
             return True
 
-        return bool(self._tried(work))
+        return bool(self._try_once(work))
 
-    def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
+    def _insert_jobs(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         def work(link: Link) -> Sequence[Row]:
             link.begin()
             [(now,)] = link.rows(self._statements["clock"], {})
@@ -567,10 +570,10 @@ class SQLitePaths(FastPaths):
             [(last,)] = link.rows(self._statements["last_posted"], {})
             self._keep(link, params, params["answer"])
             link.commit()
-            # Nobody else has drawn an id meanwhile.
+            # No other transaction has drawn an id meanwhile.
             return [(job["uuid"], id_, 0, now) for id_, job in enumerate(jobs, last - len(jobs) + 1)]
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def _keep(self, link: Link, params: Params, answer: str) -> None:
         if not link.count(self._statements["keep_answer"], {**params, "answer": answer}):
@@ -585,7 +588,7 @@ class SQLitePaths(FastPaths):
         ready = self._statements.text("take_any" if names is None else "take_of_names")
         return ready, {} if names is None else {"names": json.dumps(names)}
 
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         ready, params = self._ready(names)
         return self._statements.fill("ahead", ready=ready), {**params, "limit": AHEAD}
 

@@ -58,7 +58,7 @@ def locked(
         free.
     """
     if "scopes_locked" not in statements:
-        # A transaction of SQLite's that writes is alone.
+        # On SQLite, a transaction that writes excludes all others.
         return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
     statement = statements["scopes_locked" if wait else "scopes_free_locked"]
@@ -78,7 +78,7 @@ def locked(
 
 
 def _limit(wait: float) -> dict[str, Any]:
-    """Return the parameters of a statement that waits for so many seconds."""
+    """Return the parameters of a statement that waits for ``wait`` seconds."""
     return {"wait": f"{int(wait * 1000)}ms", "seconds": math.ceil(wait)}
 
 
@@ -112,7 +112,7 @@ def parts_beside(scope: LimitScope) -> int:
 def _parts(scope: LimitScope) -> Mapping[str, str]:
     """Return the places of the records of a lock's parts, with their keys. The first part is the scope's own record."""
     number = PARTS if scope.most is not None and scope.most > PARTS else 1
-    # No group is empty.
+    # A group is never empty, so no scope of a group has such a key.
     return {place_of(part): part for part in (scope.key, *(f"{scope.key}\n\n{i}" for i in range(1, number)))}
 
 

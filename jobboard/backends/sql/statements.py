@@ -31,7 +31,7 @@ from jobboard.backends.sql.tables import Tables, place_of
 from jobboard.engine import GATE, OVERDUE
 
 LONGEST = 1000
-"""The number of elements that a list has at most."""
+"""The most elements of a list."""
 
 NAMES_AT_ONCE = 20
 """The number of names for which one statement looks at most, as its text has a part for each name. For more names, a
@@ -55,7 +55,7 @@ _ARRAY = re.compile(r"(= any|<> all)\(:(\w+)\)")
 _LIST = re.compile(r"\bin \(:(\w+)\)")
 _JSON = re.compile(r"json_table\(:(\w+),")
 _ROWS = re.compile(r"\bvalues :(\w+)")
-# Of what looks like a parameter, a string and a cast of PostgreSQL's are none.
+# Strings and PostgreSQL's casts look like parameters, and are none.
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
 
 

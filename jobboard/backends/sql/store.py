@@ -92,7 +92,7 @@ SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
 answer, which stays while an older snapshot may need it, and a page holds some fifty."""
 
-ELSEWHERE = frozenset({"key", "answer", "outcome"})
+OTHER_TABLES = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
 
 
@@ -171,7 +171,7 @@ class SQLStore(Store):
     def setup_steps(self) -> list[SetupStep]:
         is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
         if is_file and not Path(str(self._url.database)).exists():
-            # A connection would make the file.
+            # A connection would create the file.
             with sa.create_engine("sqlite://").connect() as empty:
                 return layout.setup_steps(empty, self.tables)
         return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
@@ -333,11 +333,11 @@ class SQLStore(Store):
         return self._lock_by("read_free_locked", limit=limit, tags=json.dumps(tags), **params)
 
     def _lock_by(self, statement: str, **params: Any) -> list[Stored]:
-        found = list(map(stored_of, self._rows(self.lasting(), statement, **params)))
+        found = list(map(stored_of, self._rows(self.open_transaction(), statement, **params)))
         self._block.locked.update(stored.tag for stored in found)
         return found
 
-    def _together(self, asked: Sequence[limits.Asked]) -> list[list[Row]]:
+    def _run_several(self, asked: Sequence[limits.Asked]) -> list[list[Row]]:
         """Run statements in this thread's block, if possible as one request, and begin the transaction with them."""
         block, begins = self._block, False
         if block.run is None:
@@ -348,9 +348,9 @@ class SQLStore(Store):
         return link.several(filled, begins=begins, hurries=block.keeps_out)
 
     def _write_lasting(self, statement: str, **params: Any) -> int:
-        return self._count(self.lasting(), statement, **params)
+        return self._count(self.open_transaction(), statement, **params)
 
-    def lasting(self) -> Runner:
+    def open_transaction(self) -> Runner:
         """Return the transaction of this thread's block, and begin it where nothing has."""
         block = self._block
         if block.run is None:
@@ -423,8 +423,8 @@ class SQLStore(Store):
         kinds: dict[str, list[str]] = {}
         for kind, key in sides:
             kinds.setdefault(kind, []).append(key)
-        found |= {(side.kind, side.key): side for side in self._elsewhere(run, kinds, locked)}
-        # A key that a job has left meanwhile is found here.
+        found |= {(side.kind, side.key): side for side in self._sides_of_other_tables(run, kinds, locked)}
+        # This also finds a key that has become a record of its own meanwhile.
         others = [each for each in sides if each[0] not in ("answer", "outcome") and each not in found]
         for some in chunks(others):
             # In one order, so that two transactions never wait for each other.
@@ -441,7 +441,7 @@ class SQLStore(Store):
         jobs = [stored_of(rows[uuid]) if uuid in rows else None for uuid in uuids]
         return Found(now, jobs, [found.get(each) or Side(*each, None, None, None) for each in sides])
 
-    def _elsewhere(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
+    def _sides_of_other_tables(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
         """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
         # In one order, as those of other calls.
         for some in chunks(sorted(kinds.get("key", []))):
@@ -491,7 +491,7 @@ class SQLStore(Store):
             now, gate, has_ended, jobs = found or self._glance(run, asked[:1], given)
             overdue = self._overdue(run, now) if has_ended else []
             if has_ended:
-                # Others may have brought back what has ended.
+                # Other processes may have returned lapsed claims and due jobs meanwhile.
                 jobs = []
             if found is None or has_ended:
                 for made, ones in asked[0 if has_ended else 1 :]:
@@ -507,7 +507,7 @@ class SQLStore(Store):
     def _since(
         self, run: Runner, limit: int, names: Sequence[str] | None, readable: int, given: Mapping[str, Any]
     ) -> tuple[int, Side, bool, list[Stored]] | None:
-        """Return what a glance from a starting point on shows; None where it does not show as many jobs as wanted."""
+        """Return a glance from a starting point on; None if it shows fewer jobs than wanted."""
         some = None if names is None else list(dict.fromkeys(names))
         if self._fast is None or not limit or (some is not None and len(some) > NAMES_AT_ONCE):
             return None
@@ -557,7 +557,7 @@ class SQLStore(Store):
     def _overdue(self, run: Runner, now: int) -> list[Stored]:
         rows = self._rows(run, "overdue", now=now)
         if len(rows) >= OVERDUE and not self._conf["read_only"]:
-            # There may be others behind those that other transactions hold.
+            # There may be more jobs behind those that other transactions hold.
             rows = self._rows(run, "overdue_free_locked", now=now)
         return list(map(stored_of, rows))
 
@@ -784,7 +784,7 @@ class SQLStore(Store):
         checks: Sequence[Side],
         terms: CommitTerms,
     ) -> Committed:
-        """First lock and compare, then write."""
+        """Lock and compare all records, then write."""
         slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
         self._lock(run, [change.before for change in changes if change.before is not None], terms.is_patient)
         if checks and not slots and "rely" in self.statements:
@@ -793,7 +793,7 @@ class SQLStore(Store):
         for side in checks:
             self._compare(run, side)
         self._change(run, changes)
-        # Behind the changes that set their keys free.
+        # After the changes that free keys.
         drafts = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
         jobs = [
             Stored(after, _next_tag(before)) if isinstance(after, Record) else next(drafts)
@@ -805,7 +805,7 @@ class SQLStore(Store):
         for mark in sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key))):
             if mark.before.kind == "outcome":
                 slots[id(mark)] = self._outcome(run, mark)
-            elif mark.before.kind not in ELSEWHERE:
+            elif mark.before.kind not in OTHER_TABLES:
                 slots[id(mark)] = self._side(run, mark)
         self._notify(run, changes, marks)
         if terms.before is not None and self._rows(run, "clock")[0][0] >= terms.before:
@@ -846,10 +846,10 @@ class SQLStore(Store):
         return run.each(found, [{"board": self.board, **row} for row in rows])
 
     def _change(self, run: Runner, changes: Sequence[Change]) -> None:
-        """Write what becomes of jobs that are locked.
+        """Write the new records of locked jobs.
 
         :raises Stale: a job has changed: its lock was lost.
-        :raises JobFailure: the database has written less, as triggers and rules of somebody's can have it do.
+        :raises JobFailure: the database has written fewer rows, for instance because of a user's trigger or rule.
         """
         written: dict[str, list[dict[str, Any]]] = {"jobs_delete": [], "jobs_update": [], "jobs_replace": []}
         for before, after, _ in changes:
@@ -872,7 +872,7 @@ class SQLStore(Store):
                 raise Stale
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Stored]:
-        """:raises Stale: another has been quicker with a key, or with an arrival."""
+        """:raises Stale: another process was quicker with a key, or with an arrival."""
         if not drafts:
             return []
         keys = sorted(key for draft in drafts if (key := held_key(draft)) is not None)
@@ -1002,7 +1002,7 @@ class SQLStore(Store):
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         if self._fast is None:
             return held
-        with self.links.beside():
+        with self.links.outside_pool():
             return self._fast.renew(handle, held, ttl)
 
     # Limits
@@ -1015,7 +1015,7 @@ class SQLStore(Store):
     def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = limits.locked(self.statements, self._together, self._write_lasting, scopes, wait)
+            counts, free = limits.locked(self.statements, self._run_several, self._write_lasting, scopes, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise

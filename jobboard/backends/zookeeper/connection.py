@@ -318,7 +318,7 @@ class Connection:
         return self._alone
 
     def commit(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """Do all of these or none, and return their results, a stat for each put.
+        """Do all operations or none, and return their results: a stat for each put.
 
         :raises MultiRefused: one of them does not fit the znodes.
         :raises JobFailure: the server refuses them for another reason, which another try would meet as well.

@@ -110,7 +110,7 @@ def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyP
     eventually(lambda: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
     assert boottime() < min(ends)
     assert fault.happened
-    assert far.engine.store.links.apart.watch.cuts
+    assert far.engine.store.links.unpooled.watch.cuts
     assert not any(claim.lost for claim in claims)
 
 
