@@ -64,7 +64,7 @@ JOB_READS = RequestKind(("read",), lambda method, first: bool(first))
 WRITES = RequestKind(("commit", "post", "take", "take_limited", "claim", "consume"))
 """The requests by which calls act."""
 
-READS = RequestKind(("now", "read", "look", "page", "sides", "counts", "lock", "hold", "grab", "occupied"))
+READS = RequestKind(("now", "read", "look", "page", "sides", "counts", "hold", "grab", "occupied"))
 """The requests by which calls read."""
 
 Request = str | RequestKind

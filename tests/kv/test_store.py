@@ -297,7 +297,7 @@ def test_a_commit_returns_the_jobs_that_a_reading_returns(make_board: Any) -> No
     store, uuid = make_board().engine.store, uuid4().hex
     [posted] = store.commit([Change(None, draft(uuid))]).jobs
     assert store.read([uuid]).jobs == [posted] == store.look(1, None, 1).ready
-    until = store.now() + 60_000_000 if store.keeps == "lease" else None
+    until = store.now() + 60_000_000 if store.traits.keeps == "lease" else None
     _, after = claim(posted.record, store.now(), "anna", "a handle", until)
     [claimed] = store.commit([Change(posted, after)]).jobs
     assert store.read([uuid]).jobs == [claimed] != [posted]
@@ -409,7 +409,7 @@ def test_a_look_whose_jobs_others_have_taken_is_repeated(
 def test_a_look_is_given_up_after_some_repetitions(
     make_board: Any, meanwhile: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobboard.kv.store.TRIES", 5)
+    monkeypatch.setattr("jobboard.engine.tries.STORE", 5)
     board, other = make_board(retry_for=0), make_board()
     board.post("a")
 

@@ -12,7 +12,7 @@ import pytest
 import jobboard
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Committed, Mark, Recent, Side, Stale, committer, reschedules
+from jobboard.engine import Committed, Mark, Recent, Side, Stale, reschedules
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import End, Finish, Nonce
 from jobboard.states import OK, Holder, Verb
@@ -92,7 +92,7 @@ def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
 def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     slow, other = boards
     job = slow.post("a")
-    monkeypatch.setattr(committer, "TRIES", 8)
+    monkeypatch.setattr("jobboard.engine.tries.CALL", 8)
     tries: list[int] = []
 
     def beaten() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,11 +28,12 @@ _names = itertools.count(1)
 class Sessions(MemoryStore):
     """Claims live as long as their keeper is not among ``dead``; ``breaks``: what happens instead of a commit."""
 
-    keeps = "session"
+    keeps: Any = "session"
     margin = 20 * SECOND
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
+        self.traits = replace(self.traits, keeps=self.keeps)
         self.dead: set[str] = set()
         self.breaks: list[Callable[[], object]] = []
 
@@ -146,7 +148,7 @@ def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
 
 
 def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobboard.engine.committer.TRIES", 7)
+    monkeypatch.setattr("jobboard.engine.tries.CALL", 7)
     board = make(Leases)
     [claim] = claimed(board)
 

@@ -723,7 +723,7 @@ def stored(board: JobBoard, *keys: str) -> list[bool]:
 
 def has_lists(board: JobBoard) -> bool:
     """Return whether side records list the claims of a scope. A store may count them by itself."""
-    return not Harness(board).store.locks_scopes
+    return not Harness(board).store.traits.locks_scopes
 
 
 class TestIdleScopes:

@@ -217,5 +217,5 @@ def test_without_min_replicas_a_call_without_a_change_sends_nothing(place: Place
     board.pause(["mail"])
     place.count()
     board.pause(["mail"])
-    board.engine.store.commit(())  # type: ignore[attr-defined]
+    board.engine.store.sync()  # type: ignore[attr-defined]
     assert place.calls["evalsha"] == 1

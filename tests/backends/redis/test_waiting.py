@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -208,7 +209,8 @@ class TestBrokenWaiters:
         puppet.tell("claim_next", "bert", timeout=600)
         place.until_asleep(1)
         poster, board = place.board(), place.board()
-        board.engine.store.poll_cap = 1.0  # type: ignore[attr-defined]
+        store: Any = board.engine.store
+        store.traits = replace(store.traits, poll_cap=1.0)
         waiter = sleeper(board)
         puppet.signal(signal.SIGSTOP)
         job = poster.post("a")

@@ -82,7 +82,7 @@ def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) 
         store = board.engine.store
         with store.transaction():
             look = store.look(1, None, codec.VERSION)
-            [stored] = store.lock(look.ready)
+            [stored] = store.hold(look.ready)
             _, record = states.claim(stored.record, look.now, "anna", None, look.now + 60_000_000)
             assert record is not None
             answer = Answer(nonce.call, 1, (Deed(OK, record.uuid, record.token),))

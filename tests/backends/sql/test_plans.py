@@ -13,6 +13,8 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.sql import starts
 from jobboard.board import JobBoard
+from jobboard.engine import Rules
+from jobboard.primitives import Limit
 from jobboard.testing import eventually
 from tests.backends.sql.conftest import statements_in
 
@@ -322,8 +324,9 @@ def test_a_group_costs_a_look_one_step_along_the_index(
 
     def spent(first: int, past: int) -> int:
         board.post_many([{"name": "a", "group": f"g{i:03}"} for i in range(first, past) for _ in range(3)])
+        full = Rules(limits=(Limit("a", "group", 1),)).scopes("a", "full")
         with read() as count:
-            look = board.engine.store.look(1, None, codec.VERSION, full=[("a", "full")])
+            look = board.engine.store.look(1, None, codec.VERSION, full=full)
         assert [stored.record.group for stored in look.ready] == ["g000"]
         return count()
 

@@ -187,8 +187,8 @@ def test_a_commit_that_has_lost_its_locks_changes_no_job(make_board: Callable[..
 
     def write() -> None:
         with store.transaction():
-            [stored] = store.lock(store.look(1, None, codec.VERSION).ready)
-            store.lasting().rollback()
+            [stored] = store.hold(store.look(1, None, codec.VERSION).ready)
+            store.open_transaction().rollback()
             jobs.append(other.claim_next("anna"))
             store.commit([Change(stored, None if ends else stored.record._replace(who="bert"), "")])
 

@@ -141,7 +141,7 @@ def test_old_rows_are_found_by_an_index(
     statements, links = board.engine.store.statements, board.engine.store.links
 
     def check(name: str, params: dict[str, Any], index: str) -> None:
-        made = statements.made(name, behind=statements.text("outcomes_behind") if "id" in params else "")
+        made = statements.fill(name, behind=statements.text("outcomes_behind") if "id" in params else "")
 
         def explained(link: Any) -> str:
             text, values = made.compiled(link.dialect, {"board": board.name, **params})
