@@ -78,8 +78,7 @@ class Hook:
         self._is_removed = False
         kind = RequestKind((request,)) if isinstance(request, str) else request
         for method in kind.methods:
-            if (original := getattr(store, method, None)) is not None:
-                store.__dict__[method] = self._hooked(method, original, kind)
+            store.__dict__[method] = self._hooked(method, getattr(store, method), kind)
 
     def _hooked(self, method: str, original: Callable[..., Any], kind: RequestKind) -> Callable[..., Any]:
         def call(*args: Any, **extra: Any) -> Any:
