@@ -104,7 +104,7 @@ def test_outcomes_are_copied_though_a_mover_breaks_off(
             raise ConnectionFailure("the connection broke", outcome="unknown")
         return answer
 
-    requests(mover._target).around("commit", breaks)
+    requests(boards.ends[1]).around("commit", breaks)
     with contextlib.suppress(Killed):
         mover.run()
     boards.mover().run()
