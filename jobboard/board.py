@@ -104,13 +104,13 @@ if TYPE_CHECKING:
 LOG = logs.Log(__name__)
 
 POST_BATCH = 500
-"""The number of postings that one request stores at most."""
+"""The most postings that one request stores."""
 
 METADATA_BYTES = 64 * 1024
-"""The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
+"""The maximum size of an entity's metadata, in bytes of compact UTF-8 JSON."""
 
 TIDY_EVERY = 600.0
-"""The seconds between two tidyings of a board that renews anything, where no amount of records asks for one sooner."""
+"""The seconds between two tidy runs. Many expired records bring the next run forward."""
 
 _Place: TypeAlias = tuple[Record, State]
 """A job on the board, and its state at the read."""
@@ -251,9 +251,9 @@ class JobBoard:
 
         :raises AttributeError: the board is not on SQL.
         """
-        if self.engine.backend.table is None:
+        if self.engine.backend.traits.table is None:
             raise AttributeError(f"the jobs of {self} lie in no table")
-        return self.engine.backend.table
+        return self.engine.backend.traits.table
 
     # Life
 
@@ -636,7 +636,7 @@ class JobBoard:
         return seen.record.who if seen.record is not None and seen.state == CLAIMED else None
 
     def refresh(self, jobs: Sequence[Job]) -> list[Seen]:
-        """Read jobs of this board anew, into their handles."""
+        """Read jobs of this board again, into their handles."""
         seen = self.engine.read([job.uuid for job in jobs])
         for job, its in zip(jobs, seen, strict=True):
             job.seen_state = its.state
@@ -713,7 +713,7 @@ class JobBoard:
                 reason = f"the board's time is {span(skew)} ahead of this machine's clock: that of a client was"
                 advice = "set the clocks of all clients by NTP, and see Clocks on the page about etcd"
             yield Oddity("clock", reason, advice)
-        yield from weaknesses(self.characteristics, self.engine.store.has_replicas)
+        yield from weaknesses(self.characteristics, self.engine.store.traits.has_replicas)
         try:
             yield from self.engine.raw.examine()
             yield from self._unreadable()
@@ -922,7 +922,7 @@ class JobBoard:
         self._notify(notifier.CLAIMED, *jobs)
 
     def give_back(self, jobs: Sequence[Job]) -> None:
-        """End the claims of jobs under which nobody here will work; that attempt does not count."""
+        """End the claims of jobs that nobody here will run. Their attempts do not count."""
         for who, group in itertools.groupby(jobs, lambda job: claim_of(job).who):
             mine = list(group)
             try:
@@ -1045,7 +1045,7 @@ class JobBoard:
         connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Consume all of these jobs, in as few requests as can be.
+        """Consume all of these jobs, in as few requests as possible.
 
         :raises JobFailures: with one error for each job that could not be consumed; the others were consumed.
         """
@@ -1645,9 +1645,13 @@ class JobBoard:
     # Events
 
     def _listen(self, on: bool) -> None:
-        """Hear of the acts of other processes, as somebody listens now; or no longer."""
-        if not self.closed:
-            self.engine.raw.watch("events", on)
+        """Start or stop the reports of other processes' acts."""
+        if self.closed:
+            return
+        if on:
+            self.engine.raw.watch("events")
+        else:
+            self.engine.raw.unwatch()
 
     def _heard(self, event: str, record: Record) -> None:
         """Notify of an act of another process, which the backend reports."""

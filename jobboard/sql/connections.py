@@ -378,10 +378,10 @@ class Watchdog:
         since = self._closing_since
         return since is not None and bool(self.cuts) and runtime.monotonic() - since > 1.5 * _CLOSING
 
-    def hurry(self) -> None:
-        """Shorten the deadline of all requests, as the board is being closed."""
+    def hurry(self, seconds: float) -> None:
+        """Shorten the deadline of all requests to ``seconds``, as the board is being closed."""
         self._closing_since = runtime.monotonic()
-        self._deadline = min(self._deadline, _CLOSING)
+        self._deadline = min(self._deadline, seconds)
         self._hurried.set()
 
     def watch(self, link: Link) -> None:
@@ -701,18 +701,18 @@ class Links:
     # The end
 
     def close(self) -> None:
-        """Close the idle connections. A thread closes its connection once the reply to its request has arrived."""
-        self.watch.hurry()
+        """Close the connections; one that is at work is closed by its thread, as soon as that has its reply."""
+        self.watch.hurry(_CLOSING)
         self._closed = True
         self._discard_idle()
         if self._unpooled is not None:
             self._unpooled.close()
 
-    def hurry(self) -> None:
-        """Shorten the deadline of all requests, as the board is being closed."""
-        self.watch.hurry()
+    def hurry(self, seconds: float) -> None:
+        """Shorten the deadline of all requests to ``seconds``, as the board is being closed."""
+        self.watch.hurry(seconds)
         if self._unpooled is not None:
-            self._unpooled.hurry()
+            self._unpooled.hurry(seconds)
 
     def leak(self) -> None:
         """Leave the connections to the parent, and connect anew. For a forked child."""

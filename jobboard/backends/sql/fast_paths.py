@@ -18,7 +18,7 @@ from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
-from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
+from jobboard.engine import ClaimTerms, LimitScope, Side, Stored, tries
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
 from jobboard.sql.dialects import Database, Trouble
@@ -39,9 +39,6 @@ MOST_BELOW = 500
 AHEAD = 9
 """The number of first jobs from which a take under limits chooses one. Other workers may claim the first jobs
 meanwhile."""
-
-LIMITED_TRIES = 4
-"""The number of tries of a take under limits, before the engine looks."""
 
 Params = dict[str, Any]
 
@@ -110,7 +107,7 @@ class FastPaths(abc.ABC):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes_of: Callable[[str, str | None], Sequence[ScopePlace]],
+        scopes_of: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         if names is not None and len(names) > NAMES_AT_ONCE:
             return None
@@ -119,13 +116,13 @@ class FastPaths(abc.ABC):
 
         def work(link: Link) -> Stored | None:
             waits = False
-            for _ in range(LIMITED_TRIES):
+            for _ in range(tries.LIMITED):
                 found = self._read_first_ready(link, ahead, {**self._base, **looked, "readable": readable})
                 jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
                 wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
                 locks = scopes.part_locks(self._statements, wanted, waits)
                 asked = [*locks, *scopes.counts(self._statements, wanted)]
-                keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
+                keeps_out = any(scopes.parts_beside(scope) == 0 for scope in wanted)
                 filled = [(made, {**self._base, **some}) for made, some in asked]
                 try:
                     rows = link.several(filled, begins=True, hurries=keeps_out)
@@ -173,7 +170,7 @@ class FastPaths(abc.ABC):
         if not kept:
             return self._end_claims(self._statements["consume"], params)
         outcomes = self._statements.text("consume_outcomes")
-        leaving = self._statements.made("consume", outcomes=outcomes, columns="*,")
+        leaving = self._statements.fill("consume", outcomes=outcomes, columns="*,")
         return self._end_claims(leaving, {**params, "outcomes": self._packed(kept), "kept": len(kept)})
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
@@ -193,8 +190,8 @@ class FastPaths(abc.ABC):
     def _insert_jobs(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         """Insert jobs; return their uuids, ids, tags and times, or None if the call was refused."""
         if len(jobs) == 1 and jobs[0]["due"] is None and jobs[0]["delay"] is None:
-            return self._do(self._statements.made("post", **self._notify), {**params, **jobs[0]})
-        return self._do(self._statements.made("post_many", **self._notify), {**params, **self._drafts(jobs)})
+            return self._do(self._statements.fill("post", **self._notify), {**params, **jobs[0]})
+        return self._do(self._statements.fill("post_many", **self._notify), {**params, **self._drafts(jobs)})
 
     def _claim_jobs(self, statement: Statement, params: Params) -> list[Stored] | None:
         """Run a statement that claims jobs; return None if it was refused."""
@@ -333,8 +330,8 @@ class PostgreSQLPaths(FastPaths):
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         parts, params = self._ready(names, limit)
-        take = self._statements.made("take", limit=str(limit), **parts)
-        return Looks(take, self._statements.made("take_nothing", **parts), params)
+        take = self._statements.fill("take", limit=str(limit), **parts)
+        return Looks(take, self._statements.fill("take_nothing", **parts), params)
 
     def _ready(self, names: Sequence[str] | None, limit: int) -> tuple[dict[str, str], Params]:
         """Return the parts of a statement for the first ready jobs, and its arguments."""
@@ -343,17 +340,17 @@ class PostgreSQLPaths(FastPaths):
             return {"ready": st.text("take_any")}, {}
         if len(names) == 1:
             return {"ready": st.text("take_of_name"), "of_one": st.text("of_one")}, {"name": names[0]}
-        return {"ready": st.made("take_of_names", some=str(limit + SPARE_JOBS)).text}, {"names": "\n".join(names)}
+        return {"ready": st.fill("take_of_names", some=str(limit + SPARE_JOBS)).text}, {"names": "\n".join(names)}
 
     def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         parts, params = self._ready(names, AHEAD)
         if point is not None:
             ranges, params = self._ranges(point, names)
             parts = {"ready": self._statements.text("take_since", some=str(AHEAD), **ranges)}
-        return self._statements.made("ahead", limit=str(AHEAD), **parts), params
+        return self._statements.fill("ahead", limit=str(AHEAD), **parts), params
 
     def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
-        take = self._statements.made("take", ready=self._statements.text("take_ahead"), limit="1")
+        take = self._statements.fill("take", ready=self._statements.text("take_ahead"), limit="1")
         [rows] = link.several([(take, params)], ends=True, hurries=hurries)
         return stored_of(rows[0]) if rows else None
 
@@ -361,16 +358,16 @@ class PostgreSQLPaths(FastPaths):
         parts, params = self._ranges(point, names)
         ready = self._statements.text("take_since", some=str(2 * limit + SPARE_JOBS), **parts)
         since = self._statements.text("since")
-        return self._statements.made("take", ready=ready, since=since, limit=str(limit)), params
+        return self._statements.fill("take", ready=ready, since=since, limit=str(limit)), params
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
         first = self._statements.text("take_since", some=str(limit), **parts)
-        return self._statements.made("ready_since", first=first), params
+        return self._statements.fill("ready_since", first=first), params
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
-        return self._statements.made("survey", **parts), params
+        return self._statements.fill("survey", **parts), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
         return (mark for (mark,) in link.rows(self._statements["writing"], self._base))
@@ -384,7 +381,7 @@ class PostgreSQLPaths(FastPaths):
         parts = {part: st.text(name) for part, name in texts.items()}
         return parts, {**params, "names": "\n".join(names)}
 
-    # Encoding an array in the driver is slower than splitting a text in the server.
+    # Encoding an array costs the driver more than splitting a text costs the server.
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         columns = zip(*(job.values() for job in jobs), strict=True)
@@ -444,11 +441,11 @@ class MariaDBPaths(FastPaths):
     def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         st = self._statements
         if point is not None:
-            ones, params = self._ones("take", point, names)
+            ones, params = self._parts_of_names("take", point, names)
             returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-            return st.made("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
+            return st.fill("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
         if names is None:
-            return st.made("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
+            return st.fill("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
         params = {"some": AHEAD, **{f"one{i}": name for i, name in enumerate(names)}}
         return st.union("ahead", "take_of", len(names)), params
 
@@ -472,38 +469,38 @@ class MariaDBPaths(FastPaths):
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         st = self._statements
         if names is None:
-            return Looks(st.made("take", index="ready"), st.made("take_nothing", index="ready"), {})
+            return Looks(st.fill("take", index="ready"), st.fill("take_nothing", index="ready"), {})
         if len(names) > NAMES_AT_ONCE:
             return None
-        nothing = st.made("take_nothing", index="by_name", of_names=st.text("of_names"))
+        nothing = st.fill("take_nothing", index="by_name", of_names=st.text("of_names"))
         params: Params = {"names": names}
         if len(names) == 1:
-            take = st.made("take", index="by_name", of_names=st.text("of_names"))
+            take = st.fill("take", index="by_name", of_names=st.text("of_names"))
         else:
             take = st.union("take_of_all", "take_of", len(names))
             params |= {"some": limit + SPARE_JOBS, **{f"one{i}": name for i, name in enumerate(names)}}
         return Looks(take, nothing, params)
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (ones, params) = self._statements, self._ones("take", point, names)
+        st, (ones, params) = self._statements, self._parts_of_names("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
+        take = st.fill("take_of_all", ones=ones, returned=returned, since=st.text("since"))
         return take, {**params, "some": 2 * limit + SPARE_JOBS}
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (ones, params) = self._statements, self._ones("take", point, names)
+        st, (ones, params) = self._statements, self._parts_of_names("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        return st.made("ready_since", ones=ones, returned=returned), {**params, "some": limit}
+        return st.fill("ready_since", ones=ones, returned=returned), {**params, "some": limit}
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
-        ones, params = self._ones("survey", point, names)
-        return self._statements.made("survey_all", ones=ones), params
+        ones, params = self._parts_of_names("survey", point, names)
+        return self._statements.fill("survey_all", ones=ones), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
         free = {place for (place,) in link.compound(self._statements["callers_free_locked"], self._base)}
         return self._callers - free
 
-    def _ones(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
+    def _parts_of_names(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
         """Return the selects of a look or a survey, one for each name and range, and their arguments."""
         st, ranges, number = self._statements, point.ranges, 1 if names is None else len(names)
         parts = {"index": "ready"} if names is None else {"index": "by_name", "of_one": st.text("of_one")}
@@ -513,9 +510,9 @@ class MariaDBPaths(FastPaths):
             params |= zip((f"one{i}_{each}" for each in ("name", "priority", "id", "past")), one, strict=True)
         end = ranges[0][-1]
         if len(ranges) == 1 or end * number > MOST_BELOW:
-            return st.ones(f"{verb}_since", len(ones), **parts), params
-        below = st.ones(f"{verb}_below", number, **parts)
-        since = st.ones(f"{verb}_since", len(ones) - number, number, **parts)
+            return st.repeat(f"{verb}_since", len(ones), **parts), params
+        below = st.repeat(f"{verb}_below", number, **parts)
+        since = st.repeat(f"{verb}_since", len(ones) - number, number, **parts)
         return f"{below}\nunion all\n{since}", {**params, "below": _numbers(end)}
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
@@ -584,7 +581,7 @@ class SQLitePaths(FastPaths):
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         ready, params = self._ready(names)
-        take, nothing = (self._statements.made(name, ready=ready) for name in ("take", "take_nothing"))
+        take, nothing = (self._statements.fill(name, ready=ready) for name in ("take", "take_nothing"))
         return Looks(take, nothing, params)
 
     def _ready(self, names: Sequence[str] | None) -> tuple[str, Params]:
@@ -593,10 +590,10 @@ class SQLitePaths(FastPaths):
 
     def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         ready, params = self._ready(names)
-        return self._statements.made("ahead", ready=ready), {**params, "limit": AHEAD}
+        return self._statements.fill("ahead", ready=ready), {**params, "limit": AHEAD}
 
     def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
-        rows = link.rows(self._statements.made("take", ready=self._statements.text("take_ahead")), params)
+        rows = link.rows(self._statements.fill("take", ready=self._statements.text("take_ahead")), params)
         if rows:
             self._keep(link, params, f"{rows[0][0]} {rows[0][10]}")
         link.commit()
@@ -635,18 +632,18 @@ def _claim_of(row: Row, lease: Params, now: int) -> Stored:
 
 
 def _free(
-    jobs: Sequence[tuple[int, int, Sequence[ScopePlace]]],
-    locked: Collection[ScopePlace],
+    jobs: Sequence[tuple[int, int, Sequence[LimitScope]]],
+    locked: Collection[LimitScope],
     claims: Mapping[tuple[str, str | None], tuple[int, int]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ids and tags of the jobs with room, up to the first job whose room is undecided by the locked parts."""
+    """Yield the ids and tags of the jobs with room, up to the first job about which the locked parts do not decide."""
     for id_, tag, mine in jobs:
         left = {
             scope: scope.most - claims.get((scope.name, scope.group), (0, 0))[0]
             for scope in mine
             if scope.most is not None and scope in locked
         }
-        if len(left) == len(mine) and all(room > scopes.others(scope) for scope, room in left.items()):
+        if len(left) == len(mine) and all(room > scopes.parts_beside(scope) for scope, room in left.items()):
             yield id_, tag
         elif all(room > 0 for room in left.values()):
             return
