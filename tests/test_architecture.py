@@ -54,6 +54,7 @@ def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 RUNTIME = {
+    "datetime.datetime": {"now", "today", "utcnow"},
     "os": {"urandom"},
     "queue": {"LifoQueue", "PriorityQueue", "Queue", "SimpleQueue"},
     "random": None,
@@ -84,7 +85,7 @@ def past_the_runtime(source: str) -> list[str]:
     tree, bound, found = ast.parse(source), {}, []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            bound |= {alias.asname or alias.name: alias.name for alias in node.names if alias.name in RUNTIME}
+            bound |= {alias.asname or alias.name: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (module := f"{node.module}.{alias.name}") in RUNTIME:
@@ -92,9 +93,10 @@ def past_the_runtime(source: str) -> list[str]:
                 elif node.module == "jobboard.runtime" or is_of_the_runtime(node.module, alias.name):
                     found.append(module)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = bound.get(node.value.id)
-            if module is not None and is_of_the_runtime(module, node.attr):
+        if isinstance(node, ast.Attribute):
+            name, _, rest = ast.unparse(node.value).partition(".")
+            module = ".".join(filter(None, (bound.get(name), rest)))
+            if name in bound and is_of_the_runtime(module, node.attr):
                 found.append(f"{module}.{node.attr}")
     return found
 
@@ -116,6 +118,7 @@ def test_the_checker_catches_a_clock_of_its_own() -> None:
     assert past_the_runtime("from uuid import uuid4, uuid5") == ["uuid.uuid4"]
     assert past_the_runtime("from oslo_utils import uuidutils\nuuidutils.generate_uuid()") != []
     assert past_the_runtime("from jobboard.runtime import boottime") != []
+    assert past_the_runtime("import datetime\ndatetime.datetime.now()") == ["datetime.datetime.now"]
     assert past_the_runtime("import threading\nthreading.main_thread()\nthreading.Lock") == ["threading.Lock"]
 
 
