@@ -55,6 +55,7 @@ from jobboard.primitives import (
     GIVEN_BACK,
     MENTIONED,
     PAGE,
+    POST_BATCH,
     POST_BYTES,
     RANKS,
     BoardStats,
@@ -101,9 +102,6 @@ from jobboard.waiting import Waiters
 from jobboard.work import Working, claim_of, nothing_claimed
 
 LOG = logs.Log(__name__)
-
-POST_BATCH = 500
-"""The number of postings that one request stores at most."""
 
 METADATA_BYTES = 64 * 1024
 """The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""

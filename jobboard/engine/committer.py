@@ -15,7 +15,7 @@ from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, S
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.job import boottime
 from jobboard.logs import log_lapse
-from jobboard.primitives import Draft, Nonce, batches
+from jobboard.primitives import PAGE, Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
 
 TRIES = 100
@@ -28,9 +28,6 @@ MOST_CHANGES = 100
 """The number of jobs that one commit changes at most, new ones apart."""
 
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
-
-PAGE = 500
-"""The number of side records that one request lists."""
 
 _EVENTS = {
     Verb.CLAIM: notifier.CLAIMED,

@@ -14,7 +14,7 @@ from jobboard import codec, forks, states
 from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
-from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at, worn_at
+from jobboard.engine.committer import Committer, Plan, Result, change_by, record_at, worn_at
 from jobboard.engine.ends import PURGE_REMEMBERED, Recent, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
@@ -44,6 +44,7 @@ from jobboard.engine.store import (
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.logs import Log, log_lapse
 from jobboard.primitives import (
+    PAGE,
     Characteristics,
     Claimed,
     Draft,
@@ -762,7 +763,7 @@ class Engine(Hears):
         return dones
 
     def store_outcomes(self, dones: Sequence[StoredOutcome]) -> int:
-        """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
+        """Store at most 100 outcomes of another board. Outcomes that exist already stay as they are. Return the number
         of stored ones."""
         most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.most_kept
         if limit is not None and most > limit:

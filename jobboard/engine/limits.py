@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.answers import HOUR
 from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, Change, Found, Lane, Mark, Occupied, ScopePlace, Side, Stale, Stored, turns
@@ -33,6 +32,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
 from jobboard.states import CLAIMED, TRASHED, Record
+from jobboard.units import HOUR, SECOND
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ overlap by this part."""
 HEAVY = 10_000
 """The number of claims and starts after which a commit takes no further job. Some stores accept 1 MiB at most."""
 
-CLOCK_SKEW = 60 * 1_000_000
+CLOCK_SKEW = 60 * SECOND
 """The µs, or the rate's window if that is longer, by which a start may lie ahead of now. A start further ahead comes
 from a clock that has been set back since. It does not count, so that nobody waits for the clock."""
 

@@ -39,6 +39,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from jobboard.units import SECOND
+
 COMMIT_SECONDS = 2.0
 """The seconds that a transaction of the board's own may take from the draw of an id to its commit on MariaDB, so that
 looks find the job at once."""
@@ -50,7 +52,7 @@ transaction that has written stays open."""
 CALLERS = 8
 """The number of rows that callers' transactions lock on MariaDB, each for :data:`CALLERS_MICROS` in turn."""
 
-CALLERS_MICROS = 2_000_000
+CALLERS_MICROS = 2 * SECOND
 """The µs for which callers' transactions lock one row after they have begun."""
 
 SURVEY_SECONDS = 0.25

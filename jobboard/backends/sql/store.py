@@ -40,7 +40,7 @@ from jobboard.backends.sql.rows import (
     stored_of,
     wakes,
 )
-from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements, chunks
+from jobboard.backends.sql.statements import NAMES_AT_ONCE, TIDIED, Statement, Statements, chunks
 from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
@@ -82,9 +82,6 @@ from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
 T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
-
-TIDIED = 1000
-"""The most answers, and the most side records, that one tidying drops."""
 
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
