@@ -976,6 +976,9 @@ class JobBoard:
     def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
         """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
 
+        A job that was not claimed through this object goes by its owner's name. Without ``expiry``, its claim stays
+        kept by the owner's board, or fixed, and lasts for ``claim_ttl`` from now at least.
+
         :raises ClaimLost: the claim of this handle has gone to another, or was taken away.
         :raises JobFailure: the claim is somebody else's.
         :raises NotFound: the job is not claimed, or not on the board.

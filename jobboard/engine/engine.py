@@ -465,15 +465,24 @@ class Engine(Hears):
         return self._keeper.renew(handle, held, ttl)
 
     def extend(self, nonce: Nonce, /, uuid: str, holder: Holder, expiry: int | None) -> tuple[Status, int | None]:
-        """Set the lease of a claim if ``holder`` has the claim. Without ``expiry``, this handle keeps the claim.
+        """Set the lease of a claim if ``holder`` has the claim.
+
+        Without ``expiry``, this handle keeps the claim, if ``holder`` has its token. A handle without the token has no
+        claim to renew: see :func:`~jobboard.states.prolonged`.
 
         Return the status, and the µs for which the claim surely stands."""
 
         def plan() -> Plan:
             found, stored, record = self._committer.one(uuid)
-            status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
+            lease = self._lease(expiry, nonce, found.now)
+            if record is not None and holder.token is None and expiry is None:
+                lease = states.prolonged(record, found.now, self._ttl)
+            status, after = states.extend(record, holder, found.now, *lease)
             made = Plan([], [Deed(status, uuid, 0)])
             if status != OK or stored is None or record is None or after is None:
+                return made
+            if holder.token is None and after == record:
+                # The owner's session keeps the claim, without a lease.
                 return made
             # The record shows no lapse that no sweep has written down.
             change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
