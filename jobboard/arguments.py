@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
-import secrets
 import socket
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
-from jobboard import codec
+from jobboard import codec, runtime
 from jobboard.conf import meant, shortened
 from jobboard.job import Job, OnKey, Posting
 from jobboard.primitives import Draft, Limit, Per
@@ -38,7 +36,7 @@ def worker_name() -> str:
 
     Containers may have one host name, and in each the worker may be process 1.
     """
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{runtime.secrets.token_hex(4)}"
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:
@@ -95,8 +93,8 @@ def new_uuids(count: int) -> list[str]:
 
     Jobs that are posted together lie together in an index, on few pages. Random uuids would write a page for each job.
     """
-    since, drawn = f"{int(time.time() * 16) & 0xFFF:03x}", os.urandom(16 * count).hex()
-    # As uuid.uuid4() does, by one call of the system for all: that takes a fifth of its time.
+    since, drawn = f"{int(runtime.wall_time() * 16) & 0xFFF:03x}", runtime.urandom(16 * count).hex()
+    # As runtime.uuid4() does, by one call of the system for all: that takes a fifth of its time.
     digits = (drawn[n : n + 32] for n in range(0, len(drawn), 32))
     return [f"{since}{d[:5]}-{d[5:9]}-4{d[9:12]}-{'89ab'[int(d[12], 16) % 4]}{d[13:16]}-{d[16:28]}" for d in digits]
 

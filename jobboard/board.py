@@ -19,14 +19,12 @@ import itertools
 import json
 import logging
 import os
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
-from jobboard import arguments, codec, logs, notifier, outcomes, work
+from jobboard import arguments, codec, logs, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
 from jobboard.claims import Claims
 from jobboard.engine import (
@@ -184,7 +182,7 @@ class JobBoard:
         self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"])
         self.result_form = self.results.form
         self._notifier = notifier.Notifier(name, self._listen)
-        self._lifecycle = threading.RLock()
+        self._lifecycle = runtime.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
         self._borrowers: set[object] = set()
         self._stats: tuple[float, BoardStats] | None = None
@@ -362,7 +360,7 @@ class JobBoard:
                     if not self._borrowers:
                         self.close()
 
-        closer: threading.Thread | None = None
+        closer: runtime.Thread | None = None
         if seconds is not None:
             # A silent backend must not hold up a caller that has no more time.
             with contextlib.suppress(RuntimeError):
@@ -378,7 +376,7 @@ class JobBoard:
         raw = self.engine.raw
         self._entities: dict[tuple[str, str], Any] = {}
         # Held while entities are registered or deregistered on the backend.
-        self._roster = threading.Lock()
+        self._roster = runtime.Lock()
         self._borrowers.clear()
         self.claims.begin(raw.characteristics.claim_ttl / 3)
         self.waiters.begin()
@@ -395,7 +393,7 @@ class JobBoard:
 
     def _forked_child(self) -> None:
         # Another thread may have been connecting or closing the board, which is then closed here.
-        self._lifecycle = threading.RLock()
+        self._lifecycle = runtime.RLock()
         self._notifier._after_fork()
         self.engine.raw.forked()
         if not self.closed:
@@ -408,11 +406,11 @@ class JobBoard:
             for (kind, name), metadata in self._shown_entities():
                 self.engine.raw.enlist(self.engine.handle, kind, name, metadata, self._ttl)
         self.engine.raw.clear_up()
-        if time.monotonic() - self._tidied > TIDY_EVERY or self.engine.raw.has_leftovers:
+        if runtime.monotonic() - self._tidied > TIDY_EVERY or self.engine.raw.has_leftovers:
             self._tidy_up()
 
     def _tidy_up(self) -> None:
-        self._tidied = time.monotonic()
+        self._tidied = runtime.monotonic()
         if self._conf["read_only"]:
             return
         try:
@@ -657,10 +655,10 @@ class JobBoard:
     def stats(self, max_age: float = 0) -> BoardStats:
         """Return the number of jobs in each state. An answer up to ``max_age`` seconds old is good enough."""
         self.engine.check_open()
-        if self._stats is None or time.monotonic() - self._stats[0] >= max_age:
+        if self._stats is None or runtime.monotonic() - self._stats[0] >= max_age:
             tally = self.engine.tally()
             counts = {state.lower(): tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
-            self._stats = (time.monotonic(), BoardStats(**counts))
+            self._stats = (runtime.monotonic(), BoardStats(**counts))
         return self._stats[1]
 
     def trashed(self) -> Iterator[Job]:
@@ -697,11 +695,11 @@ class JobBoard:
         This reads the whole board page by page, and changes nothing. Acts of others meanwhile do not count as damage,
         but look again before you act on a defect.
         """
-        asked = time.time()
+        asked = runtime.wall_time()
         now = self.engine.now() / 1e6
         most = self.characteristics.claim_ttl / 10
         # The duration of the request is no skew.
-        skew = max(asked - now, now - time.time(), 0.0)
+        skew = max(asked - now, now - runtime.wall_time(), 0.0)
         if skew > most:
             if self.characteristics.server_clock:
                 reason = f"this machine's clock and the server's differ by {span(skew)}"
@@ -1179,7 +1177,7 @@ class JobBoard:
                 self._refresh_behind(job)
             elif error is not None:
                 # By this machine's clock, until the job is read again.
-                job.record = failed(job.record, int(time.time() * 1e6), who, error)
+                job.record = failed(job.record, int(runtime.wall_time() * 1e6), who, error)
             if verb == CONSUME:
                 job.seen_state = COMPLETE
                 consumed.append(job)

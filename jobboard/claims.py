@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.engine import RetryingEngine
 from jobboard.exceptions import JobBoardError
 from jobboard.heartbeat import Heartbeat
-from jobboard.job import Claim, boottime
+from jobboard.job import Claim
 from jobboard.primitives import Renewed
 
 LOG = logs.Log(__name__)
@@ -52,9 +51,9 @@ class Claims:
 
     def _clear(self) -> None:
         # Reentrant, as methods that take it call each other.
-        self._lock = threading.RLock()
+        self._lock = runtime.RLock()
         # Taken while a claim is dropped as lost and reported: no extension of the claim begins in between.
-        self._losing = threading.Lock()
+        self._losing = runtime.Lock()
         # In the order of their coming, with the time since when each is held.
         self._held: dict[Claim, float] = {}
         # Claims whose ends are under way, and whether each is held again if its end fails.
@@ -128,12 +127,12 @@ class Claims:
                 asking = asked[first : first + RENEW_BATCH]
                 chunk = [claim for claim in asking if claim in self._held and not claim.is_marked_lost()]
             if chunk:
-                sent = boottime()
+                sent = runtime.boottime()
                 self.confirm(chunk, sent, self._engine.renew([(each.uuid, each.token) for each in chunk], self._ttl))
 
     def confirm(self, asked: Sequence[Claim], sent: float, answer: Renewed) -> None:
-        """Apply the answer to a renewal of ``asked``, sent at ``sent`` on :func:`~jobboard.job.boottime`. Skip claims
-        that were let go of or extended meanwhile."""
+        """Apply the answer to a renewal of ``asked``, sent at ``sent`` on :func:`~jobboard.runtime.boottime`. Skip
+        claims that were let go of or extended meanwhile."""
 
         def until(margin: int | None) -> float | None:
             return None if margin is None else sent + margin / 1e6
@@ -178,7 +177,7 @@ class Claims:
             # Start the heartbeat first. If the heartbeat cannot start, these claims must not be held, now or later.
             if standing:
                 self.start_beating()
-            self._held.update(dict.fromkeys(standing, boottime()))
+            self._held.update(dict.fromkeys(standing, runtime.boottime()))
 
     def let_go(self, *claims: Claim) -> set[Claim]:
         """Stop holding claims. Return those that were held."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.exceptions import JobBoardError
-from jobboard.job import boottime
 from jobboard.retry import backoff
 
 LOG = logs.Log(__name__)
@@ -24,8 +22,8 @@ class Heartbeat:
         self._beat = beat
         self._interval = interval
         self._has_started = self._stopped = False
-        self._news = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
+        self._news = runtime.Event()
+        self._thread = runtime.Thread(target=self._run, name=f"{name}-heartbeat", daemon=True)
 
     def start(self) -> None:
         """Start the thread, unless it has been started. Raise RuntimeError if the system starts no more threads."""
@@ -41,18 +39,18 @@ class Heartbeat:
         """Return once no beat runs, or after ``patience`` seconds: a beat may hang where nothing can end it."""
         self._stopped = True
         self._news.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not runtime.current_thread():
             self._thread.join(patience)
 
     def _run(self) -> None:
-        failures, begun = 0, boottime()
+        failures, begun = 0, runtime.boottime()
         while True:
-            left = begun + self._interval - boottime()
+            left = begun + self._interval - runtime.boottime()
             self._news.wait(backoff(failures, 0.1, self._interval / 3) if failures else left)
             self._news.clear()
             if self._stopped:
                 return
-            failures, begun = failures + 1, boottime()
+            failures, begun = failures + 1, runtime.boottime()
             try:
                 self._beat()
                 failures = 0

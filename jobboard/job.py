@@ -6,13 +6,11 @@ import contextlib
 import datetime
 import functools
 import math
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jobboard import forks
+from jobboard import forks, runtime
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS
@@ -23,16 +21,8 @@ if TYPE_CHECKING:
     from jobboard.arguments import Connection
     from jobboard.board import JobBoard
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
 RESULT_DELAY = 1.0
 """The longest time between two looks of :meth:`Job.result`, in seconds."""
-
-
-def boottime() -> float:
-    """Return the seconds of a clock that goes on while the process is stopped or the machine suspended."""
-    return time.clock_gettime(_CLOCK)
 
 
 OnKey = Literal["keep", "replace"]
@@ -128,7 +118,7 @@ class Claim:
         self._marked = self._given_up = self._ended = False
         self._generation = forks.generation
         # The holder, the heartbeat and the conductor act at once. Reentrant, as a signal handler may read it, too.
-        self._lock = threading.RLock()
+        self._lock = runtime.RLock()
 
     def __repr__(self) -> str:
         lost = ", lost" if self.is_marked_or_lapsed() else ""
@@ -172,7 +162,7 @@ class Claim:
         This method does not mark the claim as lost. It ignores that the conductor has given a claim up."""
         if self.is_marked_lost():
             return True
-        return not self.ended and self.deadline is not None and boottime() >= self.deadline
+        return not self.ended and self.deadline is not None and runtime.boottime() >= self.deadline
 
     def is_marked_lost(self) -> bool:
         """Return True if the claim was marked as lost. The heartbeat does not renew such a claim.
@@ -203,7 +193,7 @@ class Claim:
             return 0.0
         if self.kept or self.deadline is None:
             return None
-        return max(0.0, self.deadline - boottime())
+        return max(0.0, self.deadline - runtime.boottime())
 
     def extend(self, expiry: float | None = None) -> None:
         """Prolong the claim: fixed to ``expiry`` seconds from now, or (None) kept by the board."""
@@ -487,7 +477,7 @@ class Job:
         delay: float = 0.01,
         delay_multiplier: float = 2.0,
         max_delay: float = 60.0,
-        sleep_func: Callable[[float], object] = time.sleep,
+        sleep_func: Callable[[float], object] | None = None,
     ) -> bool:
         """Wait until the job is complete. Return True then, False after ``timeout`` seconds.
 
@@ -498,7 +488,7 @@ class Job:
         looks = self.looks(timeout, delay, delay_multiplier, max_delay)
         self.board.refresh([self])
         while isinstance(pause := next(looks), float):
-            sleep_func(pause)
+            (sleep_func or runtime.sleep)(pause)
             self.board.refresh([self])
         return pause
 
@@ -525,7 +515,7 @@ class Job:
         self, timeout: float | None, delay: float, delay_multiplier: float, max_delay: float
     ) -> Iterator[float | bool]:
         """Yield, after each look at the state, the seconds until the next look, or the answer of :meth:`wait`."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else runtime.monotonic() + timeout
         return self._pauses(deadline, delay, delay_multiplier, max_delay)
 
     def _pauses(
@@ -535,7 +525,7 @@ class Job:
             if self.seen_state == TRASHED:
                 purged = ", or was purged, as it is once it was moved to another board"
                 raise JobTrashed(f"{self} is in the trash" + (f": {self.error}" if self.error else purged))
-            if (left := deadline - time.monotonic()) <= 0:
+            if (left := deadline - runtime.monotonic()) <= 0:
                 yield False
             yield float(min(delay, max_delay, left))
             delay = min(delay * delay_multiplier, max_delay)

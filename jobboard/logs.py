@@ -8,6 +8,7 @@ import threading
 import traceback
 from typing import Any
 
+from jobboard import runtime
 from jobboard.job import Job
 from jobboard.states import TRASHED, Record
 
@@ -56,7 +57,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             self.logger.log(level, msg, *args, stacklevel=stacklevel + 1, **kwargs)
         except BaseException as error:
             # An interrupt of the main thread goes on. Another thread would end by SystemExit without a word.
-            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+            if not isinstance(error, Exception) and runtime.current_thread() is threading.main_thread():
                 raise
             if logging.raiseExceptions:
                 with contextlib.suppress(Exception):

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-import queue
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.forks import ForkGuard
 from jobboard.threads import started
 
@@ -74,9 +72,9 @@ class Notifier:
 
     def _after_fork(self) -> None:
         """Begin anew in a forked child, which has neither the thread nor a lock in a known state. Keep listeners."""
-        self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._lock = runtime.Lock()
+        self._queue: runtime.SimpleQueue[tuple[str, dict[str, Any]] | None] = runtime.SimpleQueue()
+        self._thread: runtime.Thread | None = None
 
     def register(
         self,

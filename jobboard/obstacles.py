@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from jobboard import runtime
 from jobboard.job import Job
 from jobboard.primitives import PAGE, Limit, span
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, UNCLAIMED, State
@@ -126,7 +127,7 @@ class _Survey:
     def __init__(self, board: JobBoard) -> None:
         self._board = board
         self._now = board.engine.now() / 1e6
-        self._at = time.time()
+        self._at = runtime.wall_time()
         self._rules: Rules = board.engine.rules()
         self._conductors = board.entities("conductor")
         self._jobs = first_jobs(board)

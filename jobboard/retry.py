@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import time
+import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
-import tenacity
+from jobboard import runtime
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 OUTAGE_BASE, OUTAGE_CAP = 0.1, 2.0
 
@@ -16,7 +20,7 @@ def backoff(attempt: int, base: float, cap: float) -> float:
     over ``cap``, and the second half of that at random."""
     # A float has no place for the powers that follow.
     longest = min(cap, base * 2.0 ** min(attempt - 1, 1000))
-    return random.uniform(longest / 2, longest)
+    return runtime.random.uniform(longest / 2, longest)
 
 
 def outage_pause(failures: int) -> float:
@@ -25,24 +29,45 @@ def outage_pause(failures: int) -> float:
     return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
 
 
+@dataclass(frozen=True)
+class Retrying:
+    """A caller of functions, which calls a function again after certain errors.
+
+    is_worth: returns whether to call again after this error. seconds: the time from the first call after which no other
+    call begins. base, cap: the pauses, as of :func:`backoff`. sleep: None for the runtime's.
+    """
+
+    is_worth: Callable[[BaseException], bool]
+    seconds: float
+    base: float
+    cap: float
+    sleep: Callable[[float], None] | None
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what ``function`` returns. Raise its last error as it is."""
+        begun = runtime.monotonic()
+        for failures in itertools.count(1):
+            try:
+                return function(*args, **kwargs)
+            except BaseException as error:
+                if not self.is_worth(error) or runtime.monotonic() - begun >= self.seconds:
+                    raise
+            (self.sleep or runtime.sleep)(backoff(failures, self.base, self.cap))
+        raise AssertionError
+
+
 def retrying(
     on: type[Exception] | tuple[type[Exception], ...] | Callable[[BaseException], bool],
     seconds: float,
     *,
     base: float = 0.02,
     cap: float = 1.0,
-    sleep: Callable[[float], None] = time.sleep,
-) -> tenacity.Retrying:
-    """Return a tenacity controller. It repeats a function on the given errors for ``seconds``, and then raises the last
+    sleep: Callable[[float], None] | None = None,
+) -> Retrying:
+    """Return a caller of functions that repeats them after the given errors for ``seconds``, and then raises the last
     error as it is.
 
     :param on: the types of error to repeat on, or a predicate over the error.
     """
-    again = tenacity.retry_if_exception_type(on) if isinstance(on, (type, tuple)) else tenacity.retry_if_exception(on)
-    return tenacity.Retrying(
-        retry=again,
-        wait=lambda state: backoff(state.attempt_number, base, cap),
-        stop=tenacity.stop_after_delay(seconds),
-        sleep=sleep,
-        reraise=True,
-    )
+    is_worth = (lambda error: isinstance(error, on)) if isinstance(on, (type, tuple)) else on
+    return Retrying(is_worth, seconds, base, cap, sleep)

@@ -20,7 +20,7 @@ class Tracing:
         return insert(postings)
 
     def claimed(self, job: Job, since: float) -> None:
-        """Record a claim by a request that was sent at ``since``, on :func:`~jobboard.job.boottime`. This may set
+        """Record a claim by a request that was sent at ``since``, on :func:`~jobboard.runtime.boottime`. This may set
         ``job.context`` for the work in this process."""
 
     def refused(self, job: Job, why: str, since: float) -> None:

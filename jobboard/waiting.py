@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jobboard import arguments, codec, retry
+from jobboard import arguments, codec, retry, runtime
 from jobboard.engine import RetryingEngine
 from jobboard.primitives import POLL_CAP
 
@@ -36,7 +34,7 @@ class Turn(NamedTuple):
 
     def left(self) -> float:
         """Return the seconds until the end of the wait."""
-        return math.inf if self.end is None else self.end - time.monotonic()
+        return math.inf if self.end is None else self.end - runtime.monotonic()
 
 
 class Waiters:
@@ -47,14 +45,14 @@ class Waiters:
 
     def __init__(self, engine: RetryingEngine) -> None:
         self._engine = engine
-        self._looked = threading.local()
+        self._looked = runtime.Local()
         self._wakes = self.alarms = 0
         self._closed = True
         self._renew_locks()
 
     def _renew_locks(self) -> None:
-        lock = threading.Lock()
-        self._news, self._alarm = threading.Condition(lock), threading.Condition(lock)
+        lock = runtime.Lock()
+        self._news, self._alarm = runtime.Condition(lock), runtime.Condition(lock)
 
     # Life
 
@@ -77,7 +75,7 @@ class Waiters:
         :raises ConnectionFailure: the board is closed.
         """
         arguments.timeout(timeout)
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else runtime.monotonic() + timeout
         for number in itertools.count(1):
             self._engine.check_open()
             # A wake from now on shortens the next nap of this thread.

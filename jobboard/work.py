@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from jobboard import arguments, logs, outcomes
+from jobboard import arguments, logs, outcomes, runtime
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.forks import ForkGuard
 from jobboard.job import Claim, ClaimedJob, Job
@@ -152,12 +151,12 @@ def claim_of(job: Job) -> Claim:
 
 def wishes(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the arguments of one claim after another. Each claim waits for the rest of the first one's timeout."""
-    begun, timeout = time.monotonic(), wish["timeout"]
+    begun, timeout = runtime.monotonic(), wish["timeout"]
     # The names may come from an iterator, which gives them once.
     wish = {**wish, "names": arguments.names(wish["names"])}
     yield wish
     while True:
-        left = None if timeout is None else max(0.0, begun + timeout - time.monotonic())
+        left = None if timeout is None else max(0.0, begun + timeout - runtime.monotonic())
         yield {**wish, "timeout": left}
 
 

@@ -55,6 +55,72 @@ def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
     return {name: modules for name, modules in found.items() if len(modules) > 1}
 
 
+RUNTIME = {
+    "os": {"urandom"},
+    "queue": {"LifoQueue", "PriorityQueue", "Queue", "SimpleQueue"},
+    "random": None,
+    "secrets": None,
+    "threading": {
+        "Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "RLock", "Semaphore", "Thread", "Timer",
+        "current_thread", "get_ident", "local",
+    },
+    "time": {
+        "clock_gettime", "clock_gettime_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep",
+        "time", "time_ns",
+    },
+    "uuid": {"uuid1", "uuid4"},
+    "oslo_utils.uuidutils": {"generate_uuid"},
+}  # fmt: skip
+"""What jobboard.runtime stands for, by module. None: all of the module."""
+
+OWN_CLOCKS = {
+    "runtime": "the place where they come from",
+    "cli": "serves a person, in a process of its own, and no simulated process runs it",
+    "contrib": "belongs to other frameworks, with their clocks and threads",
+    "testing": "measures the library from outside",
+}
+
+
+def past_the_runtime(source: str) -> list[str]:
+    """The uses of clocks, threads, random numbers and uuids that jobboard.runtime does not see."""
+    tree, bound, found = ast.parse(source), {}, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            bound |= {alias.asname or alias.name: alias.name for alias in node.names if alias.name in RUNTIME}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (module := f"{node.module}.{alias.name}") in RUNTIME:
+                    bound[alias.asname or alias.name] = module
+                elif node.module == "jobboard.runtime" or is_of_the_runtime(node.module, alias.name):
+                    found.append(module)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = bound.get(node.value.id)
+            if module is not None and is_of_the_runtime(module, node.attr):
+                found.append(f"{module}.{node.attr}")
+    return found
+
+
+def is_of_the_runtime(module: str | None, name: str) -> bool:
+    names = RUNTIME.get(module, set())
+    return names is None or name in names
+
+
+def test_all_clocks_threads_and_random_numbers_come_from_the_runtime() -> None:
+    """A simulator replaces them there. A test that needs a late clock finds it in one place."""
+    for module, path in SOURCES.items():
+        if module.partition(".")[0] not in OWN_CLOCKS:
+            assert past_the_runtime(path.read_text()) == [], module
+
+
+def test_the_checker_catches_a_clock_of_its_own() -> None:
+    assert past_the_runtime("import time as t\nt.monotonic()") == ["time.monotonic"]
+    assert past_the_runtime("from uuid import uuid4, uuid5") == ["uuid.uuid4"]
+    assert past_the_runtime("from oslo_utils import uuidutils\nuuidutils.generate_uuid()") != []
+    assert past_the_runtime("from jobboard.runtime import boottime") != []
+    assert past_the_runtime("import threading\nthreading.main_thread()\nthreading.Lock") == ["threading.Lock"]
+
+
 def test_no_two_classes_of_one_name() -> None:
     assert named_twice({module: path.read_text() for module, path in SOURCES.items()}) == {}
 

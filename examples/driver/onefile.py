@@ -19,10 +19,10 @@ from typing import ClassVar
 from jobboard import conf, forks
 from jobboard.engine import Seat
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import boottime
 from jobboard.kv.driver import ALIVE, JOBS, MISSED, SCHEDULES, Driver, Node, Numbers, Op, Range, Refused, Snapshot
 from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
+from jobboard.runtime import boottime
 
 BELLS = (JOBS, SCHEDULES, MISSED)
 TABLE = """CREATE TABLE IF NOT EXISTS rows (

@@ -7,11 +7,10 @@ import contextlib
 import datetime
 import functools
 import math
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
-from jobboard import arguments, logs
+from jobboard import arguments, logs, runtime
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
@@ -181,10 +180,10 @@ class AsyncConductor:
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until :meth:`run` has returned; False if it has not after ``timeout`` seconds."""
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        end = math.inf if timeout is None else runtime.monotonic() + timeout
         # run() may be on another loop, or not have begun.
-        while (runs := self._is_running or not self.sync.wait(0)) and time.monotonic() < end:
-            await asyncio.sleep(min(GLANCE, end - time.monotonic()))
+        while (runs := self._is_running or not self.sync.wait(0)) and runtime.monotonic() < end:
+            await asyncio.sleep(min(GLANCE, end - runtime.monotonic()))
         return not runs
 
     def _tasks(self, runs: Runs) -> Tasks:

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.conductor.handlers import Call, Handling, Wrapper
 from jobboard.conductor.runs import Run, Runs
 from jobboard.conductor.workers import WorkerThreads
@@ -35,7 +34,7 @@ class Tasks(WorkerThreads):
         self._main = main
         self._loop = loop
         self._tasks: dict[Run, asyncio.Task[None]] = {}
-        self._quiet = threading.Event()
+        self._quiet = runtime.Event()
         self._closed = False
 
     def put(self, runs: Sequence[Run]) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -34,7 +33,7 @@ class Threads:
     def __init__(self, name: str, count: int) -> None:
         self._name = name
         self._count = count
-        self._news = threading.Condition()
+        self._news = runtime.Condition()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads = self._idle = 0
         self._closed = False

@@ -15,14 +15,12 @@ import bisect
 import contextlib
 import itertools
 import operator
-import threading
-import time
-import uuid
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from jobboard import runtime
 from jobboard.conf import Option
 from jobboard.engine import Seat
 from jobboard.exceptions import JobFailure
@@ -108,7 +106,7 @@ class Shelf:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.lock = threading.Lock()
+        self.lock = runtime.Lock()
         self.records: dict[str, Node] = {}
         self.names: defaultdict[str, Names] = defaultdict(Names)
         """The names of each index and folder of records."""
@@ -153,7 +151,7 @@ class Shelf:
 
 
 _shelves: dict[str, Shelf] = {}
-_shelves_lock = threading.Lock()
+_shelves_lock = runtime.Lock()
 
 
 def forget(name: str) -> None:
@@ -187,7 +185,7 @@ class MemoryDriver(Driver):
         with _shelves_lock:
             shelf = _shelves.get(self._name)
             if shelf is None:
-                shelf = _shelves[self._name] = Shelf(self._clock or time.time)
+                shelf = _shelves[self._name] = Shelf(self._clock or runtime.wall_time)
             elif self._clock not in (None, shelf.clock):
                 raise JobFailure(f"the board {self._name!r} is stored with another clock; forget({self._name!r}) first")
         self._shelf = shelf
@@ -217,7 +215,7 @@ class MemoryDriver(Driver):
 
     def forked(self) -> None:
         # The child has a copy of all records. A thread of the parent may hold the copied lock.
-        self._shelf.lock = threading.Lock()
+        self._shelf.lock = runtime.Lock()
         self._session = None
 
     def now(self, exact: bool = False) -> int:
@@ -268,7 +266,7 @@ class MemoryDriver(Driver):
     def session(self) -> str:
         with self._shelf.lock:
             if self._session is None:
-                self._session = uuid.uuid4().hex
+                self._session = runtime.uuid4().hex
                 self._shelf.add(f"{ALIVE}/{self._session}")
             return self._session
 

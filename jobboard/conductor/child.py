@@ -16,16 +16,16 @@ import multiprocessing
 import os
 import pickle
 import signal
-import time
 import traceback
 from ctypes import c_double
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn, cast
 
+from jobboard import runtime
 from jobboard.codec import Content, Wire
 from jobboard.conductor.handlers import Call, Handlers, perform
 from jobboard.exceptions import JobFailure
-from jobboard.job import Claim, ClaimedJob, Job, boottime
+from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.primitives import End
 from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
@@ -88,7 +88,7 @@ class Elsewhere:
 class KeptElsewhere(Claim):
     """A claim that the conductor keeps.
 
-    :param lease: its deadline on :func:`~jobboard.job.boottime`; infinite where no clock ends it.
+    :param lease: its deadline on :func:`~jobboard.runtime.boottime`; infinite where no clock ends it.
     """
 
     __slots__ = ("_lease",)
@@ -98,7 +98,7 @@ class KeptElsewhere(Claim):
         self._lease = lease
 
     def is_marked_or_lapsed(self) -> bool:
-        return super().is_marked_or_lapsed() or (not self.ended and boottime() >= self._lease.value)
+        return super().is_marked_or_lapsed() or (not self.ended and runtime.boottime() >= self._lease.value)
 
 
 def lease_of(claim: Claim) -> float:
@@ -167,7 +167,7 @@ def _end_with_parent() -> None:
     # The parent may have been gone before this process began to look.
     parent = multiprocessing.parent_process()
     while parent is not None and os.getppid() == parent.pid:
-        time.sleep(GLANCE)
+        runtime.sleep(GLANCE)
     os.killpg(0, signal.SIGKILL)
 
 

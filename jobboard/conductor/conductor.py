@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from jobboard import arguments, codec, logs, outcomes
+from jobboard import arguments, codec, logs, outcomes, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor import events, processes, workers
 from jobboard.conductor.finisher import Tally
@@ -128,9 +126,9 @@ class Conductor:
         elif handlers is not None:
             self._handlers.any = self._handling(handlers)
         self._tally = Counter({field.name: 0 for field in dataclasses.fields(Tally)})
-        self._changed = threading.Condition()
+        self._changed = runtime.Condition()
         self._dispatching = self._ran = False
-        self._stopping = threading.Event()
+        self._stopping = runtime.Event()
         self._stopped_at: float | None = None
         self._drains = True
         self._runs: Runs | None = None
@@ -292,7 +290,7 @@ class Conductor:
         :param drain: False gives the running jobs back at once, as at the end of ``drain_timeout``.
         """
         with self._changed:
-            self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
+            self._stopped_at = runtime.monotonic() if self._stopped_at is None else self._stopped_at
             self._drains = self._drains and drain
             self._stopping.set()
             self._changed.notify_all()
@@ -375,7 +373,7 @@ class Conductor:
         """Return the seconds until this has to end; None for no limit."""
         if self._drain_timeout is None or self._stopped_at is None:
             return None
-        return max(0.0, self._stopped_at + self._drain_timeout - reserve - time.monotonic())
+        return max(0.0, self._stopped_at + self._drain_timeout - reserve - runtime.monotonic())
 
     def _leave(self, runs: Runs) -> None:
         try:

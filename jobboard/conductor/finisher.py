@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobboard import logs, outcomes
+from jobboard import logs, outcomes, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure
@@ -81,25 +79,25 @@ class Finisher:
         self._name = name
         self._board = board
         self._ended = ended
-        self._queue: queue.SimpleQueue[_Handover | None] = queue.SimpleQueue()
+        self._queue: runtime.SimpleQueue[_Handover | None] = runtime.SimpleQueue()
         # For the thread alone, in the order of their ends. Handovers that stay here are tried again, those in the
         # second each by itself.
         self._pending: dict[_Handover, None] = {}
         self._apart: dict[_Handover, None] = {}
         # For the claimer, too: the newest handover of each job, those that no try has reached since an outage, and
         # those whose job the claimer of this conductor may be getting.
-        self._lock = threading.Lock()
-        self._tried = threading.Condition(self._lock)
+        self._lock = runtime.Lock()
+        self._tried = runtime.Condition(self._lock)
         self._held: dict[str, _Handover] = {}
         self._untried: set[_Handover] = set()
         self._overtaken: dict[_Handover, Exception] = {}
         self._is_claiming = self._is_closing = False
         # Set once no handler works any more. Ends that cannot be handed over now are given up.
-        self._hurry = threading.Event()
+        self._hurry = runtime.Event()
         # Ends a pause.
-        self._answers = threading.Event()
+        self._answers = runtime.Event()
         self._then: Callable[[], None] = lambda: None
-        self._thread: threading.Thread | None = None
+        self._thread: runtime.Thread | None = None
 
     def start(self) -> None:
         self._thread = started(f"{self._name}-finisher", self._run)
@@ -230,7 +228,7 @@ class Finisher:
         with contextlib.suppress(queue.Empty):
             while len(self._pending) < BATCH:
                 next_try = min((done.again_on for done in self._apart), default=None)
-                wait = None if next_try is None else max(0.0, next_try - time.monotonic())
+                wait = None if next_try is None else max(0.0, next_try - runtime.monotonic())
                 done = self._queue.get(not self._pending, wait)
                 if done is None:
                     return True
@@ -247,7 +245,7 @@ class Finisher:
         """Yield the ends to try now: those that go together, and the first that is to be tried apart."""
         if self._pending:
             yield list(self._pending)
-        now = time.monotonic()
+        now = runtime.monotonic()
         due = [done for done in self._apart if final or done.again_on <= now]
         yield from ([done] for done in (due if final else due[:1]))
 
@@ -256,7 +254,7 @@ class Finisher:
 
         :raises ConnectionFailure: the server is away.
         """
-        begun = time.monotonic()
+        begun = runtime.monotonic()
         try:
             self._finish(batch, final)
             return
@@ -266,11 +264,11 @@ class Finisher:
                 raise
         # The server answers: one of them waits for a row that somebody has locked. The others must not suffer for it.
         if len(left) == 1:
-            self._try_apart(left[0], time.monotonic() - begun)
+            self._try_apart(left[0], runtime.monotonic() - begun)
             return
         has_failed = False
         for done in left:
-            begun = time.monotonic()
+            begun = runtime.monotonic()
             try:
                 self._finish([done], final)
                 has_failed = False
@@ -278,7 +276,7 @@ class Finisher:
                 if has_failed or self._hurry.is_set():
                     raise
                 has_failed = True
-                self._try_apart(done, time.monotonic() - begun)
+                self._try_apart(done, runtime.monotonic() - begun)
 
     def _left_of(self, batch: Sequence[_Handover]) -> list[_Handover]:
         return [done for done in batch if done in self._pending or done in self._apart]
@@ -300,7 +298,7 @@ class Finisher:
         self._pending.pop(done, None)
         self._apart.pop(done, None)
         done.tries += 1
-        done.again_on = time.monotonic() + max(took, outage_pause(done.tries))
+        done.again_on = runtime.monotonic() + max(took, outage_pause(done.tries))
         self._apart[done] = None
         with self._lock:
             self._note_try([done])
@@ -378,7 +376,7 @@ class Finisher:
 
     def _may_pass(self, done: _Handover, error: Exception) -> bool:
         """Return whether to try again: the backend has refused the end, which may change, and the claim stands."""
-        now, claim, job = time.monotonic(), done.job.claim, done.job
+        now, claim, job = runtime.monotonic(), done.job.claim, done.job
         if done.refused_on is None:
             done.refused_on = now
         # A claim that was given up stands, though it reads as lost.

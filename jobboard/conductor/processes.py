@@ -9,12 +9,11 @@ import os
 import pickle
 import select
 import signal
-import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
-from jobboard import outcomes
+from jobboard import outcomes, runtime
 from jobboard.conductor import child
 from jobboard.conductor.handlers import timed_out
 from jobboard.conductor.runs import Run, Runs
@@ -56,10 +55,10 @@ class WorkerProcesses(WorkerThreads):
             ) from error
 
     def close(self, seconds: float | None) -> None:
-        until = None if seconds is None else time.monotonic() + seconds
+        until = None if seconds is None else runtime.monotonic() + seconds
         super().close(seconds)
         for thread in self._threads:
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+            thread.join(None if until is None else max(0.0, until - runtime.monotonic()))
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Worker]:
@@ -162,14 +161,14 @@ class Process:
 
         :raises WorkerDied: the process has died.
         """
-        until = math.inf if limit is None else time.monotonic() + limit
+        until = math.inf if limit is None else runtime.monotonic() + limit
         pipe, unsent, received = self._connection.fileno(), memoryview(message), bytearray()
         poll = select.poll()
         try:
             while True:
                 self._lease.value = child.lease_of(run.job.claim)
                 poll.register(pipe, select.POLLIN | (select.POLLOUT if unsent else 0))
-                ready = poll.poll(1000 * max(0.0, min(TICK, until - time.monotonic())))
+                ready = poll.poll(1000 * max(0.0, min(TICK, until - runtime.monotonic())))
                 # A fork of the process may hold the other end of the pipe open.
                 if not ready and not self.alive and not (ready := poll.poll(0)):
                     raise EOFError
@@ -184,7 +183,7 @@ class Process:
                         received += read
                         if len(received) >= child.LENGTH + int.from_bytes(received[: child.LENGTH]):
                             return pickle.loads(received[child.LENGTH :])
-                if run.decided or time.monotonic() >= until:
+                if run.decided or runtime.monotonic() >= until:
                     return None
         except (EOFError, OSError):
             # It has died a moment ago, so that nobody else can have its id, or that of its group.
@@ -209,9 +208,9 @@ class Process:
         self._connection.close()
 
     def _join(self) -> None:
-        until = time.monotonic() + END_LIMIT
+        until = runtime.monotonic() + END_LIMIT
         # A fork of the process may hold open the pipe that a longer join() waits for.
-        while self.alive and time.monotonic() < until:
+        while self.alive and runtime.monotonic() < until:
             self._process.join(TICK)
 
 

@@ -8,15 +8,13 @@ import math
 import os
 import socket
 import sys
-import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor import events
 from jobboard.conductor.finisher import Finisher
@@ -44,7 +42,8 @@ class Run:
 
     job: ClaimedJob
     handling: Handling
-    began: float = field(default_factory=time.monotonic)
+    # Not the function itself, which may be replaced later.
+    began: float = field(default_factory=lambda: runtime.monotonic())  # noqa: PLW0108
     decided: bool = False
     hangs: bool = False
     thread: int | None = None
@@ -81,18 +80,18 @@ class Runs:
     slots: int
     handlers: Handlers
     notifier: Notifier
-    stopping: threading.Event
+    stopping: runtime.Event
     tally: Counter[str]
 
     def __post_init__(self) -> None:
         self.finisher = Finisher(self.name, self.board, self._claims_ended)
-        self._began = time.monotonic(), datetime.datetime.now(datetime.UTC)
+        self._began = runtime.monotonic(), datetime.datetime.now(datetime.UTC)
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
         # Two conditions of one lock: many changes make room for more jobs, and few concern the end of the work.
-        self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._idle = threading.Condition(self._lock)
+        self._lock = runtime.Lock()
+        self._room = runtime.Condition(self._lock)
+        self._idle = runtime.Condition(self._lock)
         self._claiming, self.closed = True, False
         # Claims that have not ended, runs that no worker has yet, and those whose end the finisher has not got.
         self._claims = self._waiting = self._undone = 0
@@ -183,7 +182,7 @@ class Runs:
 
     def begun(self, run: Run) -> None:
         """Start the clock of the timeout: the handler is about to be called."""
-        run.began = time.monotonic()
+        run.began = runtime.monotonic()
         if run.thread is not None and run.handling.timeout is not None:
             # The thread of run() has to look for its end.
             self.wake()
@@ -205,7 +204,7 @@ class Runs:
         if end.result is not None and end.result.refused is not None:
             why = end.result.refused
             LOG.warning("%s: the result of %s is not kept: %s", self.name, job, why, extra=logs.fields(job))
-        told = {"job": job, "seconds": time.monotonic() - run.began, "error": error}
+        told = {"job": job, "seconds": runtime.monotonic() - run.began, "error": error}
         self.notifier.notify(events.JOB_FINISHED, told)
         if error is not None and not isinstance(error, Retry | Reject) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
@@ -245,7 +244,7 @@ class Runs:
         with self._lock:
             if not self._claiming and not self._undone:
                 return True
-            now = time.monotonic()
+            now = runtime.monotonic()
             timed = [run for run in self._placed if run.thread is not None and not run.decided]
             late = [run for run in timed if run.deadline <= now]
             if not late:
@@ -308,16 +307,20 @@ class Runs:
             "started": started.isoformat(timespec="seconds"),
             "names": None if self.handlers.any else sorted(self.handlers.named),
             # By a clock that does not jump.
-            "seconds": round(time.monotonic() - since, 3),
+            "seconds": round(runtime.monotonic() - since, 3),
             "running": self._undone,
             "hung": len(hanging),
             # When, by the clock of this machine, each of them was called.
             "hanging": [
-                {"uuid": run.job.uuid, "name": run.job.name, "since": time.time() + run.began - time.monotonic()}
+                {
+                    "uuid": run.job.uuid,
+                    "name": run.job.name,
+                    "since": runtime.wall_time() + run.began - runtime.monotonic(),
+                }
                 for run in sorted(hanging, key=lambda run: run.began)[:HANGING]
             ],
             # Others see by these whether this clock is wrong: the metadata are as old as a lease at most.
-            "clock": time.time(),
+            "clock": runtime.wall_time(),
             "claim_ttl": self.board.characteristics.claim_ttl,
             **self.tally,
         }

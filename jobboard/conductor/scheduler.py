@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import threading
-
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
 from jobboard.retry import outage_pause
@@ -37,8 +34,8 @@ class Scheduler:
     def __init__(self, who: str, board: JobBoard) -> None:
         self._who = who
         self._board = board
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended = runtime.Event()
+        self._thread: runtime.Thread | None = None
 
     def start(self) -> None:
         """Run on a thread of its own."""
@@ -64,7 +61,7 @@ class Scheduler:
             alarms = self._board.waiters.alarms
             try:
                 # Before the look, so that a schedule that is set after it is heard.
-                most = REST if self._board.engine.watch("schedules") else GLANCE * random.uniform(0.5, 1.0)
+                most = REST if self._board.engine.watch("schedules") else GLANCE * runtime.random.uniform(0.5, 1.0)
                 left = self._board.post_due()
                 pause = most if left is None else min(left, most)
                 failures = 0

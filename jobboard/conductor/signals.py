@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -37,17 +35,17 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
 
     :param at_work: returns the number of jobs that are still to be finished, for the log.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if runtime.current_thread() is not threading.main_thread():
         yield
         return
     # A signal's handler runs between any two instructions of this very thread, which may hold any lock. So the handler
     # only puts into the one queue that allows for that, and another thread does the rest.
-    came: queue.SimpleQueue[int] = queue.SimpleQueue()
+    came: runtime.SimpleQueue[int] = runtime.SimpleQueue()
     interrupted: list[float] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            interrupted.append(time.monotonic())
+            interrupted.append(runtime.monotonic())
             if interrupted[-1] - interrupted[0] >= IMPATIENCE:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
@@ -64,7 +62,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
                 LOG.info("%s: %s, finishing %s%s", name, signal.Signals(number).name, jobs, again)
 
     previous = _handlers()
-    watcher: threading.Thread | None = None
+    watcher: runtime.Thread | None = None
     try:
         watcher = started(f"{name}-signals", watch)
         for number, old in previous.items():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from jobboard import logs, outcomes
+from jobboard import logs, outcomes, runtime
 from jobboard.conductor.handlers import Handling, perform
 from jobboard.conductor.runs import Run, Runs
 from jobboard.threads import started
@@ -27,8 +25,8 @@ class WorkerThreads:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._queue: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._queue: runtime.SimpleQueue[Run | None] = runtime.SimpleQueue()
+        self._threads: list[runtime.Thread] = []
         # Each needs a thread, as any may hang.
         self._placed: set[Run] = set()
 
@@ -72,7 +70,7 @@ class WorkerThreads:
 
     def _perform(self, run: Run, handling: Handling) -> None:
         """Call a handler in a copy of the context of ``run()``."""
-        run.thread = threading.get_ident()
+        run.thread = runtime.get_ident()
         self._runs.begun(run)
         call = self._runs.context.copy().run(perform, handling, self._runs.handlers.wrappers, run.job)
         self._runs.ended(run, call.end, call.error)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
-from jobboard import notifier, retry
+from jobboard import notifier, retry, runtime
 from jobboard.engine.answers import KEPT, Answer, Deed, slot_of
 from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored, weight
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import boottime
 from jobboard.logs import log_lapse
 from jobboard.primitives import PAGE, Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
@@ -43,8 +41,8 @@ _EVENTS = {
 class Timely(NamedTuple):
     """A bound on the age of a time that a commit stores.
 
-    asked: the time of the request for the server's time, on :func:`~jobboard.job.boottime`. within: the seconds after
-    ``asked`` in which the commit may be sent."""
+    asked: the time of the request for the server's time, on :func:`~jobboard.runtime.boottime`. within: the seconds
+    after ``asked`` in which the commit may be sent."""
 
     asked: float
     within: float
@@ -82,10 +80,6 @@ class Result(NamedTuple):
     stored: list[Stored]
     replayed: bool
     late: int = 0
-
-
-class _Acts(threading.local):
-    count = 0
 
 
 @overload
@@ -126,7 +120,7 @@ class Committer:
         self.before_call: Callable[[Nonce], None] = _nothing
         """A function that is called before each call of a slot."""
         self._sleep = sleep
-        self._acts = _Acts()
+        self._acts = runtime.Local(count=0)
         self.noted: Callable[[Sequence[Mark]], None] = _nothing
         """A function that is called with the marks of each commit that stands."""
         # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
@@ -143,7 +137,8 @@ class Committer:
     @property
     def acts(self) -> int:
         """The number of commits by which calls of this thread have acted. Upkeep, such as sweeps, does not count."""
-        return self._acts.count
+        count: int = self._acts.count
+        return count
 
     def note_act(self) -> None:
         """Note that a commit of the running call stands, whatever becomes of the rest of the call."""
@@ -195,7 +190,7 @@ class Committer:
         if nonce is None:
             return self._joined(plan, extra)
         self.before_call(nonce)
-        began = boottime()
+        began = runtime.boottime()
         key = slot_of(nonce)
         slot, stored = self._known_slot(nonce, key), None
         for number in self.tries():
@@ -217,7 +212,7 @@ class Committer:
                         self.commit([])
                         return Result(made.deeds, [], False)
                     answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.deeds)).packed(), KEPT)
-                    sent = boottime()
+                    sent = runtime.boottime()
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
                         continue

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
+from jobboard import runtime
 from jobboard.engine.answers import Deed
 from jobboard.engine.committer import Plan, change_by, record_at, worn_at
 from jobboard.engine.outcomes import KIND, outcome_mark
@@ -27,7 +27,7 @@ class Recent:
 
     def __init__(self, most: int = MOST_RECENT) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._claims: dict[str, Stored] = {}
 
     def learn(self, jobs: Sequence[Stored]) -> None:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeGuard
 
-from jobboard import codec, forks, states
+from jobboard import codec, forks, runtime, states
 from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
@@ -223,10 +222,10 @@ class Engine(Hears):
         :param seconds: the longest time that this may take.
         :returns: whether there may be more.
         """
-        end = time.monotonic() + seconds
+        end = runtime.monotonic() + seconds
         self._expirations.clear()
         more = self.store.tidy(seconds)
-        return self._idle.tidy(max(0.0, end - time.monotonic())) or more
+        return self._idle.tidy(max(0.0, end - runtime.monotonic())) or more
 
     @property
     def has_leftovers(self) -> bool:
@@ -510,7 +509,7 @@ class Engine(Hears):
         A lease ends by itself. Behind a session or a process, the next heartbeat gives the claim back, and repeats that
         until it succeeds. Does not block.
 
-        :param since: the time, on :func:`~jobboard.job.boottime`, until which the holder works under the claim.
+        :param since: the time, on :func:`~jobboard.runtime.boottime`, until which the holder works under the claim.
         """
         if self.backend.keeps != "lease":
             self._keeper.forsake(uuid, token, since)

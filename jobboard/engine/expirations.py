@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Sequence
 
+from jobboard import runtime
 from jobboard.engine.store import Mark
-from jobboard.job import boottime
 
 MANY = 1000
 """The number of expired records of a handle that are worth a tidying."""
@@ -31,9 +29,9 @@ class Expirations:
 
     def __init__(self, alert: Callable[[], None]) -> None:
         self._alert = alert
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._numbers: dict[float, int] = {}
-        """The numbers of records by their ends on boottime(), rounded up."""
+        """The numbers of records by their ends on runtime.boottime(), rounded up."""
         self._next = math.inf
         self._expired = self._unwatched = 0
         self._is_watched = False
@@ -43,7 +41,7 @@ class Expirations:
         for side, value, ttl, until, _ in marks:
             if side.kind in COUNTED and value is not None and side.until is None:
                 if until is not None:
-                    self.add(1, until / 1e6 - time.time())
+                    self.add(1, until / 1e6 - runtime.wall_time())
                 elif ttl is not None:
                     self.add(1, ttl / 1e6)
 
@@ -51,7 +49,7 @@ class Expirations:
         """Count records that expire in so many seconds."""
         width = max(1.0, seconds / PARTS)
         with self._lock:
-            end = math.ceil((boottime() + seconds) / width) * width
+            end = math.ceil((runtime.boottime() + seconds) / width) * width
             self._numbers[end] = self._numbers.get(end, 0) + number
             self._next = min(self._next, end)
             self._unwatched += number
@@ -65,7 +63,7 @@ class Expirations:
 
     def _count(self) -> int:
         """Return the number of expired records."""
-        now = boottime()
+        now = runtime.boottime()
         if self._next <= now:
             for end in [end for end in self._numbers if end <= now]:
                 self._expired += self._numbers.pop(end)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jobboard import codec
+from jobboard import codec, runtime
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Limits, LimitScope, Rooms, lane
 from jobboard.engine.rules import Rules
@@ -160,7 +159,7 @@ class Finder:
         """Return whether another sweep may hold one of these jobs, so that its place is known in a moment.
 
         A job that does not change for :data:`SWEEPING` is held by a transaction of a caller's."""
-        now, done = time.monotonic(), {record.uuid for record in swept}
+        now, done = runtime.monotonic(), {record.uuid for record in swept}
         refused = {version(stored) for stored in overdue if stored.record.uuid not in done}
         self._refused = {each: self._refused.get(each, now) for each in refused}
         return any(now - since < SWEEPING for since in self._refused.values())

@@ -6,12 +6,11 @@ import functools
 import logging
 from collections.abc import Sequence
 
-from jobboard import states
+from jobboard import runtime, states
 from jobboard.engine.committer import Committer, change_by, record_at, worn_at
 from jobboard.engine.limits import ClaimKey, revive
 from jobboard.engine.store import Change, Stored
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import boottime
 from jobboard.primitives import Nonce, Renewed, Seen
 from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
 
@@ -28,7 +27,7 @@ class ClaimKeeper:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        # The time, on boottime(), from which nobody works under each of these claims.
+        # The time, on runtime.boottime(), from which nobody works under each of these claims.
         self._forsaken: dict[ClaimKey, float] = {}
         self._doubted: dict[tuple[str, int], Nonce] = {}
         committer.before_call = self._clear_up_before
@@ -93,7 +92,7 @@ class ClaimKeeper:
         :param until: leave claims that are forsaken from a later time on; None: from now on.
         :raises Exception: the last reason why a claim is left.
         """
-        last = boottime() if until is None else until
+        last = runtime.boottime() if until is None else until
         forsaken = [claim for claim, since in [*self._forsaken.items()] if since <= last]
         left: Exception | None = None
         acts = [functools.partial(self._answer, nonce) for nonce in [*self._doubted.values()]]

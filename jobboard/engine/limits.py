@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from jobboard import runtime
 from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import GATE, Change, Found, Lane, Mark, Occupied, ScopePlace, Side, Stale, Stored, turns
 from jobboard.exceptions import JobFailure
-from jobboard.job import boottime
 from jobboard.primitives import Finish, Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 from jobboard.units import HOUR, SECOND
@@ -274,7 +274,7 @@ class Rooms:
         self._weights: dict[str, int] = {}
         self._scopes: dict[tuple[str, str | None], list[LimitScope]] = {}
         self.now = now
-        self._asked = boottime()
+        self._asked = runtime.boottime()
         self.brought_back = False
         """True if a sweep has brought back a job that can be claimed again."""
 
@@ -309,7 +309,7 @@ class Rooms:
             another transaction holds counts as full.
         :raises HeldTooLong: another transaction holds one of the scopes.
         """
-        store, asked = self._committer.store, boottime()
+        store, asked = self._committer.store, runtime.boottime()
         now, claims = store.lock_scopes(
             [_place(scope) for scope in scopes.values()], LOCK_WAIT if wait is None else wait
         )
@@ -345,7 +345,7 @@ class Rooms:
         """Let the store count the claims in these scopes, and sweep the lapsed ones."""
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
-            asked = boottime()
+            asked = runtime.boottime()
             now, counts = self._committer.store.occupied([_place(scope) for scope in scopes.values()])
             lapsed, now = self._learn_counts(scopes, now, asked, counts), self.now
             # A lapse that could not be written down, as another holds the job, takes its slot for now.
@@ -384,15 +384,15 @@ class Rooms:
 
     def _read_lists(self, scopes: Mapping[str, LimitScope]) -> None:
         """Read the claims that the side records of these scopes list."""
-        asked = boottime()
+        asked = runtime.boottime()
         found = self._committer.store.read([], [(SCOPE, key) for key in scopes])
         rooms = [_Room(scope, side) for side, scope in zip(found.sides, scopes.values(), strict=True)]
         self._rooms.update({room.scope.key: room for room in rooms})
         self._note_time(found.now, asked)
         self._clear([room for room in rooms if room.crowded])
-        if (timely := self._timely(self._rooms)) is not None and boottime() > timely.end(1):
+        if (timely := self._timely(self._rooms)) is not None and runtime.boottime() > timely.end(1):
             # After a wait for others, the time is too old.
-            asked = boottime()
+            asked = runtime.boottime()
             self._note_time(self._committer.store.now(), asked)
 
     def _note_time(self, now: int, asked: float) -> None:
@@ -425,7 +425,7 @@ class Rooms:
             listed = list(dict.fromkeys(claim for room in rooms for claim in room.listed.claims))
             if not listed:
                 return
-            asked = boottime()
+            asked = runtime.boottime()
             found = store.read([uuid for uuid, _ in listed])
             live: set[ClaimKey] = set()
             lapsed: list[Stored] = []

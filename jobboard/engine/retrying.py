@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from oslo_utils import uuidutils
-
-from jobboard import codec, logs
+from jobboard import codec, logs, runtime
 from jobboard.engine.engine import Engine
 from jobboard.engine.store import Store
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import boottime
 from jobboard.primitives import Characteristics, Finish, Nonce, Renewed
 from jobboard.retry import retrying
 
@@ -26,16 +22,9 @@ T = TypeVar("T")
 LOG = logs.Log(__name__)
 
 
-class _Calls(threading.local):
-    until: float | None = None
-
-
-_calls = _Calls()
-
-
 def time_left() -> float | None:
     """Return the seconds for which the call of this thread may still be repeated; None outside of any call."""
-    return None if _calls.until is None else max(0.0, _calls.until - boottime())
+    return None if runtime.call.until is None else max(0.0, runtime.call.until - runtime.boottime())
 
 
 def _query(call: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[RetryingEngine, P], T]:
@@ -53,7 +42,7 @@ def _timed_mutation(
     call: Callable[Concatenate[Engine, Nonce, P], T],
 ) -> Callable[Concatenate[RetryingEngine, P], tuple[T, float]]:
     """Return the repeated form of a mutation, without its nonce. It also returns the time of the answered try, on
-    :func:`~jobboard.job.boottime`."""
+    :func:`~jobboard.runtime.boottime`."""
 
     @functools.wraps(call)
     def repeated(self: RetryingEngine, /, *args: P.args, **extra: P.kwargs) -> tuple[T, float]:
@@ -97,11 +86,11 @@ class RetryingEngine:
 
     def begin(self) -> None:
         """Accept calls, under a new handle. A forked child calls this, too: take no lock."""
-        self.handle = uuidutils.generate_uuid(dashed=False)
+        self.handle = runtime.uuid4().hex
         self._slots: deque[Nonce] = deque()
         self._slot_count = 0
-        self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._lock = runtime.Lock()
+        self._over = runtime.Event()
         self.is_open = True
 
     def end(self) -> None:
@@ -112,14 +101,14 @@ class RetryingEngine:
 
     def give_back(self, batches: Iterable[Sequence[Finish]], delist: bool) -> None:
         """Give claims back after :meth:`end`, and remove the entities of the handle if asked: one try for each."""
-        around, _calls.until = _calls.until, boottime()
+        around, runtime.call.until = runtime.call.until, runtime.boottime()
         try:
             for acts in batches:
                 self.raw.finish(self._borrow(), acts)
             if delist:
                 self.raw.delist(self.handle)
         finally:
-            _calls.until = around
+            runtime.call.until = around
 
     def check_open(self) -> None:
         """:raises ConnectionFailure: the board is not connected."""
@@ -207,8 +196,8 @@ class RetryingEngine:
         """Make a mutation, with the same nonce for each try. Return the answer, and the time of the answered try."""
         self.check_open()
         nonce, acts = self._borrow(), self.raw.acts
-        sent = boottime()
-        around, _calls.until = _calls.until, sent + self.retry_for
+        sent = runtime.boottime()
+        around, runtime.call.until = runtime.call.until, sent + self.retry_for
         is_worn = False
         try:
             answer = call(nonce, *args, **extra), sent
@@ -219,7 +208,7 @@ class RetryingEngine:
             attempts = itertools.count(2)
 
             def again() -> tuple[T, float]:
-                sent = boottime()
+                sent = runtime.boottime()
                 return call(nonce._replace(attempt=next(attempts)), *args, **extra), sent
 
             return self._repeated(again, error, acts, nonce)
@@ -230,7 +219,7 @@ class RetryingEngine:
             self.raw.doubt(nonce)
             raise
         finally:
-            _calls.until = around
+            runtime.call.until = around
             if not is_worn and nonce.handle == self.handle:
                 self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
 
@@ -238,13 +227,13 @@ class RetryingEngine:
         """Make a call that changes nothing, or that may be repeated as it is."""
         self.check_open()
         acts = self.raw.acts
-        around, _calls.until = _calls.until, boottime() + self.retry_for
+        around, runtime.call.until = runtime.call.until, runtime.boottime() + self.retry_for
         try:
             return call(*args, **extra)
         except ConnectionFailure as error:
             return self._repeated(lambda: call(*args, **extra), error, acts)
         finally:
-            _calls.until = around
+            runtime.call.until = around
 
     def _borrow(self) -> Nonce:
         """Return the next nonce of a slot that no other call uses."""

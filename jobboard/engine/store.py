@@ -15,12 +15,12 @@ import contextlib
 import functools
 import math
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from jobboard import runtime
 from jobboard.conf import Option, Settings
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
@@ -595,7 +595,7 @@ class Store(abc.ABC):
             commits compare the gate has nothing to wait for.
         :param waits: false: a job that another transaction holds counts as changed. True: wait for the end of that
             transaction.
-        :param by: the latest time to send the commit, on :func:`~jobboard.job.boottime`. A store whose commits take
+        :param by: the latest time to send the commit, on :func:`~jobboard.runtime.boottime`. A store whose commits take
             several requests raises Stale if the time has passed before the last request.
         :param before: the instant, on the server's clock, before which the commit has to be stored, or raises Stale. A
             server that compares no times gets the last request before that instant by what the client knows of it.
@@ -727,8 +727,8 @@ _REST = 0.002
 
 def turns(seconds: float) -> Iterator[None]:
     """Yield once for each step of a tidying, once or more, with a rest between steps."""
-    until = time.monotonic() + seconds
+    until = runtime.monotonic() + seconds
     yield
-    while time.monotonic() < until:
-        time.sleep(_REST)
+    while runtime.monotonic() < until:
+        runtime.sleep(_REST)
         yield

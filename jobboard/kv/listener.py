@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.engine import Change, Found, Hears, Stale
 from jobboard.engine.committer import record_at
 from jobboard.exceptions import JobBoardError
-from jobboard.job import boottime
 from jobboard.kv.layout import Entry
 from jobboard.notifier import POSTED, REMOVAL, TRASHED
 from jobboard.states import COMPLETE, LIVE, Record, State
@@ -46,8 +44,8 @@ class Listener:
         self, listing: Callable[[], Iterator[Entry]], read: Callable[[Sequence[str]], Found], hears: Hears
     ) -> None:
         self._listing, self._read, self._hears = listing, read, hears
-        self._over = threading.Event()
-        self._lock = threading.Lock()
+        self._over = runtime.Event()
+        self._lock = runtime.Lock()
         self._listings = 0
         # Own acts, by uuid and whether the job comes: the number of listings that had begun by the end of the act.
         # None: the act has not ended.
@@ -90,11 +88,11 @@ class Listener:
             LOG.exception("could not listen to other processes")
 
     def _compare(self) -> None:
-        began = boottime()
+        began = runtime.boottime()
         with self._lock:
             self._listings += 1
         before, seen = self._seen, {entry.uuid: entry for entry in self._listing()}
-        took = boottime() - began
+        took = runtime.boottime() - began
         self._pause, self._took = max(REST, SHARE * min(took, self._took)), took
         if before is not None:
             come = [entry for entry in seen.values() if entry.uuid not in before]

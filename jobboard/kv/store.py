@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, islice, takewhile
@@ -13,7 +11,7 @@ from urllib.parse import unquote
 
 import msgpack
 
-from jobboard import retry
+from jobboard import retry, runtime
 from jobboard.engine import (
     GATE,
     LAPSING,
@@ -41,7 +39,6 @@ from jobboard.engine import (
 from jobboard.engine.committer import record_at
 from jobboard.engine.records import damaged, odd_job, pack, unpack
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import boottime
 from jobboard.kv.driver import ALIVE, CONNECTED, JOBS, SCHEDULES, Driver, Node, Op, Range, Refused, Version
 from jobboard.kv.layout import (
     DONE,
@@ -185,7 +182,7 @@ class KVStore(Store):
         # The walk of a tidying, its duration so far, and the earliest begin of the next one.
         self._tidying: Iterator[None] | None = None
         self._walked = self._walk_at = 0.0
-        self._tidies = threading.Lock()
+        self._tidies = runtime.Lock()
 
     # Life
 
@@ -281,10 +278,10 @@ class KVStore(Store):
             self.hears.sleep_unless_closed(min(limit, UNHEARD))
         elif self.hears.nap(limit):
             # The first wake after a quiet time leads to a look at once.
-            pause = self._woken + TICK - boottime()
+            pause = self._woken + TICK - runtime.boottime()
             if pause > 0:
                 self.hears.sleep_unless_closed(min(pause, limit))
-            self._woken = boottime()
+            self._woken = runtime.boottime()
 
     def _heard(self, word: str) -> None:
         if word == CONNECTED:
@@ -598,7 +595,7 @@ class KVStore(Store):
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
         for number in range(1, TRIES + 1):
-            numbers = driver.number(drafts, boottime() < self._beaten_until) if drafts else None
+            numbers = driver.number(drafts, runtime.boottime() < self._beaten_until) if drafts else None
             first, lag = numbers.first if numbers else 0, driver.precision
             batch = _Commit(driver.now(), lag, first, self._keeping(changes), self._search)
             for change in changes:
@@ -619,7 +616,7 @@ class KVStore(Store):
                 if not may_go_on or not (counters or refused.paths):
                     raise batch.stale(refused.paths) from None
                 if counters:
-                    self._beaten_until = boottime() + BEATEN
+                    self._beaten_until = runtime.boottime() + BEATEN
                 if number > 1:
                     self.hears.sleep_unless_closed(retry.backoff(number - 1, 0.001, 0.05))
                 continue
@@ -657,14 +654,14 @@ class KVStore(Store):
                 if next(outcomes, self) is not self:
                     continue
                 # The walk costs as much as there are records. It may take a tenth of the time, by its last duration.
-                if self._tidying is None and time.monotonic() < self._walk_at:
+                if self._tidying is None and runtime.monotonic() < self._walk_at:
                     return False
-                begun = time.monotonic()
+                begun = runtime.monotonic()
                 self._tidying = self._tidying or chain(self._drop_lapsed(), self._driver.tidying())
                 is_over = next(self._tidying, self) is self
-                self._walked += time.monotonic() - begun
+                self._walked += runtime.monotonic() - begun
                 if is_over:
-                    self._walk_at, self._walked = time.monotonic() + WALKS * self._walked, 0.0
+                    self._walk_at, self._walked = runtime.monotonic() + WALKS * self._walked, 0.0
                     self._tidying = None
                     return False
             return True

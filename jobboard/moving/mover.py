@@ -36,17 +36,12 @@ sign for the source appears at the target.
 from __future__ import annotations
 
 import itertools
-import secrets
-import time
 from collections.abc import Callable, Sequence
 
-from oslo_utils import uuidutils
-
-from jobboard import codec
+from jobboard import codec, runtime
 from jobboard.board import JobBoard
 from jobboard.engine import Unreadable
 from jobboard.exceptions import JobFailure
-from jobboard.job import boottime
 from jobboard.moving.leftovers import BYTES, copy_keys, copy_of, copy_outcomes, keys_of, outcomes_of
 from jobboard.moving.marks import (
     GONE,
@@ -95,7 +90,7 @@ class Mover:
     ) -> None:
         self._source, self._target = source, target
         self._tell, self._tell_waiting, self._tell_copied = moved, waiting, copied
-        self._run = uuidutils.generate_uuid()
+        self._run = str(runtime.uuid4())
         self._sign = (
             f"a move from {place_of(source)} to {place_of(target)} has not come to its end: run it again to finish it"
         )
@@ -131,14 +126,14 @@ class Mover:
             if self._again:
                 continue
             claimed = [job for page in pages_of(self._source, CLAIMED) for job in page]
-            if not (wait and claimed) or (until is not None and boottime() >= until):
+            if not (wait and claimed) or (until is not None and runtime.boottime() >= until):
                 break
             if until is None and timeout is not None:
-                until = boottime() + timeout
+                until = runtime.boottime() + timeout
             if len(claimed) != waited:
                 waited = len(claimed)
                 self._tell_waiting(waited)
-            time.sleep(_LOOK)
+            runtime.sleep(_LOOK)
         for job in claimed:
             self._leave(job, f"claimed by {job.who}")
         if source is not None:
@@ -287,7 +282,7 @@ class Mover:
                 created_on=job.created_on,
                 trashed_on=job.modified_on if is_trashed(job) else None,
                 # Random, or two copies of one version would have one token where the target's clock is behind.
-                token=job.token + 1 + secrets.randbelow(_SPREAD),
+                token=job.token + 1 + runtime.secrets.randbelow(_SPREAD),
                 retries=job.retries,
             ),
             group=job.group,

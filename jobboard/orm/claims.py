@@ -15,10 +15,10 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.util import object_state
 from sqlalchemy.util import await_only
 
+from jobboard import runtime
 from jobboard.arguments import aware
 from jobboard.exceptions import JobFailure
 from jobboard.heartbeat import Heartbeat
-from jobboard.job import boottime
 from jobboard.orm.rows import key_of, lost_error, name_of, table_of
 from jobboard.orm.sessions import (
     commit_with,
@@ -88,7 +88,7 @@ class Acquisition:
 
     def expires_in(self) -> float:
         """Return the seconds until others may take the row, on this machine's clock, from before the request."""
-        return self._deadline - boottime()
+        return self._deadline - runtime.boottime()
 
     @property
     def lost(self) -> bool:
@@ -163,7 +163,7 @@ class RowClaims:
 
     def acquire(self, wish: Wanted) -> list[Any]:
         """Acquire the first free rows, and return them in order."""
-        asked = boottime()
+        asked = runtime.boottime()
         taken = self._take(wish)
         objects = {}
         for some in chunks(list(taken), LOCKED_AT_ONCE):
@@ -215,7 +215,7 @@ class RowClaims:
             both = (*load_acquired(self._session, self._model, term.who, ()), *self._in_hand(term.who))
             rows = list({key_of(row): row for row in both}.values())
         held = {key_of(row): hold_of(row, term.who) for row in rows}
-        asked = boottime()
+        asked = runtime.boottime()
         extended = self._lease.extend(self._connection, held, term)
         result = Reacquired([], [])
         for row in rows:
@@ -238,7 +238,7 @@ class RowClaims:
         """Extend the leases of a block's rows, beside the thread that works on the rows."""
         rows = {key_of(row): row for row in held_rows(batch, term.who)}
         held: Held = {key: hold_of(row, term.who) for key, row in rows.items()}
-        asked = boottime()
+        asked = runtime.boottime()
         # A row that this process is writing is locked, so that nobody else can take it meanwhile.
         renewed = self._lease.extend(self._connection, held, term, skip=True)
         standing = self._lease.seen_held(self._connection, {k: v for k, v in held.items() if k not in renewed})

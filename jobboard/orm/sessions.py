@@ -12,8 +12,6 @@ import contextlib
 import functools
 import inspect
 import sys
-import threading
-import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
@@ -25,6 +23,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.orm.util import object_state
 from sqlalchemy.util import await_only
 
+from jobboard import runtime
 from jobboard.orm.rows import table_of
 from jobboard.sql.binds import PATIENCE
 from jobboard.sql.connections import repeated
@@ -130,7 +129,7 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
         if bind.dialect.is_async:
             await_only(asyncio.sleep(seconds))
         else:
-            time.sleep(seconds)
+            runtime.sleep(seconds)
 
     return repeated(contended, PATIENCE, pause)(lambda: do_and_commit(session, lambda: within(**options)))
 
@@ -201,7 +200,7 @@ class Scope(Generic[T]):
     def __init__(self, target: Sync | Async, block: Callable[[Session, Any], Generator[T]]) -> None:
         self._target = target
         self._make = block
-        self._entered = threading.Lock()
+        self._entered = runtime.Lock()
 
     def _begun(self, session: Session, users: Session | AsyncSession, ours: bool) -> T:
         stack = contextlib.ExitStack()

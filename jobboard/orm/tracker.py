@@ -7,7 +7,6 @@ import enum
 import logging
 import sys
 import traceback
-import uuid
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Mapped, Mapper, Session, mapped_column
 
-from jobboard import arguments, codec
+from jobboard import arguments, codec, runtime
 from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.orm.errors import (
     JobAlreadySucceededError,
@@ -389,7 +388,7 @@ class StatusTracker(Fenced):
         """Lock the job, unless it has changed since it was seen: another may even have begun and finished it."""
         columns = sa.inspect(type(self)).columns
         same = (columns[name].is_not_distinct_from(getattr(seen, name)) for name in ("lock", "status", "retry"))
-        lock = uuid.uuid4().hex
+        lock = runtime.uuid4().hex
         values = {**values, "lock": lock, "lock_at": now}
         if not self._change(session, values, *same):
             raise _locked_error(self)

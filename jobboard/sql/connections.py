@@ -7,15 +7,13 @@ import logging
 import os
 import select
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 
-from jobboard import forks
+from jobboard import forks, runtime
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.retry import retrying
 from jobboard.sql.dialects import Database, Raw, Trouble, database
@@ -71,7 +69,9 @@ def refused(error: ConstraintViolated) -> JobFailure:
 
 
 def repeated(
-    on: type[Exception] | Callable[[BaseException], bool], seconds: float, sleep: Callable[[float], None] = time.sleep
+    on: type[Exception] | Callable[[BaseException], bool],
+    seconds: float,
+    sleep: Callable[[float], None] | None = None,
 ) -> Callable[[Callable[[], T]], T]:
     """Return :func:`~jobboard.retry.retrying` with the short pauses that suit a transaction which lost to another."""
     return retrying(on, seconds, base=0.005, cap=0.25, sleep=sleep)
@@ -164,14 +164,14 @@ class Link(Runner):
 
     def rows(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
         if isinstance(statement, sa.Executable):
-            self.since = time.monotonic()
+            self.since = runtime.monotonic()
             return [tuple(row) for row in executed(self.connection, statement, params)]
         self._send(statement, params)
         return self.cursor.fetchall()  # type: ignore[no-any-return]
 
     def count(self, statement: Statement, params: Mapping[str, Any]) -> int:
         if isinstance(statement, sa.Executable):
-            self.since = time.monotonic()
+            self.since = runtime.monotonic()
             return executed(self.connection, statement, params).rowcount
         self._send(statement, params)
         return self.cursor.rowcount  # type: ignore[no-any-return]
@@ -180,13 +180,13 @@ class Link(Runner):
         text, first = statement.compiled(self.dialect, rows[0])
         # A driver that takes values by their names needs no other form.
         values = rows if isinstance(first, dict) else [statement.compiled(self.dialect, row)[1] for row in rows]
-        self.since = time.monotonic()
+        self.since = runtime.monotonic()
         self.cursor.executemany(text, values)
         return self.cursor.rowcount  # type: ignore[no-any-return]
 
     def _send(self, statement: Text, params: Mapping[str, Any]) -> None:
         text, values = statement.compiled(self.dialect, params)
-        self.since = time.monotonic()
+        self.since = runtime.monotonic()
         self.cursor.execute(text, values)
 
     def single(self, statement: Text, params: Mapping[str, Any]) -> list[Row]:
@@ -230,7 +230,7 @@ class Link(Runner):
             if ends:
                 self.commit()
             return found
-        self.in_doubt, self.since = ends, time.monotonic()
+        self.in_doubt, self.since = ends, runtime.monotonic()
         self.has_begun = (self.has_begun or begins) and not ends
         self.cursor.execute(joined)
         found = []
@@ -245,7 +245,7 @@ class Link(Runner):
     # Transactions
 
     def begin(self) -> None:
-        self.since = time.monotonic()
+        self.since = runtime.monotonic()
         if self.connection.dispatch.begin and not self.connection.in_transaction():
             # A listener to this event may begin by hand, as SQLite's users are told to. Let it do so before ours.
             self.connection.begin()
@@ -255,12 +255,12 @@ class Link(Runner):
 
     def commit(self) -> None:
         self.in_doubt = True
-        self.since = time.monotonic()
+        self.since = runtime.monotonic()
         self.product.commit(self.raw, self.cursor)
         self.in_doubt = self.has_begun = False
 
     def rollback(self) -> None:
-        self.since = time.monotonic()
+        self.since = runtime.monotonic()
         self.has_begun = False
         self.product.rollback(self.raw, self.cursor)
 
@@ -268,14 +268,14 @@ class Link(Runner):
         """End the transaction, if there is one, in which something was read. A transaction that was begun goes on, with
         its locks: the reading was a part of it."""
         if not self.has_begun:
-            self.since = time.monotonic()
+            self.since = runtime.monotonic()
             self.product.end_read(self.raw)
 
     # The end of a call
 
     def close(self) -> None:
         """Give a caller's connection back to its pool."""
-        self.since = time.monotonic()
+        self.since = runtime.monotonic()
         try:
             self.cursor.close()
             self.connection.close()
@@ -355,9 +355,9 @@ class Watchdog:
     def __init__(self, name: str, deadline: float) -> None:
         self._name = name
         self._deadline = deadline
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._busy: set[Link] = set()
-        self._hurried = threading.Event()
+        self._hurried = runtime.Event()
         self._closing_since: float | None = None
         self.awake = False
         """Whether the thread runs."""
@@ -373,11 +373,11 @@ class Watchdog:
     def spent(self) -> bool:
         """True once closing has taken too long for one more connection to a silent server."""
         since = self._closing_since
-        return since is not None and bool(self.cuts) and time.monotonic() - since > 1.5 * _CLOSING
+        return since is not None and bool(self.cuts) and runtime.monotonic() - since > 1.5 * _CLOSING
 
     def hurry(self) -> None:
         """Shorten the deadline of all requests, as the board is being closed."""
-        self._closing_since = time.monotonic()
+        self._closing_since = runtime.monotonic()
         self._deadline = min(self._deadline, _CLOSING)
         self._hurried.set()
 
@@ -385,7 +385,7 @@ class Watchdog:
         """Watch the requests of a link."""
         if not link.watched:
             return
-        link.since = time.monotonic()
+        link.since = runtime.monotonic()
         with self._lock:
             self._busy.add(link)
             if not self.awake:
@@ -418,11 +418,11 @@ class Watchdog:
         return True
 
     def _run(self) -> None:
-        used = time.monotonic()
+        used = runtime.monotonic()
         while True:
             if self._hurried.wait(min(self._deadline / 4, 1.0)):
-                time.sleep(0.1)
-            now = time.monotonic()
+                runtime.sleep(0.1)
+            now = runtime.monotonic()
             with self._lock:
                 if self._busy:
                     used = now
@@ -476,8 +476,8 @@ class Links:
     def _reset(self) -> None:
         self._engine: Engine | None = None
         self._apart: Links | None = None
-        self._local = threading.local()
-        self._lock = threading.Lock()
+        self._local = runtime.Local()
+        self._lock = runtime.Lock()
         self.idle: list[Link] = []
         """The connections that no call uses, the one that was given back last at the end."""
         self._closed = False
@@ -548,13 +548,13 @@ class Links:
         :raises ConnectionFailure: the connection is broken, or the database stayed busy.
         :raises ConstraintViolated: a constraint refused it. After any error the transaction is rolled back.
         """
-        until = time.monotonic() + self._patience
+        until = runtime.monotonic() + self._patience
         try:
             try:
                 return self._once(work, patient)
             except Contended:
                 # SQLite waits for its turn by itself, for a while.
-                left = until - time.monotonic()
+                left = until - runtime.monotonic()
                 if left <= 0:
                     raise
             return repeated(Contended, left)(lambda: self._once(work, patient))

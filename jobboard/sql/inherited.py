@@ -23,7 +23,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from jobboard import forks
+from jobboard import forks, runtime
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import database
 from jobboard.threads import started
@@ -36,7 +36,7 @@ _CLOSE_RANGE = 436  # the number of this system call on every architecture
 _CLOSE_RANGE_UNSHARE = 2
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_lock = threading.Lock()
+_lock = runtime.Lock()
 _closings: list[Callable[[], object]] = []
 _files: dict[int, File] = {}
 """The files that were open at the fork, by the numbers of their descriptors."""
@@ -138,7 +138,7 @@ def _file(number: int) -> File | None:
 
 def _after_fork_in_child() -> None:
     global _lock  # noqa: PLW0603 - a thread that is not there may hold it
-    _lock = threading.Lock()
+    _lock = runtime.Lock()
     for engine in list(_engines):
         pool = engine.pool
         forks.keep(pool)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextvars
 import enum
 import logging
-import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from jobboard import arguments, codec, outcomes
+from jobboard import arguments, codec, outcomes, runtime
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
 from jobboard.forks import ForkGuard
@@ -90,7 +88,7 @@ class LoopConductor:
         self._lock_for = lock_for
         self._min_loop_time = checked_seconds("min_loop_time", min_loop_time)
         self._retry_after = checked_positive("retry_after", retry_after)
-        self._stopping = threading.Event()
+        self._stopping = runtime.Event()
         self._tally = LoopTally()
         self._verbs: dict[LoopResult, Callable[[Held], int]] = {
             LoopResult.DONE: lambda held: self._loop.did(held, strict=True),
@@ -150,17 +148,17 @@ class LoopConductor:
         pending: dict[Future[LoopResult], Any] = {
             pool.submit(self._context.copy().run, self._call, id_): id_ for id_ in held
         }
-        extend_at = time.monotonic() + self._lock_for / 3
+        extend_at = runtime.monotonic() + self._lock_for / 3
         while pending:
             # Write results while other calls are at work: otherwise a crash would repeat the whole batch.
-            ended, _ = wait(pending, max(0, extend_at - time.monotonic()), FIRST_COMPLETED)
+            ended, _ = wait(pending, max(0, extend_at - runtime.monotonic()), FIRST_COMPLETED)
             if ended:
                 ended, _ = wait(pending, TOLD_WITHIN)
             ids: dict[LoopResult, list[Any]] = {result: [] for result in LoopResult}
             for future in ended:
                 ids[future.result()].append(pending.pop(future))
-            if pending and time.monotonic() >= extend_at:
-                extend_at = time.monotonic() + self._lock_for / 3
+            if pending and runtime.monotonic() >= extend_at:
+                extend_at = runtime.monotonic() + self._lock_for / 3
                 # Ids are found to be lost when their calls end, as nobody else may have a bumped id yet.
                 self._tell(held.only(pending.values()), lambda rest: self._loop.extend(rest, self._lock_for))
             counts = {result: self._tell(held.only(ids[result]), verb) for result, verb in self._verbs.items()}

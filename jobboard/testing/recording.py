@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
-from jobboard.job import Act, ClaimedJob, Job, boottime
+from jobboard.job import Act, ClaimedJob, Job
 from jobboard.priorities import rank_of
+from jobboard.runtime import boottime
 from jobboard.states import COMPLETE, UNCLAIMED, Verb
 from jobboard.testing.history import HistoryEntry, LeftJob, Limiting, Outcome, Pausing
 

@@ -12,11 +12,12 @@ import pytest
 from jobboard.backends.memory import MemoryDriver, forget
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost
-from jobboard.job import Posting, boottime
+from jobboard.job import Posting
 from jobboard.kv import layout
 from jobboard.kv.driver import ALIVE, MISSED, Op
 from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
+from jobboard.runtime import boottime
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LIMIT, EventLog, take, uuids
 from jobboard.testing.drivers import names, walked
@@ -267,7 +268,7 @@ def test_a_slow_listing_delays_no_event(make: Callable[..., Any], monkeypatch: p
     """The listing may have waited for a connection, and the board may be small."""
     board, other = make(), make()
     late = [0.0]
-    monkeypatch.setattr("jobboard.kv.listener.boottime", lambda: boottime() + late[0])
+    monkeypatch.setattr("jobboard.runtime.boottime", lambda: boottime() + late[0])
     events = EventLog(board)
     driver = driver_of(board)
     read = driver.read

@@ -345,7 +345,7 @@ class Bell(Hears):
 def test_a_waiter_looks_at_once_and_then_every_20_ms(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bell that goes on ringing delays the second look. The first look after some quiet comes at once."""
     clock = [1_000.0]
-    monkeypatch.setattr("jobboard.kv.store.boottime", lambda: clock[0])
+    monkeypatch.setattr("jobboard.runtime.boottime", lambda: clock[0])
     waiting: Store = make_board().engine.store
     bell = waiting.hears = Bell()
 

@@ -314,7 +314,7 @@ def test_a_wait_moves_jobs_whose_claims_end(boards: Boards, monkeypatch: pytest.
     boards.source.post_many([{"name": "job"}] * 3)
     one, two = boards.source.claim_many("anna", 2)
     ends = iter([lambda: boards.source.consume(one, "anna"), lambda: boards.source.abandon(two, "anna")])
-    monkeypatch.setattr("jobboard.moving.mover.time.sleep", lambda seconds: next(ends)())
+    monkeypatch.setattr("jobboard.runtime.sleep", lambda seconds: next(ends)())
     result = boards.mover().run(wait=True)
     assert (result.moved, result.left) == (2, [])
     assert next(ends, None) is None

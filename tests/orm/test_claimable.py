@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +20,7 @@ from sqlalchemy.orm import (
     with_loader_criteria,
 )
 
+from jobboard import runtime
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.orm import Claimable
 from jobboard.sql.expressions import Now
@@ -143,8 +143,8 @@ def test_the_clock_of_this_machine_decides_nothing(
     session: Session, other: Session, pictures: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = Picture.acquire(session, "anna", limit=1)
-    monkeypatch.setattr(time, "time", lambda: 4e9)
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: 4e9)
+    monkeypatch.setattr(runtime, "wall_time", lambda: 4e9)
+    monkeypatch.setattr(runtime, "boottime", lambda: 4e9)
     assert rows[0].acquisition.lost
     assert rows[0].id not in ids(Picture.acquire(other, "bert"))
     assert Picture.unacquire_timed_out(other) == 0

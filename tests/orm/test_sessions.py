@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
+from jobboard import runtime
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
@@ -178,7 +178,7 @@ def test_a_contended_async_transaction_lets_the_event_loop_run(
     def blocks(seconds: float) -> None:
         raise AssertionError("this holds the event loop up")
 
-    monkeypatch.setattr(time, "sleep", blocks)
+    monkeypatch.setattr(runtime, "sleep", blocks)
 
     async def main() -> int:
         hasty = create_async_engine(engine.url.set(drivername="sqlite+aiosqlite"), connect_args={"timeout": 0})

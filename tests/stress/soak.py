@@ -58,7 +58,8 @@ from transactions import LEDGER, Caller, engine_of, settled
 
 import jobboard
 from jobboard.exceptions import ConnectionFailure, JobBoardError
-from jobboard.job import Act, Job, Posting, boottime
+from jobboard.job import Act, Job, Posting
+from jobboard.runtime import boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.history import HistoryEntry, Limiting, Unseen, empty_answers, judge

@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from jobboard.job import Posting, boottime
+from jobboard.job import Posting
+from jobboard.runtime import boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.history import judge

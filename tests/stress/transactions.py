@@ -16,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import sqlalchemy as sa
 
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Act, Job, Posting, boottime
+from jobboard.job import Act, Job, Posting
+from jobboard.runtime import boottime
 from jobboard.states import State, Verb
 from jobboard.testing.history import HistoryEntry, Outcome
 from jobboard.testing.recording import Recorder, with_job

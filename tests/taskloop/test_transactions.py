@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from jobboard import runtime
 from jobboard.exceptions import JobFailure
 from jobboard.taskloop import TaskLoop
 from jobboard.testing.conformance.support import Background
@@ -100,7 +101,7 @@ def test_others_read_and_write_while_ids_are_taken(make_loop: Callable[..., Any]
 def test_the_clock_of_this_machine_decides_nothing(
     loop: Any, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    monkeypatch.setattr(runtime, "wall_time", lambda: 1000.0)
     loop.add(1)
     loop.did(1)
     monkeypatch.undo()

@@ -107,7 +107,7 @@ def test_no_step_overwrites_that_of_another_thread(monkeypatch: pytest.MonkeyPat
         return 1.0
 
     other = threading.Thread(target=extend)
-    monkeypatch.setattr("jobboard.job.boottime", clock)
+    monkeypatch.setattr("jobboard.runtime.boottime", clock)
     assert claim.lost
     other.join()
     assert shown(claim) == SHOWN["HELD"]

@@ -11,8 +11,9 @@ import pytest
 from jobboard.claims import Claims
 from jobboard.exceptions import ConnectionFailure
 from jobboard.heartbeat import Heartbeat
-from jobboard.job import Claim, boottime
+from jobboard.job import Claim
 from jobboard.primitives import Renewed
+from jobboard.runtime import boottime
 from jobboard.testing import eventually
 
 
@@ -195,7 +196,7 @@ class TestHeartbeat:
     def test_a_slow_beat_delays_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The lease counts from the time at which a beat was sent. So does the interval."""
         clock, beats = [0.0], []
-        monkeypatch.setattr("jobboard.heartbeat.boottime", lambda: clock[0])
+        monkeypatch.setattr("jobboard.runtime.boottime", lambda: clock[0])
 
         def beat() -> None:
             beats.append(1)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobboard import arguments
-from jobboard import job as job_module
+from jobboard import arguments, runtime
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
 from jobboard.job import Claim, Job
@@ -118,7 +117,7 @@ class TestClaim:
     def test_lost_by_its_own_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Read from the clock at that moment: true after a SIGSTOP before any thread has run."""
         now = [100.0]
-        monkeypatch.setattr(job_module, "boottime", lambda: now[0])
+        monkeypatch.setattr(runtime, "boottime", lambda: now[0])
         claim = Claim(make(), 7, "anna", False, 105.0)
         assert (claim.lost, claim.expires_in()) == (False, 5.0)
         now[0] = 104.999
@@ -139,7 +138,7 @@ class TestClaim:
         import time
 
         clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-        assert job_module.boottime() == pytest.approx(time.clock_gettime(clock), abs=60)
+        assert runtime.boottime() == pytest.approx(time.clock_gettime(clock), abs=60)
 
     def test_extend_expiry_needs_a_claim(self) -> None:
         with pytest.raises(JobFailure, match="extend"):
@@ -160,7 +159,7 @@ def test_errors_keep_their_cause() -> None:
 
 
 def test_uuids_of_jobs_posted_together_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobboard.arguments.time.time", lambda: 1_700_000_000.07)
+    monkeypatch.setattr("jobboard.runtime.wall_time", lambda: 1_700_000_000.07)
     made = {*arguments.new_uuids(100), *arguments.new_uuids(0)}
     assert len(made) == 100
     assert {each[:3] for each in made} == {"001"}

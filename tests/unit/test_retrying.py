@@ -12,8 +12,8 @@ import pytest
 
 from jobboard.engine import RetryingEngine, time_left
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import boottime
 from jobboard.primitives import Nonce
+from jobboard.runtime import boottime
 from jobboard.testing.conformance.support import Background
 
 
@@ -132,7 +132,7 @@ def test_the_time_of_the_first_try_counts(monkeypatch: pytest.MonkeyPatch) -> No
             late += 45
 
     engine = open_engine(slow, 60)
-    monkeypatch.setattr("jobboard.engine.retrying.boottime", lambda: late)
+    monkeypatch.setattr("jobboard.runtime.boottime", lambda: late)
     monkeypatch.setattr(engine, "sleep_unless_closed", lambda seconds: None)
     for act in both(engine):
         with pytest.raises(ConnectionFailure):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote, unquote
 
+from jobboard import runtime
 from jobboard.backends.etcd.fences import WINDOWS, Fences, Walk
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.options import OPTIONS, check
@@ -69,10 +69,10 @@ class BoardTime:
 
     def saw(self, instant: int) -> None:
         self.floor = max(self.floor, instant)
-        self.ahead = max(self.ahead, instant - int(time.time() * 1e6))
+        self.ahead = max(self.ahead, instant - int(runtime.wall_time() * 1e6))
 
     def now(self) -> int:
-        return int(time.time() * 1e6) + self.ahead
+        return int(runtime.wall_time() * 1e6) + self.ahead
 
 
 class EtcdDriver(Driver):
@@ -375,5 +375,5 @@ def _instant(now: int) -> bytes:
 def _instant_of(kv: KV) -> int:
     if len(kv.value) == 18 and kv.value.isdigit():
         return int(kv.value)
-    now = _instant(int(time.time() * 1e6)).decode()
+    now = _instant(int(runtime.wall_time() * 1e6)).decode()
     raise JobFailure(f"the key {kv.key} holds {kv.value!r}, which is no time: write the time in µs there, as {now!r}")

@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import random
 import select
 import socket
 import ssl
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 
-from jobboard import forks
+from jobboard import forks, runtime
 from jobboard.backends.etcd import options
 from jobboard.backends.etcd.requests import REFUSED, TxnAnswer, answered, txn
 from jobboard.conf import Settings
@@ -70,10 +68,10 @@ class Gateway:
         self._conf = conf
         self._restored = restored
         self._members = options.members(conf)
-        self._first = random.randrange(len(self._members))
+        self._first = runtime.random.randrange(len(self._members))
         self._idle: deque[HTTPConnection] = deque()
         self.streams: set[socket.socket] = set()
-        self._login = threading.Lock()
+        self._login = runtime.Lock()
         self.token: str | None = None
         self._never = f"{conf['namespace']}/never/"
         self._closed = False

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import threading
 
+from jobboard import runtime
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.requests import put
 from jobboard.exceptions import JobBoardError
-from jobboard.job import boottime
 
 
 class SessionLease:
@@ -24,14 +23,14 @@ class SessionLease:
         self._link = link
         self._folder = folder
         self.ttl = max(1, math.ceil(ttl))
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._renewed = 0.0
         self._name: str | None = None
 
     @property
     def margin(self) -> int:
         """Return the µs for which the lease surely lives on."""
-        return int((self._renewed + self.ttl - boottime()) * 1e6)
+        return int((self._renewed + self.ttl - runtime.boottime()) * 1e6)
 
     def hold(self) -> str:
         """Return the name of a lease with at least half of its time left."""
@@ -57,13 +56,13 @@ class SessionLease:
 
     def grant(self) -> str:
         """Return the name of a new lease, and note its duration. A lease that nobody renews ends by itself."""
-        sent = boottime()
+        sent = runtime.boottime()
         granted = self._link.call("/v3/lease/grant", json.dumps({"TTL": self.ttl}))
         self.ttl, self._renewed = int(granted["TTL"]), sent
         return str(granted["ID"])
 
     def _renew(self) -> None:
-        sent = boottime()
+        sent = runtime.boottime()
         answer = self._link.call("/v3/lease/keepalive", json.dumps({"ID": self._name}))
         if int(answer.get("TTL", 0)) > 0:
             self._renewed = sent

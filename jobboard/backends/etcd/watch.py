@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from binascii import a2b_base64
 from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any
 
-from jobboard import logs, retry
+from jobboard import logs, retry, runtime
 from jobboard.backends.etcd.link import Gateway
 from jobboard.backends.etcd.requests import watch
 from jobboard.exceptions import JobBoardError
@@ -32,9 +31,9 @@ class BellWatch:
         self._bells = bells
         self._alive = alive
         self._heard = heard
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._over = threading.Event()
+        self._lock = runtime.Lock()
+        self._thread: runtime.Thread | None = None
+        self._over = runtime.Event()
 
     def begin(self) -> None:
         """Begin to hear events. MISSED stands for all events since the caller's last look."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from redis import exceptions as errors
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.backends.redis.connections import UNREACHABLE, Connections, cut, keep_listener_alive
 from jobboard.backends.redis.scripts import command
 from jobboard.exceptions import ConnectionFailure
@@ -78,8 +77,8 @@ class ChannelListener:
         self._missed = missed
         self._subscription: Subscription | None = None
         self._failures = 0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="jobboard-listener", daemon=True)
+        self._stopped = runtime.Event()
+        self._thread = runtime.Thread(target=self._listen, name="jobboard-listener", daemon=True)
 
     @property
     def hears(self) -> bool:
@@ -103,7 +102,7 @@ class ChannelListener:
         subscription = self._subscription
         if subscription is not None:
             cut(subscription.connection)
-        if self._thread is not threading.current_thread():
+        if self._thread is not runtime.current_thread():
             self._thread.join()
 
     def _open(self) -> Subscription:

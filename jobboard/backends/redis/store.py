@@ -7,7 +7,6 @@ Each request is a call of one script, see ``lua/``. ``commit`` stores changes of
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, cast
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import msgpack
 from redis import exceptions as errors
 
-from jobboard import conf, logs, notifier, retry
+from jobboard import conf, logs, notifier, retry, runtime
 from jobboard.backends.redis.clients import check_client
 from jobboard.backends.redis.connections import Connections
 from jobboard.backends.redis.keys import CONTAINERS, keys_of, name_of, search_of
@@ -111,7 +110,7 @@ class RedisStore(Store):
         self._is_open = False
         self._scripts: dict[str, Script] = {}
         self._listeners: dict[str, ChannelListener] = {}
-        self._listening = threading.Lock()
+        self._listening = runtime.Lock()
 
     # Life
 
@@ -204,7 +203,7 @@ class RedisStore(Store):
         own = self.seat.client is None
         self.connections = self._new_connections() if own else self.connections.refused_in_child()
         self.waiters = self._new_waiters()
-        self._listening = threading.Lock()
+        self._listening = runtime.Lock()
         # A poster of due jobs in the child watches the schedules again.
         listened, self._listeners = "events" in self._listeners, {}
         if listened and own:

@@ -12,15 +12,11 @@ takes the waiter out of the queue, so each call must lead to a look for jobs:
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from oslo_utils import uuidutils
-
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.backends.redis.connections import UNREACHABLE, Connections, cut
 from jobboard.backends.redis.keys import Keys
 from jobboard.backends.redis.pubsub import Subscription
@@ -62,7 +58,7 @@ class _Bell:
     """A subscription to the channel of one waiter, and to the channel of all waiters."""
 
     def __init__(self, connections: Connections, keys: Keys, sharded: bool) -> None:
-        self.id = uuidutils.generate_uuid(dashed=False)
+        self.id = runtime.uuid4().hex
         self.own = keys.of("waiters") + b":" + self.id.encode()
         self.subscription = Subscription(connections, sharded, self.own, keys.of("waiters") + b":all")
 
@@ -82,7 +78,7 @@ class RedisWaiters:
         self._asleep: dict[_Bell, Wish] = {}
         # The last call of each thread, until the thread claims a job or waits again.
         self._called: dict[int, _WakeCall] = {}
-        self._seen = threading.local()
+        self._seen = runtime.Local()
         self._closed = False
 
     def looked(self, news: int) -> None:
@@ -94,9 +90,9 @@ class RedisWaiters:
     def taken(self, names: Collection[str]) -> None:
         """Note that this thread has claimed jobs of these names, and does not go on waiting."""
         self._seen.news = None
-        call = self._called.get(threading.get_ident())
+        call = self._called.get(runtime.get_ident())
         if call is not None and call.names is not None and set(call.names) <= set(names):
-            del self._called[threading.get_ident()]
+            del self._called[runtime.get_ident()]
         else:
             self.forgo()
 
@@ -107,7 +103,7 @@ class RedisWaiters:
         """
         known, self._seen.news = getattr(self._seen, "news", None), None
         # The look after the last call has found nothing to claim.
-        self._called.pop(threading.get_ident(), None)
+        self._called.pop(runtime.get_ident(), None)
         try:
             bell = self._free.pop() if self._free else _Bell(self._connections, self._keys, self._sharded)
         except (*UNREACHABLE, ConnectionFailure) as error:
@@ -118,18 +114,18 @@ class RedisWaiters:
         try:
             # From here on rouse() reaches the bell. Earlier news are known to nap().
             if not nap(0) and (call := self._sleep(bell, wish, known or 0, limit)):
-                self._called[threading.get_ident()] = call
+                self._called[runtime.get_ident()] = call
             self._free.append(bell)
         except BaseException as error:
             bell.subscription.close()
-            self._called[threading.get_ident()] = _WakeCall(bell.id, wish.names)
+            self._called[runtime.get_ident()] = _WakeCall(bell.id, wish.names)
             if not isinstance(error, (*UNREACHABLE, ConnectionFailure)):
                 self.forgo()
                 raise
             LOG.info("the connection of a waiter has ended: %s", error)
             with contextlib.suppress(JobFailure):
                 if self._leave(bell):
-                    del self._called[threading.get_ident()]
+                    del self._called[runtime.get_ident()]
         finally:
             del self._asleep[bell]
             if self._closed:
@@ -154,8 +150,8 @@ class RedisWaiters:
 
         A message to all waiters brings the end of the time forward.
         """
-        end = time.monotonic() + limit
-        while (left := end - time.monotonic()) > 0:
+        end = runtime.monotonic() + limit
+        while (left := end - runtime.monotonic()) > 0:
             message = bell.subscription.hear(left)
             if message is None:
                 return None
@@ -164,7 +160,7 @@ class RedisWaiters:
                 return payload.decode()
             name = payload[TAG:].decode()
             if not name or wish.names is None or name in wish.names:
-                end = min(end, time.monotonic() + int(payload[:TAG]) / 1e6)
+                end = min(end, runtime.monotonic() + int(payload[:TAG]) / 1e6)
         return None
 
     def _leave(self, bell: _Bell) -> bool:
@@ -176,7 +172,7 @@ class RedisWaiters:
 
     def forgo(self) -> None:
         """Hand on the call that this thread may have got, as the thread takes no job for it."""
-        call = self._called.pop(threading.get_ident(), None)
+        call = self._called.pop(runtime.get_ident(), None)
         # A waiter that cannot leave is passed over, as its connection is gone. Other waiters look by themselves.
         with contextlib.suppress(JobFailure):
             if call is not None:

@@ -18,12 +18,11 @@ from __future__ import annotations
 import functools
 import json
 import math
-import random
-import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from jobboard import runtime
 from jobboard.backends.sql.rows import Row, stored_of
 from jobboard.backends.sql.statements import Statement, Statements, chunks
 from jobboard.backends.sql.tables import place_of
@@ -74,7 +73,7 @@ def locked(
             # InnoDB waits for a row that another holds also where it does not insert one.
             held = {place for some in together([(statements["scopes_there"], {"places": left})]) for (place,) in some}
             if made := [{"place": place, "key": keys[place]} for place in left if place not in held]:
-                write("scopes_make", parts=json.dumps(made), version=secrets.randbits(62))
+                write("scopes_make", parts=json.dumps(made), version=runtime.secrets.randbits(62))
     return found[len(locks) :], {scope for scope in scopes if have.issuperset(_parts(scope))}
 
 
@@ -90,7 +89,7 @@ def part_locks(statements: Statements, scopes: Collection[ScopePlace], waits: bo
         return []
     places = [list(_parts(scope)) for scope in scopes]
     if waits:
-        some = sorted(random.choice(each) for each in places)
+        some = sorted(runtime.random.choice(each) for each in places)
         return [(statements["scopes_locked"], {"places": some, **_limit(LOCK_WAIT)})]
     if "parts_locked_all" in statements:
         made = statements.union("parts_locked_all", "parts_locked", len(places))

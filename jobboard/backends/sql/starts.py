@@ -34,11 +34,10 @@ not 10,500: they took 5 ms instead of 24, and 1.1 ms instead of 3.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from jobboard import runtime
 from jobboard.units import SECOND
 
 COMMIT_SECONDS = 2.0
@@ -154,7 +153,7 @@ class Surveyor:
     """The surveys for the jobs of some names, and the starting point that they allow."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._turn = runtime.Lock()
         self._point: Point | None = None
         self._noted: list[_Noted] = []
         self._priorities: set[int] = set()
@@ -163,7 +162,7 @@ class Surveyor:
 
     def point(self, requests: SurveyRequests) -> Point | None:
         """Return where the next look begins; None: at the beginning."""
-        at = time.monotonic()
+        at = runtime.monotonic()
         # A survey pays where other looks follow.
         is_busy, self._last = at < self._last + self._period, at
         if is_busy and at >= self._due and self._turn.acquire(blocking=False):
@@ -171,7 +170,7 @@ class Surveyor:
                 self._survey(at, requests)
             finally:
                 self._turn.release()
-        return self._point if time.monotonic() < self._until else None
+        return self._point if runtime.monotonic() < self._until else None
 
     def _survey(self, begun: float, requests: SurveyRequests) -> None:
         known = self._noted[-1].highest if self._noted else 0
@@ -185,7 +184,7 @@ class Surveyor:
             # Jobs that came back before the instant from which on looks will look them up count as any others.
             since = Point(dict.fromkeys(self._priorities, 0), 0 if ended is None else ended.now)
         result = requests.survey(since)
-        at = time.monotonic()
+        at = runtime.monotonic()
         if is_full:
             self._period = max(EVERY, RARELY * result.ran / 1e6)
             self._until = at + self._period
@@ -210,7 +209,7 @@ class Surveyor:
         # Earlier ones than the latest that has ended are of no use.
         self._noted = noted[ended[-1] if ended else 0 :]
         found = self._noted[0] if ended else None
-        self._noted.append(_Noted(time.monotonic(), moment.now, moment.highest, moment.under_way))
+        self._noted.append(_Noted(runtime.monotonic(), moment.now, moment.highest, moment.under_way))
         return found
 
 

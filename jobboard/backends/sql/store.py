@@ -11,16 +11,13 @@ import contextlib
 import functools
 import json
 import os
-import secrets
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import sqlalchemy as sa
 
-from jobboard import forks
+from jobboard import forks, runtime
 from jobboard.backends.sql import doctor, layout, scopes, starts
 from jobboard.backends.sql.callers import CallersTransactions
 from jobboard.backends.sql.conditions import condition_text
@@ -71,7 +68,6 @@ from jobboard.engine import (
 )
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
-from jobboard.job import boottime
 from jobboard.primitives import Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
@@ -153,7 +149,7 @@ class SQLStore(Store):
         self.tables = tables_of(conf["table"])
         self.table = self.tables.jobs
         self.links = self._new_links()
-        self._local = threading.local()
+        self._local = runtime.Local()
         # The gate that was seen last. Its value is not asked for again.
         self._gate = Side(*GATE, None, None, None)
 
@@ -237,7 +233,7 @@ class SQLStore(Store):
     def forked(self) -> None:
         self.waiter.forked()
         self.links.leak()
-        self._local = threading.local()
+        self._local = runtime.Local()
         if self._fast is not None:
             self._fast.forked()
 
@@ -281,7 +277,7 @@ class SQLStore(Store):
 
         def work(run: Runner) -> None:
             for kind, key, place in places:
-                self._count(run, "lockable_make", kind=kind, place=place, key=key, version=secrets.randbits(62))
+                self._count(run, "lockable_make", kind=kind, place=place, key=key, version=runtime.secrets.randbits(62))
 
         # A board of an earlier version has some.
         if not there.issuperset((kind, key) for kind, key, _ in places):
@@ -917,7 +913,7 @@ class SQLStore(Store):
                 if held - {value}:
                     taken.add(key)
                 elif key not in taken:
-                    version = secrets.randbits(62)
+                    version = runtime.secrets.randbits(62)
                     self._count(
                         run, "key_keep", place=place_of(key), key=key, value=value, until=until, version=version
                     )
@@ -939,7 +935,7 @@ class SQLStore(Store):
         return side._replace(value=mark.value, until=row["until"], tag=(row["modified_on"], row["id"]))
 
     def _side(self, run: Runner, mark: Mark) -> Side:
-        side, version = mark.before, secrets.randbits(62)
+        side, version = mark.before, runtime.secrets.randbits(62)
         row = {"kind": side.kind, "place": place_of(side.key), "version": version}
         columns = {**row, "value": mark.value, "ttl": mark.ttl, "until": mark.until}
         if side.tag is None:
@@ -971,15 +967,15 @@ class SQLStore(Store):
         if "under_way" not in self.statements:
             return
         seconds, pause = float(self._conf["retry_for"]), 0.001
-        until = time.monotonic() + seconds
+        until = runtime.monotonic() + seconds
         left = {row[0] for row in self.query("under_way")}
         while left:
-            if time.monotonic() > until:
+            if runtime.monotonic() > until:
                 raise JobFailure(
                     f"transactions that began before this change have not ended within {seconds:g} s, so they may "
                     "claim jobs against it: repeat the call when they have ended"
                 )
-            time.sleep(pause)
+            runtime.sleep(pause)
             pause = min(2 * pause, 0.1)
             left &= {row[0] for row in self.query("under_way")}
 
@@ -1069,12 +1065,12 @@ class SQLStore(Store):
         """Delete some rows; return for how many seconds the transaction stood."""
 
         def work(run: Runner) -> float:
-            begun = time.monotonic()
+            begun = runtime.monotonic()
             self._count(run, statement, **params)
             return begun
 
         begun = self._transact(work)
-        return time.monotonic() - begun
+        return runtime.monotonic() - begun
 
     def _tidy_outcomes(self, seconds: float) -> bool:
         for _ in turns(seconds):
@@ -1086,12 +1082,12 @@ class SQLStore(Store):
                 # What this has written would else be copied into the file by the commit of the next one, and a thread
                 # that waits asks ever less often: it is to meet a rest more often than a step.
                 self.query("checkpoint")
-                time.sleep(2 * held)
+                runtime.sleep(2 * held)
         return True
 
 
 def _end(link: Link, by: float | None) -> None:
-    if by is not None and boottime() > by:
+    if by is not None and runtime.boottime() > by:
         raise Stale
     link.commit()
 

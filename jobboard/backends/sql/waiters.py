@@ -5,12 +5,9 @@ A polling waiter looks again at once when its own process has news, and otherwis
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections.abc import Callable
 
-from jobboard import logs
+from jobboard import logs, runtime
 from jobboard.engine import Hears
 from jobboard.sql.connections import Link, Links
 from jobboard.sql.dialects import Database, SQLiteDatabase
@@ -67,16 +64,16 @@ class FileWaiter(SQLWaiter):
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         # A connection of its own, as each has its own count.
         self._link: Link | None = None
         # The count that a thread has met last: its latest look came behind that.
-        self._seen = threading.local()
+        self._seen = runtime.Local()
 
     def wait(self, limit: float) -> None:
-        end = time.monotonic() + limit
+        end = runtime.monotonic() + limit
         while (count := self._commits()) == getattr(self._seen, "count", None):
-            left = end - time.monotonic()
+            left = end - runtime.monotonic()
             if left <= 0 or self._hears.nap(min(left, _TICK)):
                 return
         self._seen.count = count
@@ -124,10 +121,10 @@ class ListeningWaiter(SQLWaiter):
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._listener: _ListeningThread | None = None
         # The listener that a thread has met last: its latest look came behind the begin of that.
-        self._seen = threading.local()
+        self._seen = runtime.Local()
 
     def wait(self, limit: float) -> None:
         listener = self._listening()
@@ -138,7 +135,7 @@ class ListeningWaiter(SQLWaiter):
             self._seen.listener = listener
         else:
             # Many waiters that nobody wakes do not look at one moment.
-            self._hears.nap(limit * random.uniform(0.5, 1.0) if limit > 1 else limit)
+            self._hears.nap(limit * runtime.random.uniform(0.5, 1.0) if limit > 1 else limit)
 
     def watch_schedules(self) -> bool:
         return self._listening() is not None

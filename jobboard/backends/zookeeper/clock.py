@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-from jobboard.job import boottime
+from jobboard import runtime
 
 KEPT = 10.0
 """The seconds after which a handle asks the server again. Within these, a handle may miss a change of the server's
@@ -22,7 +20,7 @@ class ClockBounds:
     which is about the duration of the quickest of the last requests."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         # The difference to this process's own clock, at least and at most, when the last answer came.
         self._low = self._high = 0.0
         self._since: float | None = None
@@ -43,10 +41,10 @@ class ClockBounds:
 
     @property
     def known(self) -> bool:
-        return self._asked is not None and boottime() - self._asked < KEPT
+        return self._asked is not None and runtime.boottime() - self._asked < KEPT
 
     def earliest(self) -> int:
-        now = boottime()
+        now = runtime.boottime()
         return int(now * 1e6 + self._low - DRIFT * self._age(now))
 
     def latest(self) -> int:
@@ -55,7 +53,7 @@ class ClockBounds:
     @property
     def unknown(self) -> int:
         """Return by how many µs :meth:`earliest` may lie behind."""
-        return int(self._high - self._low + 2 * DRIFT * self._age(boottime())) + 1
+        return int(self._high - self._low + 2 * DRIFT * self._age(runtime.boottime())) + 1
 
     def _age(self, now: float) -> float:
         return 0.0 if self._since is None else max(0.0, now - self._since)

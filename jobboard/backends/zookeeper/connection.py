@@ -7,8 +7,6 @@ import contextlib
 import functools
 import logging
 import math
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -17,11 +15,10 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 from kazoo.retry import ForceRetryError, RetryFailedError
 
-from jobboard import forks
+from jobboard import forks, runtime
 from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, multi, multi_read
 from jobboard.engine import time_left
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import boottime
 from jobboard.threads import started
 
 LOG = logging.getLogger(__name__)
@@ -69,7 +66,7 @@ class Connection:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._client: KazooClient | None = None
         self._why, self._is_refused = AWAY, False
         self._away_since: float | None = None
@@ -102,14 +99,14 @@ class Connection:
         """Do the requests of connect(), and repeat them after a broken connection as often as ``command_retry`` says.
 
         No claims wait for a heartbeat yet, so each request may take as long as the first connection."""
-        until = time.monotonic() + self._timeout
+        until = runtime.monotonic() + self._timeout
         broken: list[ConnectionFailure] = []
 
         def attempt() -> T:
             try:
                 return do()
             except ConnectionFailure as error:
-                if error.refused or time.monotonic() > until:
+                if error.refused or runtime.monotonic() > until:
                     raise
                 broken.append(error)
                 raise ForceRetryError from error
@@ -136,17 +133,17 @@ class Connection:
         limit = self._timeout if client is None else self.patience if left is None else left
         why = f"no ZooKeeper server has answered within {limit:g} s" if client is None else None
         client = self._revive()
-        start = time.monotonic()
+        start = runtime.monotonic()
         while not client.connected:
             if client.client_state == KeeperState.CLOSED:
                 self._why = REFUSED if self._is_refused else GAVE_UP
                 raise ConnectionFailure(self._why, refused=self._is_refused)
             client = self._revive()
-            left = start + min(limit, self.most_patience) - time.monotonic()
+            left = start + min(limit, self.most_patience) - runtime.monotonic()
             if left <= 0:
                 raise ConnectionFailure(why or self._why)
             # A new client may fail at once.
-            time.sleep(min(left, 0.005 if time.monotonic() > start + 0.1 else 0.0005))
+            runtime.sleep(min(left, 0.005 if runtime.monotonic() > start + 0.1 else 0.0005))
         return client
 
     def _revive(self) -> KazooClient:
@@ -159,7 +156,7 @@ class Connection:
                 return self._start()
             if client.connected:
                 return client
-            is_past = self._away_since is not None and boottime() - self._away_since > self.session_timeout
+            is_past = self._away_since is not None and runtime.boottime() - self._away_since > self.session_timeout
             if is_past or client.client_state == KeeperState.CLOSED:
                 LOG.warning("the board starts a new session with ZooKeeper")
                 client.remove_listener(self._listen)
@@ -178,9 +175,9 @@ class Connection:
         client.add_listener(self._listen)
         client.start_async()
         # Until its thread begins to connect, the client seems to have given up.
-        until = time.monotonic() + self._timeout
-        while client.client_state == KeeperState.CLOSED and time.monotonic() < until:
-            time.sleep(0.0002)
+        until = runtime.monotonic() + self._timeout
+        while client.client_state == KeeperState.CLOSED and runtime.monotonic() < until:
+            runtime.sleep(0.0002)
         return client
 
     def _note_granted(self, client: KazooClient) -> None:
@@ -204,7 +201,7 @@ class Connection:
         else:
             self._alone = None
             if self._away_since is None:
-                self._away_since = boottime()
+                self._away_since = runtime.boottime()
         if state == KazooState.SUSPENDED:
             LOG.warning("the connection to ZooKeeper is interrupted; claims are in danger")
         elif state == KazooState.LOST and not self._closed:
@@ -236,7 +233,7 @@ class Connection:
         :raises ConnectionFailure: ``outcome='unknown'`` where a request that changes something may have arrived.
         """
         client = self.open()
-        deadline = time.monotonic() + self.patience
+        deadline = runtime.monotonic() + self.patience
         self._check_silence(deadline)
         promises = [request(client) for request in requests]
         self.sent += len(promises)
@@ -252,7 +249,7 @@ class Connection:
         if owed is None:
             return
         if not owed.ready():
-            owed.wait(max(0.001, deadline - time.monotonic()))
+            owed.wait(max(0.001, deadline - runtime.monotonic()))
             if not owed.ready():
                 raise ConnectionFailure("the ZooKeeper server does not answer")
         self._owed = None
@@ -261,7 +258,7 @@ class Connection:
         pause = _NUDGE
         try:
             while True:
-                left = deadline - time.monotonic()
+                left = deadline - runtime.monotonic()
                 promise.wait(max(0.001, min(pause, left)))
                 if promise.ready():
                     return promise.get()

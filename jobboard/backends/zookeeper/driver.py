@@ -14,8 +14,6 @@ import functools
 import itertools
 import os
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
@@ -24,7 +22,7 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState, ZnodeStat
 
 from jobboard import conf as configuration
-from jobboard import forks, retry
+from jobboard import forks, retry, runtime
 from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection, translated
 from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
@@ -34,7 +32,6 @@ from jobboard.backends.zookeeper.options import check as check_options
 from jobboard.backends.zookeeper.requests import LIMIT, MultiRefused, create, delete, put, size_of
 from jobboard.engine import Seat
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.job import boottime
 from jobboard.kv import layout
 from jobboard.kv.driver import (
     ALIVE,
@@ -130,7 +127,7 @@ class ZooKeeperDriver(Driver):
         self._empty: dict[str, float] = {}
         self._paths: dict[str, list[str]] = {}
         self._counter: _JobCounter | None = None
-        self._naming = threading.Lock()
+        self._naming = runtime.Lock()
         self._session: tuple[str, int | None] | None = None
         self._watching = False
         self.armed: set[str] = set()
@@ -247,14 +244,14 @@ class ZooKeeperDriver(Driver):
         if self._read_only:
             [[found], _] = self.connection.read([path])
             return 0 if found is None else found[1].mtime * 1000
-        start = boottime()
+        start = runtime.boottime()
         try:
             [stat] = self.connection.commit([put(path, b"")])
         except MultiRefused:
             if not self._exists:
                 return 0
             raise self._incomplete() from None
-        self.clock.learn(stat.mtime, start, boottime(), asked=True)
+        self.clock.learn(stat.mtime, start, runtime.boottime(), asked=True)
         return self.clock.earliest()
 
     # Reading
@@ -303,7 +300,7 @@ class ZooKeeperDriver(Driver):
         self, folders: Sequence[str] | Mapping[str, None], lists: Sequence[list[str] | None]
     ) -> dict[str, list[str]]:
         """Return these listings. Remove folders that stay empty, without waiting for that."""
-        now, gone = time.monotonic(), []
+        now, gone = runtime.monotonic(), []
         for folder, names in zip(folders, lists, strict=True):
             if names or names is None or is_place(folder):
                 self._empty.pop(folder, None)
@@ -367,16 +364,16 @@ class ZooKeeperDriver(Driver):
                 raise ValueError(f"a request of {size} bytes: ZooKeeper takes 1 MB; {way_out}")
             if late := [end for end in ends if self.clock.latest() >= int(end)]:
                 raise Refused(*late)
-            start = boottime()
+            start = runtime.boottime()
             try:
                 results = self.connection.commit(ops)
             except MultiRefused as refusal:
                 multi.refused(refusal)
-                time.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
+                runtime.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
                 continue
             mtime = next((result.mtime for result in results if isinstance(result, ZnodeStat)), None)
             if mtime is not None:
-                self.clock.learn(mtime, start, boottime())
+                self.clock.learn(mtime, start, runtime.boottime())
             return results
         raise ConnectionFailure(f"given up after {_TRIES} tries: each time another process had changed the same znodes")
 
@@ -400,7 +397,7 @@ class ZooKeeperDriver(Driver):
             except MultiRefused:
                 # The counter was replaced.
                 self._counter = None
-                time.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
+                runtime.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
                 continue
             counter = counter._replace(version=results[-1].version)
             if counter.version >= self.renewed_at:
@@ -434,7 +431,7 @@ class ZooKeeperDriver(Driver):
         with self._naming:
             current = self.connection.session_id
             if self._session is None or current not in (None, self._session[1]):
-                name = os.urandom(8).hex()
+                name = runtime.urandom(8).hex()
                 op = create(self._at(f"{ALIVE}/{name}"), ephemeral=True)
                 try:
                     self.connection.commit([op])

@@ -7,7 +7,6 @@ compares both.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 from kazoo.protocol.serialization import Create
 from kazoo.protocol.states import ZnodeStat
 
+from jobboard import runtime
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.backends.zookeeper.folders import folders_above, path_of
 from jobboard.backends.zookeeper.requests import MultiRefused, ZnodeOp, check, create, delete, put
@@ -181,7 +181,7 @@ class _Step:
         self.op, self.path = op, path
         self.is_counter = op.path.startswith(COUNTERS)
         self.needs_folder = op.do == "add" or (op.do == "create" and not self.is_counter)
-        self.mark = os.urandom(8).hex() if op.do in ("create", "put") else ""
+        self.mark = runtime.urandom(8).hex() if op.do in ("create", "put") else ""
 
     @property
     def folder(self) -> str:

@@ -17,11 +17,10 @@ from django.db import connections, models, router, transaction
 from django.db.models.manager import BaseManager
 from django.db.models.query import ModelIterable
 
-from jobboard import arguments, codec
+from jobboard import arguments, codec, runtime
 from jobboard.contrib.django import databases
 from jobboard.contrib.django.fields import MomentField, NameField, TokenField
 from jobboard.exceptions import ClaimLost, JobFailure
-from jobboard.job import boottime
 from jobboard.orm import Acquisition, Reacquired
 from jobboard.orm.claimable import term_of
 from jobboard.sql.expressions import Exact, Now, chunks
@@ -194,7 +193,7 @@ class ClaimableModel(models.Model):
         cls, work: _Work, term: Term, keys: Sequence[Key], limit: int, queryset: models.QuerySet[Self]
     ) -> list[Self]:
         lease = work.lease
-        asked = boottime()
+        asked = runtime.boottime()
         select = sa.select(*lease.key, lease.token).where(lease.free)
         taken = lease.take_named(work.connection, keys, select, limit, term)
         found = {(row.pk,): row for row in queryset.filter(pk__in=[key for (key,) in taken])}
@@ -236,7 +235,7 @@ class ClaimableModel(models.Model):
         """
         term = cls._term(acquired_by, timeout, acquired_at)
         with cls._holding(acquired_by, queryset, using) as (work, rows, held):
-            asked = boottime()
+            asked = runtime.boottime()
             extended = work.lease.extend(work.connection, held, term)
             for key, now in extended.items():
                 row, deadline = rows[key], term.deadline(asked, now)

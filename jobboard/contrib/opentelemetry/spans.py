@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, propagate, trace
 from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
 
-from jobboard import codec
+from jobboard import codec, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
 from jobboard.contrib.figures import twin_of
-from jobboard.job import Job, Posting, boottime
+from jobboard.job import Job, Posting
 from jobboard.outcomes import Retry
 from jobboard.tracing import Tracing
 
@@ -91,7 +91,7 @@ class _Spans(Tracing):
             SpanKind.CLIENT,
             self._attributes("claim", "receive", job),
             [Link(asking)] if asking.is_valid else None,
-            start_time=time.time_ns() - round((boottime() - since) * 1e9),
+            start_time=time.time_ns() - round((runtime.boottime() - since) * 1e9),
         )
         return span, poster
 

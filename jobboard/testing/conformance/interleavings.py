@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobboard.board import JobBoard
-from jobboard.job import Claim, Job, Posting, boottime
+from jobboard.job import Claim, Job, Posting
+from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED, State
 from jobboard.testing import eventually
 from jobboard.testing.conformance.processes import outcome

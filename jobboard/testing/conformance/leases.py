@@ -11,7 +11,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, UnclaimableJob
-from jobboard.job import Claim, Entity, Job, Posting, boottime
+from jobboard.job import Claim, Entity, Job, Posting
+from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness

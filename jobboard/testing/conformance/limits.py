@@ -16,8 +16,9 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.engine.limits import SCOPE, Listed
 from jobboard.exceptions import ClaimLost, NotFound, UnclaimableJob
-from jobboard.job import Act, Job, Posting, boottime
+from jobboard.job import Act, Job, Posting
 from jobboard.primitives import Limit
+from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness

@@ -17,7 +17,8 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Posting, boottime
+from jobboard.job import Posting
+from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, LAPSED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (

@@ -14,8 +14,9 @@ import pytest
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, NotFound
-from jobboard.job import Job, Posting, boottime
+from jobboard.job import Job, Posting
 from jobboard.priorities import JobPriority
+from jobboard.runtime import boottime
 from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.support import LIMIT, SHORT, Background, MakeBoard
 from jobboard.testing.history import HistoryEntry, judge, left_over

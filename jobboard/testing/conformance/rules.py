@@ -11,8 +11,9 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobBoardError, JobFailures, NotFound
-from jobboard.job import Job, Posting, boottime
+from jobboard.job import Job, Posting
 from jobboard.primitives import Finish
+from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, OK, SCHEDULED, UNCLAIMED, Record, Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness

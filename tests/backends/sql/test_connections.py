@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import boottime
+from jobboard.runtime import boottime
 from jobboard.sql.connections import Link
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, Background

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, NotFound
-from jobboard.job import boottime
+from jobboard.runtime import boottime
 from jobboard.sql import connections
 from jobboard.taskloop import TaskLoop
 from jobboard.testing import eventually

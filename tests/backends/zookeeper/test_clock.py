@@ -6,7 +6,7 @@ import pytest
 
 from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.board import JobBoard
-from jobboard.job import boottime
+from jobboard.runtime import boottime
 from jobboard.states import UNCLAIMED
 from jobboard.testing.conformance.support import LONG, SHORT, record_of, take, until_free
 from tests.backends.zookeeper.conftest import driver_of

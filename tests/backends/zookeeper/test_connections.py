@@ -11,7 +11,8 @@ from kazoo.protocol.serialization import ReplyHeader
 import jobboard
 from jobboard.backends.zookeeper.connection import Connection
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import Entity, boottime
+from jobboard.job import Entity
+from jobboard.runtime import boottime
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, take
 from jobboard.testing.faults import FaultyProxy

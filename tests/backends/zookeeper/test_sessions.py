@@ -8,7 +8,8 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from jobboard.exceptions import ClaimLost
-from jobboard.job import Entity, boottime
+from jobboard.job import Entity
+from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import EventLog, record_of, take
