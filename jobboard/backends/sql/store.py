@@ -164,7 +164,7 @@ class SQLStore(Store):
         is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
         if is_file and not Path(str(self._url.database)).exists():
             # A connection would make the file.
-            with sa.create_engine("sqlite://").connect() as empty:
+            with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as empty:
                 return layout.setup_steps(empty, self.tables)
         return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
 
