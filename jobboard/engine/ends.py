@@ -17,7 +17,7 @@ PURGE_REMEMBERED = 24 * HOUR
 """The µs for which a purged job is remembered."""
 
 MOST_RECENT = 500
-"""The number of claims that an engine remembers: those of a few batches."""
+"""The most claims that an engine remembers: a few batches."""
 
 
 class Recent:
