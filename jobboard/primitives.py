@@ -37,6 +37,7 @@ from jobboard.states import (
     TRASHED,
     UNCLAIMED,
     Failure,
+    FailureKind,
     Holder,
     Record,
     State,
@@ -190,7 +191,7 @@ class End(NamedTuple):
 
     verb: abandon, consume or trash. delay: µs before which nobody can claim the abandoned job. error: the failure to
     remember, at most 16 KiB. refund: the attempt does not count. retry: the attempt does not count, and ``retries``
-    rises. result: the result of consumed work.
+    rises. result: the result of consumed work. kind: the :class:`~jobboard.states.FailureKind` of ``error``.
     """
 
     verb: Verb
@@ -199,6 +200,7 @@ class End(NamedTuple):
     refund: bool = False
     retry: bool = False
     result: Returned | None = None
+    kind: str = FailureKind.ERROR
 
 
 GIVEN_BACK = End(Verb.ABANDON, refund=True)
@@ -225,10 +227,8 @@ class Finish(NamedTuple):
 
     def applied_to(self, record: Record | None, now: int) -> tuple[Status, Record | None]:
         """Return what :func:`~jobboard.states.finish` makes of the job at ``now``."""
-        verb, delay, error, refund, retry, _ = self.end
-        return finish(
-            record, self.holder, now, verb, delay=delay, error=error, refund=refund, retry=retry, due=self.due
-        )
+        verb, delay, error, refund, retry, _, kind = self.end
+        return finish(record, self.holder, now, verb, delay, error, refund, self.due, retry, kind)
 
     @classmethod
     def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:

@@ -884,5 +884,5 @@ def _operated(
     if verb == Verb.CANCEL:
         return states.cancel(record, now, error)
     if verb == Verb.RESTORE:
-        return states.restore(record, now)
+        return states.restore(record, now, error)
     return states.purge(record, now)

@@ -57,7 +57,19 @@ from jobboard.moving.marks import (
 from jobboard.moving.origin import PAGE, Left, Moved, Origin, pages_of, place_of, posting_of, trash_of
 from jobboard.moving.schedules import ScheduleMover
 from jobboard.primitives import Arrival, Draft, End, Finish, batches
-from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
+from jobboard.states import (
+    CLAIMED,
+    OK,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Failure,
+    FailureKind,
+    Holder,
+    Record,
+    Status,
+    Verb,
+)
 
 BATCH = 100
 """The most jobs that move by one request."""
@@ -182,7 +194,8 @@ class Mover:
         """:raises JobFailure: both boards are one."""
         for board in (self._source, self._target):
             now = board.engine.now()
-            arrival = Arrival(MoveMark(self._run).text(), 0, (Failure(now, None, 0, self._sign),), now, now, 0)
+            failure = Failure(now, None, 0, self._sign, FailureKind.CANCELLED)
+            arrival = Arrival(MoveMark(self._run).text(), 0, (failure,), now, now, 0)
             posting = codec.encode(codec.Content({}, None), board.engine.wire)
             sign = Draft(self._run, NAME, 0, None, codec.VERSION, posting, None, None, None, arrival=arrival)
             [(status, *_)] = board.engine.insert([sign])
