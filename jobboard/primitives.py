@@ -119,7 +119,7 @@ class Draft(NamedTuple):
 
     priority: a rank, as in its record. delay, due: at most one is given; the delay counts from now on the server's
     clock. key_for: the µs from now for which its key stays taken at least. replace: the unclaimed job that has its key
-    gets the posting.
+    gets the posting. expires: the instant from which nobody may begin the job.
     """
 
     uuid: str
@@ -135,6 +135,12 @@ class Draft(NamedTuple):
     group: str | None = None
     key_for: int | None = None
     replace: bool = False
+    expires: int | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the fast path of a post stores the whole job."""
+        return self.key is None and self.arrival is None and self.expires is None
 
     def record(self, sequence: int, now: int) -> Record:
         """Return the job as it is stored at ``now``.
@@ -142,13 +148,13 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _ = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _, expires = self
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, None
         claims = (state, 0, max_attempts, 0, None, None, until)
-        more = (now, now, (), 0, group, None if key_for is None else now + key_for)
+        more = (now, now, (), 0, group, None if key_for is None else now + key_for, expires)
         record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
         if came is None:
             return record

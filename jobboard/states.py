@@ -206,6 +206,7 @@ class Record(NamedTuple):
     keeps the claim alive; None for a fixed lease; undefined after a lapse. errors: the latest failures, the newest
     last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
     key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
+    expires: the instant from which nobody may begin the job; None: never.
     """
 
     uuid: str
@@ -228,6 +229,7 @@ class Record(NamedTuple):
     retries: int = 0
     group: str | None = None
     key_until: int | None = None
+    expires: int | None = None
 
     @property
     def error(self) -> str | None:
@@ -293,6 +295,7 @@ def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Rec
         return Status(record.state.lower()), record
     return OK, record._replace(
         priority=fresh.priority,
+        expires=fresh.expires,
         version=fresh.version,
         posting=fresh.posting,
         state=fresh.state,
@@ -334,11 +337,10 @@ def claim(
     record = settle(record, now)
     if record.state != UNCLAIMED:
         return Status(record.state.lower()), record
-    # Every job is claimed, and _replace takes twice as long.
-    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group, key_until = record
+    # Every job is claimed, and _replace takes twice as long. The fields behind modified_on stay.
+    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _ = record[:16]
     lease = (next_token(token, now), who, keeper, lock_until)
-    kept = (created_on, now, errors, retries, group, key_until)
-    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, *kept)
+    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, *record[16:])
     return OK, Record._make(claimed)
 
 

@@ -303,6 +303,7 @@ class Mover:
             ),
             group=job.group,
             key_for=window - now if window is not None and window > now else None,
+            expires=job.expires,
         )
 
     def _carry_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:

@@ -14,7 +14,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Mark
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Claim, Job
-from jobboard.primitives import Arrival, Draft, End, Finish, Nonce
+from jobboard.primitives import HELD_UNTIL, Arrival, Draft, End, Finish, Nonce
 from jobboard.states import OK, Failure, FailureKind, Holder, Record, Status, Verb
 from jobboard.testing import eventually
 
@@ -208,6 +208,7 @@ class Harness:
             due=None,
             arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, token, RETRIES),
             group="ours",
+            expires=HELD_UNTIL,
         )
 
     def insert(self, *drafts: Draft) -> list[tuple[bool, Record | None]]:
