@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from jobboard.codec import MAX_TEXT
 from jobboard.sql.expressions import Exact, LongText, serial
 from jobboard.states import Record
 
@@ -29,24 +30,24 @@ class FieldColumn(NamedTuple):
 
 FIELDS: Mapping[str, FieldColumn] = {
     "uuid": FieldColumn("uuid", Exact(64)),
-    "name": FieldColumn("name", Exact(255)),
+    "name": FieldColumn("name", Exact(MAX_TEXT)),
     "priority": FieldColumn("priority", sa.SmallInteger(), written=REPLACE),
     "sequence": FieldColumn("id", serial()),
-    "key": FieldColumn("key", Exact(255), nullable=True),
+    "key": FieldColumn("key", Exact(MAX_TEXT), nullable=True),
     "version": FieldColumn("version", sa.Integer(), written=REPLACE),
     "posting": FieldColumn("posting", LongText(), written=REPLACE),
     "state": FieldColumn("state", Exact(9), written=CHANGE, is_kept=False),
     "attempts": FieldColumn("attempts", sa.Integer(), written=CHANGE),
     "max_attempts": FieldColumn("max_attempts", sa.Integer(), nullable=True),
     "token": FieldColumn("token", sa.BigInteger(), written=CHANGE),
-    "who": FieldColumn("who", Exact(255), nullable=True, written=CHANGE),
+    "who": FieldColumn("who", Exact(MAX_TEXT), nullable=True, written=CHANGE),
     "keeper": FieldColumn("keeper", Exact(64), nullable=True, written=CHANGE, is_kept=False),
     "lock_until": FieldColumn("lock_until", sa.BigInteger(), nullable=True, written=CHANGE, is_kept=False),
     "created_on": FieldColumn("created_on", sa.BigInteger()),
     "modified_on": FieldColumn("modified_on", sa.BigInteger(), written=CHANGE),
     "errors": FieldColumn("errors", LongText(), nullable=True, written=CHANGE),
     "retries": FieldColumn("retries", sa.Integer(), written=CHANGE),
-    "group": FieldColumn("job_group", Exact(255), nullable=True),
+    "group": FieldColumn("job_group", Exact(MAX_TEXT), nullable=True),
     "key_until": FieldColumn("key_until", sa.BigInteger(), nullable=True, is_kept=False),
     "expires": FieldColumn("expires", sa.BigInteger(), nullable=True, written=REPLACE, is_kept=False),
 }
@@ -60,7 +61,7 @@ rows of statements, the tag comes behind these columns, and then the time."""
 
 DERIVED: Mapping[str, sa.types.TypeEngine[Any]] = {
     # The key of a live job: unique, which the keys of trashed jobs are not.
-    "live_key": Exact(255),
+    "live_key": Exact(MAX_TEXT),
     # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat writes and
     # which no index may contain if those writes are to stay cheap.
     "wake_at": sa.BigInteger(),

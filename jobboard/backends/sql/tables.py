@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from jobboard.backends.sql.columns import DERIVED, FIELDS, KEPT, RECORD_COLUMNS
+from jobboard.codec import MAX_TEXT
 from jobboard.sql.expressions import Exact, LongText, Spare
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
@@ -65,7 +66,7 @@ class Tables:
             ),
             # Rises with every write. No id comes again, so (id, tag) tells a version of a job from every other one.
             sa.Column("tag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-            sa.Column("board", Exact(255), nullable=False),
+            sa.Column("board", Exact(MAX_TEXT), nullable=False),
             *(sa.Column(name, kind) for name, kind in DERIVED.items()),
             # When an unclaimed job came back from a claim, a delay or the trash, by the server's clock: see starts.py.
             sa.Column("returned", sa.BigInteger),
@@ -181,7 +182,7 @@ class Tables:
         """Return the table of side records; see jobboard.engine.store.KINDS."""
         sides = self._table(
             "_sides",
-            sa.Column("board", Exact(255), primary_key=True),
+            sa.Column("board", Exact(MAX_TEXT), primary_key=True),
             sa.Column("kind", Exact(16), primary_key=True),
             # A key may be longer than an index takes.
             sa.Column("place", Exact(64), primary_key=True),
@@ -201,7 +202,7 @@ class Tables:
         outcomes = self._table(
             "_outcomes",
             sa.Column("uuid", Exact(64), primary_key=True),
-            sa.Column("board", Exact(255), primary_key=True),
+            sa.Column("board", Exact(MAX_TEXT), primary_key=True),
             *(
                 sa.Column(each.name, sa.BigInteger if field == "sequence" else each.type, nullable=each.nullable)
                 for field, each in FIELDS.items()
