@@ -427,7 +427,11 @@ def _uuid(change: Change) -> str | None:
 
 
 def _weight(change: Change) -> int:
-    return 0 if change.before is None else weight(change.before)
+    before, after, _ = change
+    if before is None:
+        return 0
+    noted = isinstance(after, Record) and after.note != before.record.note
+    return weight(before) + (len(after.note or "") if noted else 0)
 
 
 def held_key(job: Draft | Record) -> str | None:

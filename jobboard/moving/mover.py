@@ -302,6 +302,7 @@ class Mover:
             group=job.group,
             key_for=window - now if window is not None and window > now else None,
             expires=job.expires,
+            note=codec.transcode_note(job.note, self._target.engine.wire),
         )
 
     def _move_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:
