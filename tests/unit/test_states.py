@@ -311,15 +311,6 @@ def test_a_release_raises_the_token_and_clears_the_owner() -> None:
     assert states.release(record(errors=OLD), NOW, "")[1].errors == OLD
 
 
-@pytest.mark.parametrize("name", STORED)
-def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
-    stored, state = STORED[name]
-    assert states.release(stored, NOW, "why", TOKEN) == states.release(stored, NOW, "why")
-    status, after = states.release(stored, NOW, "why", TOKEN - 1)
-    assert status == ("lost" if state == CLAIMED else states.release(stored, NOW)[0])
-    assert after == (stored and states.settle(stored, NOW))
-
-
 def test_cancel_and_restore_raise_the_token() -> None:
     cancelled = states.cancel(record(SCHEDULED), NOW, "why")[1]
     why = (Failure(NOW, None, 1, "why"),)
