@@ -57,9 +57,7 @@ def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, r
 @click.option("--running", is_flag=True, help="Also cancel claimed jobs: their holders are stopped.")
 @_token
 @_reason
-def cancel(
-    settings: BoardOptions, uuids: tuple[str, ...], running: bool, token: int | None, reason: str | None
-) -> int:
+def cancel(settings: BoardOptions, uuids: tuple[str, ...], running: bool, token: int | None, reason: str | None) -> int:
     """Put jobs into the trash.
 
     The job's error names the operator and the reason. 'jobboard trash restore' brings the job back. A claimed job is
