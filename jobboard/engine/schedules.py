@@ -20,6 +20,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, KeptStats, Nonce
 from jobboard.states import COMPLETE, OK, Record, Status, moment
 from jobboard.timetable import Timetable
+from jobboard.units import SECOND
 
 LOG = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ MOST_POSTED = 100
 MOST_POSTED_BYTES = 512 * 1024
 """The most bytes of postings that one commit posts, unless a single posting is larger."""
 
-REPEAT_REFUSED = 10_000_000
+REPEAT_REFUSED = 10 * SECOND
 """The µs after which a schedule whose post was refused is tried again."""
 
 
@@ -48,7 +49,7 @@ class StoredSchedule(NamedTuple):
     draft: the job to be posted. Its uuid identifies the setting, and determines the uuids of the jobs. due: the next
     due time, which only rises. last: the latest due time for which a job was posted, or its key was taken. held: the
     reason why nobody posts jobs for now: an unfinished move between two boards. skipped: the first of the latest due
-    times in a row at which the key was taken; None if the latest one got its job.
+    times in a row at which the key was taken; None if the latest one got its job. is_paused: nobody posts jobs for now.
     """
 
     id: str
@@ -58,6 +59,7 @@ class StoredSchedule(NamedTuple):
     last: int | None = None
     held: str | None = None
     skipped: int | None = None
+    is_paused: bool = False
 
     def packed(self) -> bytes:
         packed: bytes = msgpack.packb((VERSION, *self[1:]))
@@ -73,11 +75,12 @@ class StoredSchedule(NamedTuple):
             version, timetable, draft, due, last, held, *more = msgpack.unpackb(side.value or b"")
             if version > VERSION:
                 raise Newer("a newer version of this library has set it; upgrade this one to post its jobs here")
-            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:1])
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:2])
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(entry.draft.posting) in (bytes, str)
             fits = fits and {type(last), type(entry.skipped)} <= {int, type(None)}
-            fits = fits and type(held) in (str, type(None)) and entry.timetable.has_right_types()
+            fits = fits and type(held) in (str, type(None)) and type(entry.is_paused) is bool
+            fits = fits and entry.timetable.has_right_types()
         except Newer:
             raise
         except Exception as error:

@@ -281,7 +281,7 @@ def test_work_that_kills_its_worker_uses_up_its_attempts(
     assert ran.read_text().split() == [f"{number}" for number in attempts[:2]]
     [trashed] = board.trashed()
     assert trashed == job
-    assert [failure[1:] for failure in trashed.errors[:2]] == [("worker", number, LAPSED) for number in attempts[:2]]
+    assert [failure[1:4] for failure in trashed.errors[:2]] == [("worker", number, LAPSED) for number in attempts[:2]]
     [last] = trashed.errors[2:]
     assert (last.who, last.attempt) == ("worker", attempts[2])
     assert f"its {attempts[1]} attempts are used up" in last.text
@@ -330,7 +330,7 @@ async def work_async(board):
 
 def loop(board):
     work = dict(enumerate(board.claim_many("one", len(HANDLERS))))
-    with TaskLoop(sa.create_engine(uri + ".loop"), "loop") as ids:
+    with TaskLoop(sa.create_engine(uri + ".loop", poolclass=sa.NullPool), "loop") as ids:
         ids.create()
         ids.add(list(work))
         conductor = LoopConductor("one", ids, lambda id_: HANDLERS[work[id_].name](work[id_]))

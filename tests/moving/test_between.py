@@ -10,6 +10,7 @@ from jobboard.board import JobBoard
 from jobboard.moving import Mover, leftovers, survey
 from jobboard.states import TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.schedules import put_back
 
 
@@ -49,6 +50,23 @@ def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> 
     assert job.schedule == ("ping", due)
 
 
+def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
+    """An expiry, the kinds of failures, and the pause of a schedule."""
+    harness = Harness(board)
+    harness.free(harness.arrive(harness.arrival()))
+    board.schedule("ping", name="ping", every=3600)
+    harness.calls.set_schedule("ping", lambda now, seen: seen._replace(is_paused=True))
+    [before] = board.iterjobs(ensure_fresh=True)
+    assert before.record.expires is not None
+    for source, target in ((board, elsewhere), (elsewhere, board)):
+        Mover(source, target).run()
+        assert source.job_count == 0
+        [job] = target.iterjobs(ensure_fresh=True)
+        assert (job.record.expires, job.errors) == (before.record.expires, before.errors)
+        [schedule] = target.engine.schedules()
+        assert schedule.is_paused
+
+
 def told(board: JobBoard) -> list[tuple[Any, ...]]:
     return [
         (
@@ -64,8 +82,8 @@ def test_outcomes_are_copied_there_and_back(
     keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They keep their order, over many pages."""
-    monkeypatch.setattr(leftovers, "_PAGE", 3)
-    monkeypatch.setattr(leftovers, "_BATCH", 2)
+    monkeypatch.setattr(leftovers, "PAGE", 3)
+    monkeypatch.setattr(leftovers, "BATCH", 2)
     failed = keeping.post("failed", details={"a": [None, "ä"]}, priority=-7, group="g", context={"b": "c"}, key="k")
     keeping.claim(failed, "anna")
     keeping.abandon(failed, "anna", error="no")

@@ -2,10 +2,6 @@
 -- The isolation level is READ COMMITTED. Hints name the index where statistics could talk the optimiser out of it: a
 -- sort locks all that it reads.
 
--- name: now
--- The time at which the statement began: µs since 1970. UNIX_TIMESTAMP() repeats an hour when a summer ends.
-timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
-
 -- name: utf8
 -- For texts of JSON, which have the server's default character set otherwise.
 character set utf8mb4
@@ -27,7 +23,7 @@ s.version <=> :known
 ({now} + timestampdiff(microsecond, now(6), sysdate(6)))
 
 -- name: wanted
-json_table(:wanted, '$[*]' columns (name varchar(255) {collated} path '$')) as wanted
+json_table(:wanted, '$[*]' columns (name varchar({most_text}) {collated} path '$')) as wanted
 
 -- ==================================================================================================================
 -- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
@@ -47,7 +43,7 @@ exists (select 1 from {sides} where board = :board and {gate} and value is not n
 
 -- name: stamp
 -- The stamp of an answer is indexed, and changes rarely.
-{now} div 600000000 * 600000000
+{now} div {stamp_step} * {stamp_step}
 
 -- name: keep_answer
 -- The number of a call must not be null: fails where the slot has this call's answer, or a later one.
@@ -287,7 +283,7 @@ begin not atomic
     select value is not null and version <> :gate into l_has_rules
     from {sides} where board = :board and {gate} lock in share mode;
     if l_has_rules then
-        signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the board has rules';
+        signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'the board has rules';
     end if;
     {keep_answer}
     update {jobs} force index (primary)
@@ -308,16 +304,14 @@ begin not atomic
     from {jobs} force index (`{prefix}_uuid`)
     where uuid in (:uuids) and board = :board and {ends};
     if row_count() <> :count or {has_other_rules} then
-        signal sqlstate '23000' set mysql_errno = 1062, message_text = 'not all of these claims end';
+        signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'not all of these claims end';
     end if;
     commit;
 end
 
 -- name: consume_outcomes
-insert into {outcomes} (uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
-select uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
+insert into {outcomes} ({kept_at_an_end}, board, begun, modified_on, until, result, refused)
+select {kept_at_an_end}, board, modified_on, {now}, {now} + keep, result, refused
 from json_table(convert(:outcomes using utf8mb4), '$[*]' columns (
     uuid_ varchar(64) {collated} path '$[0]', keep bigint path '$[1]',
     refused longtext {utf8} path '$[2]', result longtext {utf8} path '$[3]'
@@ -326,7 +320,7 @@ straight_join {jobs} force index (`{prefix}_uuid`) on uuid = uuid_ and board = :
 where {ends}
 for update;
 if row_count() <> :kept then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'not all of these claims end';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'not all of these claims end';
 end if;
 
 -- name: ends
@@ -402,13 +396,6 @@ from json_table(:gone, '$[*]' columns (id bigint path '$.id', was bigint path '$
 straight_join {jobs} as j force index (primary) on j.id = c.id
 where j.tag = c.was
 
--- name: change
-id bigint path '$.id', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
-token bigint path '$.token', who varchar(255) {utf8} path '$.who', keeper varchar(64) {utf8} path '$.keeper',
-lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', modified_on bigint path '$.modified_on',
-errors longtext {utf8} path '$.errors', retries int path '$.retries', live_key varchar(255) {utf8} path '$.live_key',
-gone_on bigint path '$.gone_on', was bigint path '$.was'
-
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
 if(c.state = 'UNCLAIMED', {instant}, null)
@@ -423,10 +410,7 @@ update json_table(:rows, '$[*]' columns (
     {change}
 )) as c
 straight_join {jobs} as j force index (primary) on j.id = c.id
-set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
-    j.lock_until = c.lock_until, j.wake_at = {woken}, j.modified_on = c.modified_on, j.errors = c.errors,
-    j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
-    j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
+set {changed}, j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
 where j.tag = c.was
 
 -- name: commit
@@ -437,7 +421,7 @@ begin not atomic
     {gate_is?}
     update {answers}
     set `call` = :call, attempt = :attempt, answer = :answer,
-        stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+        stamp = case when stamp < {now} - {stamp_step} then {now} else stamp end
     where handle = :handle and slot = :slot and `call` = :was_call and attempt = :was_attempt;
     if row_count() = 0 then
         insert into {answers} (handle, slot, `call`, attempt, answer, stamp)
@@ -451,44 +435,37 @@ end
 -- set_limit and pause wait for those who have locked the gate.
 select version into l_gate from {sides} where board = :board and {gate} lock in share mode;
 if not l_gate <=> :gate then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the gate has changed';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'the gate has changed';
 end if;
 
 -- name: commit_changed
 {jobs_update};
 if row_count() <> :changed then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'a job has changed';
 end if;
 
 -- name: commit_gone
 {jobs_delete};
 if row_count() <> :deleted then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'a job has changed';
 end if;
 
 -- name: jobs_replace
 -- With what another post brings.
 update json_table(:rows, '$[*]' columns (
-    {change}, priority int path '$.priority', version int path '$.version', posting longtext {utf8} path '$.posting'
+    {change}, {replacement}
 )) as c
 straight_join {jobs} as j force index (primary) on j.id = c.id
-set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
-    j.lock_until = c.lock_until, j.wake_at = {woken}, j.modified_on = c.modified_on, j.errors = c.errors,
-    j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
-    j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1,
-    j.priority = c.priority, j.version = c.version, j.posting = c.posting
+set {changed}, {replaced}, j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
 where j.tag = c.was
 
 -- name: jobs_insert
 -- In the order of the rows, which is that of their ids. Fails where a uuid or a key is taken.
-insert into {jobs} (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,
-    lock_until, wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
+insert into {jobs} ({inserted}, board)
 values :rows
 
 -- name: jobs_insert_row
-(:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who,
-    :lock_until, :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on,
-    :board)
+({inserted_values}, :board)
 
 -- name: clock_behind_keys
 -- Waits for the jobs that have one of these keys, and then reads the clock. An insert that waits for a key would have
@@ -500,7 +477,7 @@ select null, {instant}
 -- name: of_keys
 -- The jobs that have one of these keys. Each is looked up by itself: for a list of keys that is long beside the table,
 -- MariaDB 11.8 reads all jobs of the board, and a statement that locks waits for all of them.
-from json_table(:keys, '$[*]' columns (live_key varchar(255) {collated} path '$')) as wanted
+from json_table(:keys, '$[*]' columns (live_key varchar({most_text}) {collated} path '$')) as wanted
 straight_join {jobs} {by_key} on board = :board and {jobs}.live_key = wanted.live_key
 
 -- name: holders_locked
@@ -537,8 +514,7 @@ on duplicate key update value = values(value), until = values(until), version = 
 
 -- name: outcome_insert
 insert into {outcomes} ({outcome_columns}, board)
-values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
-    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+values ({outcome_values}, :board)
 
 -- ==================================================================================================================
 -- Transactions of callers, see callers.py
@@ -583,7 +559,7 @@ straight_join {sides} {by_primary} on board = :board and kind = 'scope' and {sid
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert ignore into {sides} (board, kind, place, `key`, until, version)
-select :board, 'scope', part.place, part.name, {now} + 3600000000, :version
+select :board, 'scope', part.place, part.name, {now} + {hour}, :version
 from json_table(:parts, '$[*]' columns (
     place varchar(64) {utf8} path '$.place', name longtext {utf8} path '$.key'
 )) as part
@@ -596,7 +572,7 @@ order by part.place
 select name, job_group, first
 from (
     select name, job_group, (
-        select priority * 281474976710656 + id
+        select priority * {rank_step} + id
         from {jobs} force index ({prefix}_by_group)
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
             and {jobs}.job_group <=> grouped.job_group and version <= :readable

@@ -1,11 +1,6 @@
 -- PostgreSQL's statements. How a text is written: see statements.py. What a column means: see tables.py.
 -- The isolation level is READ COMMITTED: each statement sees what was committed before it began.
 
--- name: now
--- The time at which the statement began: µs since 1970. An index serves conditions on it. now() stands still within a
--- transaction, clock_timestamp() would keep conditions off the index, and extract() returns a slow numeric.
-cast(date_part('epoch', statement_timestamp()) * 1000000 as bigint)
-
 -- name: of_board
 -- coalesce() keeps the planner from the indexes that begin with the board. A table without statistics looks as if next
 -- to no row were of this board.
@@ -40,14 +35,14 @@ between wanted.name and wanted.name
 
 -- name: instant
 -- The time at this moment, behind the wait for a lock.
-cast(date_part('epoch', clock_timestamp()) * 1000000 as bigint)
+cast(date_part('epoch', clock_timestamp()) * {second} as bigint)
 
 -- name: has_rules
 exists (select from {sides} where board = :board and {gate} and value is not null)
 
 -- name: stamp
 -- The stamp of an answer is indexed, and changes rarely.
-{now} / 600000000 * 600000000
+{now} / {stamp_step} * {stamp_step}
 
 -- name: keep_answer
 -- The number of a call must not be null: the statement fails where the slot has this call's answer, or a later one.
@@ -210,7 +205,7 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
 -- the first lease or delay that has ended; and, in the last row, for how long this ran.
 select
     first.priority, first.id, event.wake_at,
-    cast(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000 as bigint)
+    cast(date_part('epoch', clock_timestamp() - statement_timestamp()) * {second} as bigint)
 from {ranges?}
 left join lateral (
     select priority, id
@@ -293,10 +288,8 @@ returning 1
 
 -- name: consume_outcomes
 , outcome as (
-    insert into {outcomes} (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
-        created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
-    select uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
-        created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
+    insert into {outcomes} ({kept_at_an_end}, board, begun, modified_on, until, result, refused)
+    select {kept_at_an_end}, board, modified_on, {now}, {now} + keep, result, refused
     from taken
     join json_to_recordset(cast(:outcomes as json)) as given (uuid text, keep bigint, result text, refused text)
         using (uuid)
@@ -345,10 +338,6 @@ and (job_group is null or name || chr(10) || job_group <> all(:full))
 -- Shows to set_limit and pause, which wait for that, that a commit may rely on an older gate: see under_way.
 lock table {answers} in row exclusive mode
 
--- name: change
-id bigint, state text, attempts int, token bigint, who text, keeper text, lock_until bigint, wake_at bigint,
-modified_on bigint, errors text, retries int, live_key text, gone_on bigint, was bigint
-
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
 case when c.state = 'UNCLAIMED' then {instant} end
@@ -359,9 +348,7 @@ case when c.wake_at is not null then greatest(c.wake_at, {instant}) end
 
 -- name: jobs_update
 update {jobs}
-set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
-    wake_at = {woken}, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
-    gone_on = c.gone_on, returned = {returned_now}, tag = {jobs}.tag + 1
+set {changed}, returned = {returned_now}, tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change})
 where {jobs}.id = c.id and {jobs}.tag = c.was
 
@@ -387,7 +374,7 @@ with changed as (
     on conflict (handle, slot) do update
     set call = case when {answers}.call = :was_call and {answers}.attempt = :was_attempt then excluded.call end,
         attempt = excluded.attempt, answer = excluded.answer,
-        stamp = case when {answers}.stamp < {now} - 600000000 then {now} else {answers}.stamp end
+        stamp = case when {answers}.stamp < {now} - {stamp_step} then {now} else {answers}.stamp end
 )
 select 1 {notify?}
 
@@ -400,24 +387,15 @@ and (select version from {sides} where board = :board and {gate}) is not distinc
 -- name: jobs_replace
 -- With what another post brings.
 update {jobs}
-set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
-    wake_at = {woken}, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
-    gone_on = c.gone_on, returned = {returned_now}, priority = c.priority, version = c.version, posting = c.posting,
-    tag = {jobs}.tag + 1
-from json_to_recordset(cast(:rows as json)) as c({change}, priority int, version int, posting text)
+set {changed}, {replaced}, returned = {returned_now}, tag = {jobs}.tag + 1
+from json_to_recordset(cast(:rows as json)) as c({change}, {replacement})
 where {jobs}.id = c.id and {jobs}.tag = c.was
 
 -- name: jobs_insert
 -- In the order of the rows, which is that of their ids. Passes over a job whose uuid or key is taken.
-insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
-select uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    {woken}, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, :board
-from rows from (json_to_recordset(cast(:rows as json)) as (
-    uuid text, name text, priority smallint, key text, version int, posting text, state text, attempts int,
-    max_attempts int, token bigint, who text, lock_until bigint, wake_at bigint, created_on bigint, modified_on bigint,
-    errors text, retries int, job_group text, key_until bigint, live_key text, gone_on bigint
-)) with ordinality as c
+insert into {jobs} ({inserted}, board)
+select {inserted_rows}, :board
+from rows from (json_to_recordset(cast(:rows as json)) as ({inserted_types})) with ordinality as c
 order by ordinality
 on conflict do nothing
 
@@ -438,7 +416,7 @@ where database = (select oid from pg_database where datname = current_database()
 
 -- name: place
 -- The place of the board's tables. Copies of a whole cluster have all its numbers, but not the instant of its start.
-select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * 1000000 as bigint), current_database(),
+select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * {second} as bigint), current_database(),
     cast(to_regclass('{jobs}') as oid))
 
 -- ==================================================================================================================
@@ -499,7 +477,7 @@ grouped (name, job_group, first) as (
     select named.name, next.job_group, next.first
     from named
     cross join lateral (
-        select job_group, priority * 281474976710656 + id as first
+        select job_group, priority * {rank_step} + id as first
         from {jobs}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
             and version <= :readable
@@ -511,7 +489,7 @@ grouped (name, job_group, first) as (
     select grouped.name, next.job_group, next.first
     from grouped
     cross join lateral (
-        select job_group, priority * 281474976710656 + id as first
+        select job_group, priority * {rank_step} + id as first
         from {jobs}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
             and {jobs}.job_group > grouped.job_group and version <= :readable
@@ -525,7 +503,7 @@ select * from (
     select named.name, null, next.first
     from named
     cross join lateral (
-        select priority * 281474976710656 + id as first
+        select priority * {rank_step} + id as first
         from {jobs}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is null
             and version <= :readable
@@ -540,7 +518,7 @@ limit :limit
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert into {sides} (board, kind, place, key, until, version)
-select :board, 'scope', place, key, {now} + 3600000000, :version
+select :board, 'scope', place, key, {now} + {hour}, :version
 from json_to_recordset(cast(:parts as json)) as part (place text, key text)
 order by place
 on conflict do nothing

@@ -1,10 +1,6 @@
 -- SQLite's statements. How a text is written: see statements.py. What a column means: see tables.py.
 -- A statement that writes is in a transaction that began by BEGIN IMMEDIATE: nobody else writes meanwhile.
 
--- name: now
--- The time at which the statement began: µs since 1970, by the ms. Only SQLite from 3.42 has unixepoch('subsec').
-cast(round((julianday('now') - 2440587.5) * 86400000) * 1000 as integer)
-
 -- name: is_known
 s.version is :known
 
@@ -37,7 +33,7 @@ exists (select 1 from {sides} where board = :board and {gate} and value is not n
 -- name: keep_answer
 -- Changes nothing where the slot has this call's answer, or a later one. The stamp is indexed, and changes rarely.
 insert into {answers} (handle, slot, call, answer, stamp)
-values (:handle, :slot, :call, :answer, {now} / 600000000 * 600000000)
+values (:handle, :slot, :call, :answer, {now} / {stamp_step} * {stamp_step})
 on conflict (handle, slot) do update
 set call = excluded.call, attempt = 1, answer = excluded.answer,
     stamp = excluded.stamp
@@ -111,10 +107,8 @@ returning {record}, tag
 
 -- name: consume_outcomes
 -- Leaves the outcomes of claims, before these are consumed.
-insert into {outcomes} (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
-select uuid, board, name, priority, {jobs}.id, {jobs}.key, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, modified_on, {now}, {now} + json_extract(value, '$[1]'),
+insert into {outcomes} ({kept_at_an_end}, board, begun, modified_on, until, result, refused)
+select {kept_of_jobs}, board, modified_on, {now}, {now} + json_extract(value, '$[1]'),
     json_extract(value, '$[3]'), json_extract(value, '$[2]')
 from json_each(:outcomes)
 join {jobs} on uuid = json_extract(value, '$[0]') and +board = :board
@@ -187,7 +181,7 @@ select name, job_group, first
 from (
     select name, job_group, case
         when job_group is null then (
-            select priority * 281474976710656 + id
+            select priority * {rank_step} + id
             from {jobs}
             where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
                 and {jobs}.job_group is null and version <= :readable
@@ -195,7 +189,7 @@ from (
             limit 1
         )
         else (
-            select priority * 281474976710656 + id
+            select priority * {rank_step} + id
             from {jobs}
             where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
                 and {jobs}.job_group = grouped.job_group and version <= :readable
@@ -217,28 +211,21 @@ and (job_group is null or name || char(10) || job_group not in (:full))
 -- Writing, where the text of common.sql will not do
 -- ==================================================================================================================
 
--- name: change
-state = :state, attempts = :attempts, token = :token, who = :who, keeper = :keeper, lock_until = :lock_until,
-wake_at = :wake_at, modified_on = :modified_on, errors = :errors, retries = :retries, live_key = :live_key,
-gone_on = :gone_on, tag = tag + 1
-
 -- name: jobs_update
-update {jobs} set {change} where id = :id and tag = :was
+update {jobs} set {changed}, tag = tag + 1 where id = :id and tag = :was
 
 -- name: jobs_delete
 delete from {jobs} where id = :id and tag = :was
 
 -- name: jobs_replace
 -- With what another post brings.
-update {jobs} set {change}, priority = :priority, version = :version, posting = :posting
+update {jobs} set {changed}, {replaced}, tag = tag + 1
 where id = :id and tag = :was
 
 -- name: jobs_insert
 -- Passes over a job whose uuid or key is taken.
-insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
-values (:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who, :lock_until,
-    :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on, :board)
+insert into {jobs} ({inserted}, board)
+values ({inserted_values}, :board)
 on conflict do nothing
 
 -- ==================================================================================================================
@@ -252,9 +239,6 @@ select file from pragma_database_list where name = 'main'
 -- ==================================================================================================================
 -- Upkeep: in small steps, see SQLStore.tidy.
 -- ==================================================================================================================
-
--- name: outcomes_old
-select uuid from {outcomes} where board = :board and until <= {now} order by until limit 250
 
 -- name: outcomes_drop
 delete from {outcomes} where uuid in (:uuids) and board = :board and +until <= {now}

@@ -23,6 +23,7 @@ from jobboard import forks, runtime
 from jobboard.backends.sql import doctor, layout, starts
 from jobboard.backends.sql import scopes as limits
 from jobboard.backends.sql.callers import CallersTransactions
+from jobboard.backends.sql.columns import RECORD_COLUMNS
 from jobboard.backends.sql.conditions import condition_text
 from jobboard.backends.sql.fast_paths import fast_paths
 from jobboard.backends.sql.options import OPTIONS, URI_PARTS, check_client, check_there, make_engine, url_of
@@ -30,6 +31,7 @@ from jobboard.backends.sql.rows import (
     Row,
     answer_of,
     answer_text,
+    brought,
     by_uuid,
     changed,
     inserted,
@@ -40,8 +42,8 @@ from jobboard.backends.sql.rows import (
     stored_of,
     wakes,
 )
-from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements, chunks
-from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
+from jobboard.backends.sql.statements import NAMES_AT_ONCE, TIDIED, Statement, Statements, chunks
+from jobboard.backends.sql.tables import place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
     ANY_TERMS,
@@ -84,9 +86,6 @@ from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
 T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
-
-TIDIED = 1000
-"""The maximum number of answers, and of side records, that one tidy run deletes."""
 
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
@@ -172,7 +171,7 @@ class SQLStore(Store):
         is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
         if is_file and not Path(str(self._url.database)).exists():
             # A connection would create the file.
-            with sa.create_engine("sqlite://").connect() as empty:
+            with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as empty:
                 return layout.setup_steps(empty, self.tables)
         return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
 
@@ -1089,7 +1088,7 @@ def _is_replaced(before: Stored, after: Draft | Record | None) -> bool:
     """Return whether the content of a job was replaced by another post."""
     if not isinstance(after, Record):
         return after is not None
-    return (after.priority, after.posting) != (before.record.priority, before.record.posting)
+    return bool(brought(after) != brought(before.record))
 
 
 def _packed(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -51,7 +51,7 @@ class TestStops:
             "no use",
             1,
         )
-        assert (seen.errors[-1].who, seen.token > claim.token) == (None, True)
+        assert (seen.errors[-1].who, seen.errors[-1].kind, seen.token > claim.token) == (None, "cancelled", True)
         eventually(lambda: "TRASHED" in events.of(job), LIMIT)
         for act in (claim.consume, claim.abandon, claim.trash, claim.extend):
             with pytest.raises(ClaimLost):
