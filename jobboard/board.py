@@ -1291,7 +1291,8 @@ class JobBoard:
         if token is not None:
             arguments.integer("token", token)
         # Before the request: this board may claim the job again after it.
-        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid]
+        takes = verb in (Verb.RELEASE, Verb.STOP)
+        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid] if takes else []
         status = self.engine.operate(verb, job.uuid, error, token)
         if status == Status.LOST:
             raise _about(ClaimLost(f"{job} has another token than {token}"), job)
@@ -1299,8 +1300,7 @@ class JobBoard:
             raise _about(UnclaimableJob(f"{job} is claimed: cancel(job, running=True) takes it from its holder"), job)
         if status != OK:
             raise self._refusal(status, job)
-        if verb in (Verb.RELEASE, Verb.STOP):
-            self.claims.refuse(mine)
+        self.claims.refuse(mine)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
         """Return the names of other boards in the same store, at most ``limit``.
