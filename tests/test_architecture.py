@@ -119,10 +119,12 @@ def test_the_checker_catches_a_clock_of_its_own() -> None:
     assert past_the_runtime("import threading\nthreading.main_thread()\nthreading.Lock") == ["threading.Lock"]
 
 
+@pytest.mark.rule("No two classes have one name.")
 def test_no_two_classes_of_one_name() -> None:
     assert named_twice({module: path.read_text() for module, path in SOURCES.items()}) == {}
 
 
+@pytest.mark.rule("No two classes have one name.")
 def test_the_checker_catches_two_classes_of_one_name() -> None:
     nested = "def f():\n    class _Ear: ...\n"
     assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
@@ -166,6 +168,7 @@ def misleading(quoted: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.rule("The maps of the documents have all modules of the SQL board.")
 def test_the_map_of_the_sql_board_has_all_of_it() -> None:
     folder = ROOT / "jobboard" / "backends" / "sql"
     shown = re.findall(r"``(\w+)``", ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "")

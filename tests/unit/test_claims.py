@@ -76,6 +76,7 @@ class TestKeeping:
         assert not newer.lost
         assert harness.claims.held() == [newer]
 
+    @pytest.mark.rule("A claim that no renewal reaches in time is reported as lost.")
     def test_a_claim_that_no_renewal_reaches_is_told_lost(self, harness: Harness) -> None:
         harness.failing = True
         mine = claim(deadline=0.05)
@@ -84,6 +85,7 @@ class TestKeeping:
         assert mine.lost
         assert harness.claims.held() == []
 
+    @pytest.mark.rule("A failed beat is repeated soon, well within the lease.")
     def test_failed_beats_are_repeated_soon(self) -> None:
         harness = Harness(interval=3600)
         harness.failing = True
@@ -102,6 +104,9 @@ class TestKeeping:
         assert not mine.lost
         assert harness.lost == []
 
+    @pytest.mark.rule(
+        "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
+    )
     @pytest.mark.parametrize("left", [None, 5_000_000, 0])
     def test_what_is_kept_no_longer(self, harness: Harness, left: int | None) -> None:
         """It is let go of, with what is left of its lease: if that is nothing, it is told lost. What another handle
@@ -117,6 +122,9 @@ class TestKeeping:
         assert harness.claims.held() == [other]
         assert harness.lost == ([mine] if left == 0 else [])
 
+    @pytest.mark.rule(
+        "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
+    )
     def test_what_was_missed(self, harness: Harness) -> None:
         mine = claim()
         before = mine.deadline
@@ -124,6 +132,7 @@ class TestKeeping:
         harness.claims.confirm([mine], boottime(), Renewed([], 90_000_000, missed=[("u", 1)]))
         assert (mine.deadline, harness.claims.held()) == (before, [mine])
 
+    @pytest.mark.rule("A renewal leaves a claim alone that was extended during the beat.")
     @pytest.mark.parametrize(
         "answer", [Renewed([], 90_000_000), Renewed([("u", 1)], 1), Renewed([], 1, unkept=[("u", 1, 0)])]
     )
@@ -137,6 +146,7 @@ class TestKeeping:
         assert (mine.kept, mine.deadline, mine.lost, harness.lost) == (kept, sent + 30, False, [])
         assert harness.claims.held() == ([mine] if kept else [])
 
+    @pytest.mark.rule("A claim that its holder has read as lost is never renewed, and another worker gets the job.")
     def test_claim_of_a_later_batch_that_is_read_as_lost_is_not_renewed(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -154,6 +164,7 @@ class TestKeeping:
         eventually(lambda: len(renewed) > 2)
         assert (set(renewed), harness.lost) == ({"u"}, [second])
 
+    @pytest.mark.rule("An end that is refused keeps a claim in the heartbeat as before.")
     def test_an_end_that_comes_to_nothing(self, harness: Harness) -> None:
         """What was kept is kept again, unless it was let go of meanwhile."""
         claims = harness.claims
@@ -168,6 +179,7 @@ class TestKeeping:
         claims.complete_ends(begun)
         assert claims.held() == [kept, extended]
 
+    @pytest.mark.rule("A claim that ends while it is being extended is not kept.")
     def test_what_has_ended_is_not_kept(self, harness: Harness) -> None:
         claims = harness.claims
         mine, others = claim("u"), claim("v")

@@ -69,11 +69,13 @@ def test_options_beside_a_uri_go_first() -> None:
     assert (settings["claim_ttl"], settings["host"], settings["port"], settings["mode"]) == (3.0, "other", 1, "one")
 
 
+@pytest.mark.rule("An option that is None counts as not given.")
 def test_an_option_that_is_none_is_not_given() -> None:
     settings = parse({"board": "mine://h:1/d?claim_ttl=2", "port": None, "claim_ttl": None})
     assert (settings["port"], settings["claim_ttl"]) == (1, 2.0)
 
 
+@pytest.mark.rule("A URI that names two databases, hosts or users is refused.")
 def test_a_uri_may_say_the_same_twice() -> None:
     settings = parse("mine://u:p@h:1/d?user=u&password=p&host=h&port=1&database=d")
     assert (settings["user"], settings["password"], settings["port"]) == ("u", "p", 1)
@@ -133,6 +135,7 @@ def test_a_part_that_a_backend_does_not_take_is_refused(part: str) -> None:
     assert "secret" not in str(failure.value)
 
 
+@pytest.mark.rule("A board shows where it is, made from a dict or a URI.")
 @pytest.mark.parametrize(
     ("given", "shown"),
     [

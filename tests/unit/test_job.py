@@ -158,6 +158,7 @@ def test_errors_keep_their_cause() -> None:
     assert [type(error) for error in rest.exceptions] == [JobFailure]
 
 
+@pytest.mark.rule("The uuids of jobs that are posted together begin alike, and differ.")
 def test_uuids_of_jobs_posted_together_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobboard.runtime.wall_time", lambda: 1_700_000_000.07)
     made = {*arguments.new_uuids(100), *arguments.new_uuids(0)}

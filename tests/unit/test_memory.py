@@ -55,6 +55,8 @@ def test_a_purged_job_reads_trashed_for_a_day(board: Any, clock: ManualClock) ->
     assert job.state == TRASHED
 
 
+@pytest.mark.rule("A rate outlives a clock that jumps, and starts are remembered for an hour.")
+@pytest.mark.rule("A rate from before the clock was set back, or that was removed, keeps nobody out.")
 @pytest.mark.parametrize(("step", "after"), [(-3600, 0), (-20, 30), (3600, 0)])
 def test_a_rate_outlives_a_clock_that_jumps(board: Any, clock: ManualClock, step: float, after: float) -> None:
     """A rate starts nothing for at most twice a minute, or twice its own time."""

@@ -103,27 +103,41 @@ DRIVERS: list[Refused] = [
 ]
 
 
+@pytest.mark.rule("URIs of hosting providers work, or the error names the way out.")
+@pytest.mark.rule("A host that is none is refused.")
 @pytest.mark.parametrize(("conf", "told"), VALUES)
 def test_a_bad_value_is_refused_by_the_name_of_its_option(conf: Any, told: str) -> None:
     assert_refused(conf, told)
 
 
+@pytest.mark.rule("An option that a driver does not take is refused, and never dropped.")
+@pytest.mark.rule("Option values that would be dropped are refused.")
 @pytest.mark.parametrize(("conf", "told"), WITHOUT_EFFECT)
 def test_an_option_without_effect_is_refused(conf: Any, told: str) -> None:
     assert_refused(conf, told)
 
 
+@pytest.mark.rule("A URI that names two databases, hosts or users is refused.")
+@pytest.mark.rule("A socket contradicts a host or a port.")
+@pytest.mark.rule(
+    "A Redis user may give a scheme, a socket, a database and a namespace, and a contradiction between them is refused."
+)
 @pytest.mark.parametrize(("conf", "told"), ONE_OF_TWO)
 def test_no_backend_takes_one_of_two(conf: Any, told: str) -> None:
     assert_refused(conf, told)
 
 
+@pytest.mark.rule("An option that a driver does not take is refused, and never dropped.")
+@pytest.mark.rule("An async driver or client is refused at fetch, with the name of the right driver.")
 @pytest.mark.parametrize(("conf", "told"), DRIVERS)
 def test_a_driver_that_lacks_an_option_or_is_async_is_refused(conf: Any, told: str) -> None:
     """An encryption that was asked for is not dropped."""
     assert_refused(conf, told)
 
 
+@pytest.mark.rule(
+    "Details in place of the book, and an option in place of an argument, get an error that names the right call."
+)
 @pytest.mark.parametrize("fetch", [jobboard.fetch, lambda *args, **given: jobboard.backend(*args, **given).__enter__()])
 def test_an_option_in_the_place_of_an_argument(fetch: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"no argument 'claim_ttl': .*URI, as in .*claim_ttl=.*dict, as in"):
@@ -140,6 +154,7 @@ def assert_refused(conf: Any, told: str, client: Any = None) -> None:
     assert "geheim" not in str(failure.value)
 
 
+@pytest.mark.rule("A number without measure is refused by its name, value and bound.")
 @pytest.mark.parametrize(
     ("scheme", "option", "highest"),
     [
@@ -159,6 +174,8 @@ def test_a_number_without_measure(scheme: str, option: str, highest: object) -> 
         assert len(str(failure.value)) < 200
 
 
+@pytest.mark.rule("A socket contradicts a host or a port.")
+@pytest.mark.rule("URIs of hosting providers work, or the error names the way out.")
 @pytest.mark.parametrize(
     "uri",
     [
@@ -179,6 +196,7 @@ def test_a_uri_as_others_have_it(uri: str) -> None:
     jobboard.fetch("board", uri)
 
 
+@pytest.mark.rule("A board shows where it is, made from a dict or a URI.")
 @pytest.mark.parametrize(
     ("conf", "shown"),
     [
@@ -222,6 +240,7 @@ def test_what_is_no_client_and_an_address_beside_a_client_are_refused(conf: Any,
     assert_refused(conf, told, client)
 
 
+@pytest.mark.rule("An async driver or client is refused at fetch, with the name of the right driver.")
 def test_an_async_client_is_refused() -> None:
     asynchronous = create_async_engine("postgresql+psycopg_async://h/d")
     for client, hint in (

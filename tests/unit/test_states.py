@@ -246,6 +246,7 @@ def test_an_error_is_remembered_with_its_attempt() -> None:
             assert after.error == ("old" if error is None else error)
 
 
+@pytest.mark.rule("A job remembers its last ten failures, each with its attempt and time.")
 @pytest.mark.parametrize(
     ("texts", "kept"),
     [
@@ -285,6 +286,7 @@ def test_a_release_raises_the_token_and_clears_the_owner() -> None:
     assert states.release(record(errors=OLD), NOW, "")[1].errors == OLD
 
 
+@pytest.mark.rule("A release by token takes that claim away, and no newer one.")
 @pytest.mark.parametrize("name", STORED)
 def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
     stored, state = STORED[name]

@@ -15,7 +15,7 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import Posting
 from jobboard.primitives import Characteristics
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, take, uuids
 
@@ -100,6 +100,7 @@ class TestUnreachable:
             assert not job.claim.lost
         board.consume(job, "anna")  # the handle still stands
 
+    @holds("A retry loop ends when the board is closed.")
     def test_closed_board_is_not_retried(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=60)
         failing: list[int] = []
@@ -115,6 +116,7 @@ class TestUnreachable:
             with pytest.raises(ConnectionFailure):
                 call.wait()
 
+    @holds("An act that stands is never reported as one that surely did not happen.")
     @pytest.mark.parametrize("act", ACTS)
     def test_an_act_that_stands_is_never_denied(self, make_board: MakeBoard, act: str) -> None:
         """The server is away once it has acknowledged the act, or its first part."""
@@ -189,6 +191,7 @@ class TestLife:
         closed.close()
         assert board.job_count == 1
 
+    @holds("A repeated set_limit that finds a closed board ends its run once.")
     def test_calls_of_a_closed_board_fail(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna", LONG)
@@ -255,6 +258,7 @@ class TestLife:
             board.post("resize", connection=object())  # type: ignore[arg-type]
         assert board.characteristics.transactional == ("has no argument" not in str(refusal.value))
 
+    @holds("A board that is connected by many threads at once is opened once.")
     def test_connected_by_many_at_once(self, make_board: MakeBoard) -> None:
         boards = [Background(lambda: make_board("fresh")) for _ in range(6)]
         connected = [each.wait(30) for each in boards]
@@ -297,6 +301,7 @@ class TestIdentity:
         for number, board in enumerate(boards):
             assert board.find_owner(jobs[number]) == "anna"
 
+    @holds("An error of a verb carries its job.")
     def test_errors_carry_the_job(self, board: JobBoard) -> None:
         job = board.post("resize")
         with pytest.raises(JobFailure) as failure:

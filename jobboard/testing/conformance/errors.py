@@ -10,6 +10,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.job import Act, Job
 from jobboard.states import CLAIMED, EXHAUSTED, FAILURE_BYTES, LAPSED, TRASHED, UNCLAIMED
+from jobboard.testing import holds
 from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, take
 
 ASIDE = datetime.timedelta(minutes=1)
@@ -45,6 +46,7 @@ class TestErrors:
             board.cancel(cancelled, reason=given)
             assert (board.get(cancelled.uuid).error or "") == kept
 
+    @holds("An end without a new error keeps the last error.")
     def test_last_error_stays_without_a_new_one(self, board: JobBoard) -> None:
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
@@ -56,6 +58,7 @@ class TestErrors:
 
 
 class TestFailures:
+    @holds("A job remembers its last ten failures, each with its attempt and time.")
     def test_each_is_told_with_its_attempt(self, board: JobBoard) -> None:
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
@@ -97,6 +100,7 @@ class TestFailures:
         assert [told(board.get(job.uuid)) for job in found] == expected
         assert board.get(lapsed.uuid).errors == found[0].errors
 
+    @holds("The remembered failures of a job are bounded in bytes.")
     def test_oldest_failures_go_at_the_size_limit(self, board: JobBoard) -> None:
         job = board.post("resize")
         whole, half = "\N{CRAB}" * (FAILURE_BYTES // 4), "\N{CRAB}" * (FAILURE_BYTES // 8)
@@ -127,6 +131,7 @@ SWEEPS: dict[str, Callable[[JobBoard, Job], object]] = {
 class TestLapseErrors:
     """A lapse is a failure of the attempt. Reads show the failure before and after a sweep writes the lapse down."""
 
+    @holds("A lapse of a claim is a failure of the job, with its time, holder and attempt, before and after a sweep.")
     def test_a_lapse_is_one_of_the_errors(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         let_lapse(board, job)
@@ -154,6 +159,7 @@ class TestLapseErrors:
         assert ("the job goes to the trash" in told) == ("frees" in act)
         assert other.get(job.uuid).errors == seen
 
+    @holds("Lapses use up attempts, those of dead workers included.")
     def test_lapses_use_the_attempts_up(self, board: JobBoard) -> None:
         job = board.post("resize", max_attempts=3)
         for _ in range(3):
@@ -166,6 +172,7 @@ class TestLapseErrors:
         [trashed] = board.trashed()
         assert trashed.errors == found.errors
 
+    @holds("A holder that extends its lapsed claim before a sweep leaves no lapse in the errors.")
     @pytest.mark.parametrize("swept", [False, True])
     def test_extension_leaves_a_lapse_only_after_a_sweep(self, board: JobBoard, other: JobBoard, swept: bool) -> None:
         job, _ = board.post_many([{"name": "resize"}, {"name": "later"}])

@@ -8,7 +8,7 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, take
 
@@ -73,6 +73,7 @@ class TestEvents:
         board.consume(taken, "anna")
         events.expect(job, "CONSUMED", "REMOVAL")
 
+    @holds("A board hears what other processes do.")
     def test_acts_of_another_handle_are_reported(self, board: JobBoard, other: JobBoard) -> None:
         """The board reports another handle's acts if it says so. Each act waits for the report of the one
         before: a board that compares lists misses a job that comes and goes between two lists."""

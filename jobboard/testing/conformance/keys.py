@@ -16,7 +16,7 @@ from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import Job, Posting
 from jobboard.priorities import JobPriority
 from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.support import (
@@ -136,6 +136,7 @@ class TestKeys:
         board.release(job)
         assert board.post("resize", key="k").uuid == job.uuid
 
+    @holds("The key of a job is freed by the commit that ends the job.")
     @pytest.mark.parametrize("end", ENDS)
     def test_key_is_free_after_each_end_of_its_job(self, board: JobBoard, end: str) -> None:
         act, state = ENDS[end]
@@ -145,12 +146,14 @@ class TestKeys:
         assert (again.created, again.state, job.state) == (True, UNCLAIMED, state)
         assert again.uuid != job.uuid
 
+    @holds("A batch of posts takes the key of a job whose last attempt has lapsed.")
     def test_a_batch_frees_the_key_of_a_lapsed_last_attempt(self, board: JobBoard) -> None:
         job = board.post("resize", key="k", max_attempts=1)
         let_lapse(board, job)
         first, second = board.post_many([Posting("new", key="k"), Posting("newer", key="k")])
         assert first.uuid == second.uuid != job.uuid
 
+    @holds("A restored job takes its key again only if the key is free.")
     def test_job_is_not_restored_while_its_key_is_taken(self, board: JobBoard) -> None:
         job = trash_one(board, key="k")
         new = board.post("resize", key="k")
@@ -229,6 +232,7 @@ class TestSimilarNames:
 
 
 class TestWindows:
+    @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
     def test_a_record_keeps_its_end(self, board: JobBoard) -> None:
         before = Harness(board).now()
         harness = Harness(board)
@@ -243,6 +247,7 @@ class TestWindows:
         assert left is not None
         assert left.key_until == record.key_until
 
+    @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
     @pytest.mark.parametrize("end", ENDS)
     def test_the_key_stays_taken(self, board: JobBoard, other: JobBoard, end: str) -> None:
         """Every handle sees the key as taken until the window ends, also after the job's end."""
@@ -259,6 +264,7 @@ class TestWindows:
         assert jobs[1] == job
         assert sorted(uuids(board.iterjobs(ensure_fresh=True))) == sorted([jobs[0].uuid, jobs[2].uuid])
 
+    @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
     @pytest.mark.parametrize("end", ["consumed", "cancelled", "purged"])
     def test_key_is_free_when_the_window_ends(self, board: JobBoard, end: str) -> None:
         """Two windows, one after the other: posting again has not made the first one longer."""
@@ -279,6 +285,7 @@ class TestWindows:
             ENDS[end][0](board, job)
         assert not any(job.key for job in board.iterjobs())
 
+    @holds("A window that is shorter than the job's life ends with the job.")
     def test_window_shorter_than_the_life_changes_nothing(self, board: JobBoard) -> None:
         job = board.post("resize", key="k", key_for=1e-6)
         assert board.post("resize", key="k") == job
@@ -287,6 +294,7 @@ class TestWindows:
         assert again.created
         assert again != job
 
+    @holds("Posting again neither shortens a window nor begins another one.")
     def test_posting_again_neither_shortens_nor_begins_one(self, board: JobBoard) -> None:
         job, plain = board.post("resize", key="k", key_for=LONG), board.post("resize", key="l")
         assert not board.post("resize", key="k", key_for=1e-6).created
@@ -355,6 +363,7 @@ class TestReplacing:
         assert (third.seen_state, third.due, third.sequence) == (UNCLAIMED, None, again.sequence)
         assert take(board).details == {"c": 3}
 
+    @holds("A replacing post keeps the place of its job, and takes the claim from its last holder.")
     def test_replaced_job_keeps_its_place(self, board: JobBoard) -> None:
         job = board.post("resize", key="k")
         later = board.post("resize")
@@ -380,6 +389,7 @@ class TestReplacing:
         assert board.post("resize", key="k", on_key="replace", priority=9).replaced
         assert uuids(board.claim_many("anna", 4)) == uuids(jobs)
 
+    @holds("A replacing post keeps the place of its job, and takes the claim from its last holder.")
     def test_attempts_begin_anew_and_the_last_holder_has_lost_it(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", key="k", max_attempts=2)
         let_lapse(board, job)
@@ -431,6 +441,7 @@ class TestReplacing:
             again = board.post("resize", details={"b": 2}, key="k", on_key="replace")
         assert (again.uuid, again.replaced, again.details) == (job.uuid, True, {"c": 3})
 
+    @holds("A post that replaces a job is shown as posted.")
     def test_replacement_wakes_waiters_and_is_reported(self, board: JobBoard, other: JobBoard) -> None:
         events = EventLog(other, "POSTED")
         job = board.post("resize", key="k", delay=LONG)
@@ -439,6 +450,7 @@ class TestReplacing:
         assert waiter.wait() == job
         eventually(lambda: "POSTED" in events.of(job), LIMIT)
 
+    @holds("A replaced job is found by a handle that knew its earlier place.")
     def test_replaced_job_is_found_by_a_handle_that_knew_its_place(self, board: JobBoard, other: JobBoard) -> None:
         first = board.post("resize", priority="HIGH")
         job = board.post("resize", key="k", priority="HIGH")

@@ -12,7 +12,7 @@ from jobboard.exceptions import JobBoardError, UnclaimableJob
 from jobboard.job import Posting
 from jobboard.primitives import Paused
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.races import Journal
 from jobboard.testing.conformance.support import (
@@ -63,6 +63,7 @@ class TestPause:
         assert board.paused() == Paused()
         assert take(board) == job
 
+    @holds("A pause of everything is a flag beside the paused names.")
     def test_everything_is_a_switch_beside_the_names(self, board: JobBoard) -> None:
         job = board.post("mail")
         board.pause(["mail", "resize"])
@@ -74,6 +75,8 @@ class TestPause:
         assert board.paused() == Paused()
         assert take(board) == job
 
+    @holds("A claim is decided by one gate, whatever other threads of its board have seen.")
+    @holds("No claim takes a paused job once pause() has returned.")
     def test_another_handle_obeys_a_pause_at_once(self, board: JobBoard, other: JobBoard) -> None:
         """The other handle has claimed jobs in a row, and may know the next one without asking."""
         jobs = board.post_many([Posting(name) for name in ("mail", "resize") * 20])
@@ -189,6 +192,8 @@ class TestPauseUnderWay:
 
 
 class TestPauseBetweenRequests:
+    @holds("A claim is decided by one gate, whatever other threads of its board have seen.")
+    @holds("No claim takes a paused job once pause() has returned.")
     def test_a_claim_that_was_decided_before(self, board: JobBoard, wire: Wire) -> None:
         """The claim compares the gate that it was decided by. A transaction may have begun before."""
         if not wire:

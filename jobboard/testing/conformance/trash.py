@@ -12,7 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take, trash_one, uuids
 
@@ -77,6 +77,7 @@ class TestCancel:
 
 
 class TestRelease:
+    @holds("An operator's reason for a release or a cancel is kept with the job.")
     def test_says_why(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=2)
         for fate in (UNCLAIMED, TRASHED):
@@ -87,6 +88,7 @@ class TestRelease:
             assert [*owners, theirs.owner] == ["anna", None]
             assert (claimed.state, claimed.error) == (fate, f"it hangs, {fate}")
 
+    @holds("A release by token takes that claim away, and no newer one.")
     def test_release_by_token_spares_a_newer_claim(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         first = board.claim(job, "anna").token
@@ -155,6 +157,7 @@ class TestPurge:
         assert live.state == UNCLAIMED
         assert board.purge_trash(0) == 1
 
+    @holds("A purge of the trash spares a job that has come back since it was listed.")
     @pytest.mark.parametrize("who", ["anna", "bert"])
     def test_purge_trash_spares_what_has_come_back_since_it_was_listed(
         self, board: JobBoard, other: JobBoard, who: str
@@ -178,6 +181,7 @@ class TestPurge:
         with pytest.raises(NotFound):
             board.get(old.uuid)
 
+    @holds("A purge of the trash spares a job that has come back since it was listed.")
     def test_purge_trash_spares_what_is_restored_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
         job = trash_one(board)
 

@@ -12,6 +12,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Job
+from jobboard.testing import holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, MakeBoard, Waiter, take, trash_one, uuids
 
@@ -52,6 +53,7 @@ BRINGERS = [(how, by) for how in ARRIVALS for by in ("itself", "another") if by 
 class TestWakeUp:
     any_driver = True
 
+    @holds("A waiter wakes for an event that is earlier than the next event it knew of.")
     @pytest.mark.parametrize(("how", "by"), BRINGERS)
     def test_claim_next(self, board: JobBoard, other: JobBoard, how: str, by: str) -> None:
         """The waiter wakes long before its timeout."""
@@ -111,6 +113,7 @@ class TestWaiting:
         crop = other.post("crop")
         assert picky.wait() == crop
 
+    @holds("A waiter wakes for an event that is earlier than the next event it knew of.")
     def test_each_of_many_waiters_gets_one(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(2)]
         waiters = [
@@ -121,6 +124,7 @@ class TestWaiting:
         posted = {boards[0].post("resize").uuid for _ in waiters}
         assert {waiter.wait().uuid for waiter in waiters} == posted
 
+    @holds("A wait that is called off keeps no job.")
     @pytest.mark.parametrize("raises", [False, True])
     def test_wait_that_is_called_off_keeps_no_wakeup(self, board: JobBoard, other: JobBoard, raises: bool) -> None:
         """Another waiter gets the wake-up of a wait that was called off, also if ``unless`` fails."""
@@ -149,6 +153,7 @@ class TestWaiting:
         taken = take(other, "bert", timeout=LIMIT)
         assert (taken, taken.attempts) == (job, 1)
 
+    @holds("A posting of a newer version wakes nobody for good.")
     def test_a_posting_of_a_newer_version_wakes_nobody_for_good(self, board: JobBoard) -> None:
         Harness(board).plant(version=2**15)
         with pytest.raises(NotFound):

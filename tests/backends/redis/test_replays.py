@@ -78,6 +78,7 @@ def test_the_sweeps_of_one_claim_are_one_call(far: JobBoard, proxy: FaultyProxy,
     assert far.get(job.uuid).attempts == 1
 
 
+@pytest.mark.rule("A script that the server has forgotten is sent with its call.")
 def test_a_script_that_the_server_has_forgotten_is_sent_with_its_call(place: Place, proxy: FaultyProxy) -> None:
     """The server is flushed before each request, as if servers ended one after the other."""
 

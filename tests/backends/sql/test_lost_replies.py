@@ -40,6 +40,7 @@ def once(proxy: FaultyProxy, decisive: bytes) -> Callable[..., Any]:
     return once
 
 
+@pytest.mark.rule("A repeated call of several claims is answered by the call, and not by the job.")
 @lost
 def test_a_take_of_jobs_with_different_tokens_happens_once(far: JobBoard, once: Any, lost: str) -> None:
     """A token only rises, also where the clock was set back since the job's last claim."""
@@ -54,6 +55,7 @@ def test_a_take_of_jobs_with_different_tokens_happens_once(far: JobBoard, once: 
     assert far.job_count == 0
 
 
+@pytest.mark.rule("A repeated call of several claims is answered by the call, and not by the job.")
 @lost
 def test_a_batch_ends_once_also_if_a_claim_of_it_is_lost(far: JobBoard, once: Any, lost: str) -> None:
     far.post_many([{"name": "a"}] * 6)

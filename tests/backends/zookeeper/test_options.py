@@ -38,6 +38,7 @@ def test_hosts_and_chroot_are_parsed(conf: Any, hosts: Any, chroot: str) -> None
     assert (make_client(settings, None).hosts, settings["chroot"]) == (hosts, chroot)
 
 
+@pytest.mark.rule("Option values that would be dropped are refused.")
 def test_an_absent_file_is_named() -> None:
     board = jobboard.fetch("board", {"board": "zookeeper", "use_ssl": True, "ca": "/nowhere/ca.pem"})
     with pytest.raises(ConnectionFailure, match=r"option ca: .*/nowhere/ca\.pem"):
