@@ -19,7 +19,7 @@ from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
 from jobboard.runtime import boottime
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, EventLog, engine_of, take, uuids
+from jobboard.testing.conformance.support import LIMIT, EventLog, claim_one, engine_of, take, uuids
 from jobboard.testing.drivers import names, walked
 
 from .conftest import change, driver_of
@@ -235,8 +235,7 @@ def test_a_damaged_claim_of_an_ended_session_goes_to_the_trash(make: Callable[..
 
 def test_a_read_only_board_writes_nothing_behind_an_ended_session(make: Callable[..., Any]) -> None:
     board, reader = make(), make(read_only=True)
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     board.consume(job, "anna")
     driver = driver_of(board)
     driver.lose()

@@ -27,6 +27,7 @@ from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, engine_of, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import names, values, walked
+from tests.support.jobs import make_draft
 
 from .conftest import DRIVERS, change, driver_class, driver_of
 
@@ -260,7 +261,7 @@ def stored(store: Store, uuid: str) -> Stored:
 
 
 def draft(uuid: str) -> Draft:
-    return Draft(uuid, "a", 100, None, codec.VERSION, codec.encode(codec.Content({}), "msgpack"), None, None, None)
+    return make_draft(uuid, "msgpack")
 
 
 def assert_stale(store: Store, before: Stored) -> None:

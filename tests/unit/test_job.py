@@ -13,9 +13,9 @@ from jobboard import arguments, runtime
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
 from jobboard.job import Claim, Job
-from jobboard.primitives import Draft
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, SCHEDULED, Failure
+from tests.support.jobs import make_draft
 
 
 class Board:
@@ -35,7 +35,7 @@ class Board:
 
 
 def make(uuid: str = "u", name: str = "n", priority: int = 100, sequence: int = 1, content: Any = None, **other) -> Job:
-    draft = Draft(uuid, name, priority, None, 1, b"", None, None, None)
+    draft = make_draft(uuid, name=name, priority=priority, posting=b"")
     record = draft.record(sequence, 1_500_000)._replace(**other)
     return Job(Board(), record, content or Content({}, None), record.state)
 

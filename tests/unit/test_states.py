@@ -23,37 +23,10 @@ from jobboard.states import (
     Status,
     Verb,
 )
+from tests.support.jobs import NOW, SECOND, TOKEN
+from tests.support.jobs import make_record as record
 
-NOW = 1_000_000_000_000_000
-SECOND = 1_000_000
-TOKEN = 7
 OLD = (Failure(NOW - SECOND, "anna", 1, "old"),)
-
-
-def record(state: State = CLAIMED, **other) -> Record:
-    """A claimed record is anna's, with token 7 and a lease of another second."""
-    claimed = state == CLAIMED
-    return Record(
-        **{
-            "uuid": "u",
-            "name": "n",
-            "priority": 2,
-            "sequence": 3,
-            "key": "k",
-            "version": 1,
-            "posting": b"p",
-            "state": state,
-            "attempts": 1,
-            "max_attempts": None,
-            "token": TOKEN,
-            "who": "anna" if claimed else None,
-            "keeper": None,
-            "lock_until": NOW + SECOND if state in (CLAIMED, SCHEDULED) else None,
-            "created_on": NOW - SECOND,
-            "modified_on": NOW - SECOND,
-            **other,
-        }
-    )
 
 
 def lapsed(**other) -> Record:

@@ -17,7 +17,7 @@ from jobboard.primitives import Characteristics
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, claim_one, take, uuids
 
 
 def claimed_jobs(board: JobBoard, number: int = 1) -> list[Any]:
@@ -83,8 +83,7 @@ ACTS: dict[str, tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], objec
 class TestUnreachable:
     def test_retries_that_run_out(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=0.2)
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         outcomes: list[str] = []
 
         def fail(original: Callable[..., Any], *args: Any) -> Any:
@@ -177,8 +176,7 @@ def every_call(board: JobBoard, job: Any) -> list[Callable[[], object]]:
 
 class TestLife:
     def test_board_is_built_without_a_server(self, board_conf: dict[str, Any], board: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", LONG)
+        job = claim_one(board, expiry=LONG)
         closed = jobboard.fetch(board.name, board_conf)
         assert closed.name == board.name
         assert closed.closed
@@ -193,8 +191,7 @@ class TestLife:
 
     @holds("A repeated set_limit that finds a closed board ends its run once.")
     def test_calls_of_a_closed_board_fail(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", LONG)
+        job = claim_one(board, expiry=LONG)
         jobs = board.iterjobs()
         assert (board.connected, board.closed) == (True, False)
         board.close()

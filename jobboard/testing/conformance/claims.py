@@ -18,7 +18,7 @@ from jobboard.primitives import BATCH, End
 from jobboard.states import CLAIMED, COMPLETE, CONSUME, SCHEDULED, TRASHED, UNCLAIMED, Verb
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, claim_one, take, uuids
 from jobboard.tracing import NO_TRACING, Tracing
 
 
@@ -135,8 +135,7 @@ class TestHandles:
     any_driver = True
 
     def test_another_handle_acts_by_the_owners_name(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         other.extend(other.get(job.uuid), "anna", LONG)
         assert job.expires_in() == pytest.approx(LONG, abs=60)
         other.abandon(other.get(job.uuid), "anna", delay=LONG, error="later")
@@ -161,8 +160,7 @@ class TestHandles:
         board.consume(job, "anna")
 
     def test_another_who_is_refused_before_the_server_is_asked(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         before = Harness(board).record(job)
         for verb in ("consume", "trash", "abandon", "extend"):
             with pytest.raises(JobFailure, match=r"'anna'.*'bert'") as failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shlex
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.engine import GATE
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
-from jobboard.job import Entity, Job, Posting
+from jobboard.job import Entity, Posting
 from jobboard.primitives import Oddity
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED
@@ -28,6 +29,7 @@ from jobboard.testing.conformance.support import (
     EventLog,
     MakeBoard,
     Waiter,
+    claim_one,
     let_lapse,
     take,
     until_free,
@@ -215,10 +217,7 @@ QUEER = "a/b '%2F\"* \u00fc.~{x}"
 """A name of what means something in paths, patterns and scripts."""
 
 
-def claimed(board: JobBoard, **posting: Any) -> Job:
-    job = board.post(**{"name": QUEER, **posting})
-    board.claim(job, "anna")
-    return job
+claimed = functools.partial(claim_one, name=QUEER)
 
 
 def states(board: JobBoard) -> None:

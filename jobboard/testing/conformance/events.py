@@ -10,7 +10,7 @@ from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, take
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, claim_one, let_lapse, take
 
 
 class TestEvents:
@@ -18,8 +18,7 @@ class TestEvents:
 
     def test_each_act_of_a_job_is_reported(self, board: JobBoard) -> None:
         events = EventLog(board)
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         board.extend(job, "anna", LONG)
         board.abandon(job, "anna")
         board.claim(job, "anna")

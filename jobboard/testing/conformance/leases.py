@@ -25,6 +25,7 @@ from jobboard.testing.conformance.support import (
     STEADY,
     EventLog,
     MakeBoard,
+    claim_one,
     let_lapse,
     take,
     until_free,
@@ -144,8 +145,7 @@ class TestTokens:
         """A store may count the writes of a job, and begin anew when the job is restored."""
         third = make_board()
         for acts in range(4):
-            job = board.post("resize")
-            board.claim(job, "anna")
+            job = claim_one(board)
             seen = other.get(job.uuid)
             other.release(seen)
             other.claim(seen, "bert")
@@ -292,8 +292,7 @@ class TestKeptAndFixed:
 
     @holds("Closing a board leaves fixed claims, and claims of other handles, alone.")
     def test_close_spares_claims_of_others(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         other.release(other.get(job.uuid))
         theirs = take(other, "anna")
         board.close()
@@ -308,8 +307,7 @@ class TestKeptAndFixed:
         assert other.stats().unclaimed == 120
 
     def test_a_finished_claim_is_not_given_back(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         other.abandon(other.get(job.uuid), "anna", delay=LONG)
         board.close()
         theirs = other.get(job.uuid)

@@ -6,6 +6,7 @@ when everything else is over."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +29,7 @@ from jobboard.testing.conformance.support import (
     Background,
     EventLog,
     MakeBoard,
+    claim_one,
     take,
     trash_one,
     uuids,
@@ -183,8 +185,7 @@ class TestLostReplies:
     )
     def test_the_ends_of_a_claim(self, board: JobBoard, verb: str, arguments: dict[str, Any], state: str) -> None:
         events = EventLog(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         with Harness(board).lost_reply():
             getattr(board, verb)(job, "anna", **arguments)
         assert job.state == state
@@ -196,8 +197,7 @@ class TestLostReplies:
     @pytest.mark.parametrize("verb", ["consume", "abandon"])
     def test_an_end_that_another_follows(self, board: JobBoard, other: JobBoard, verb: str) -> None:
         """An act by name must not end the next claim of the same owner when it is repeated."""
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         by_name = board.get(job.uuid)
 
         def again() -> None:
@@ -222,16 +222,14 @@ class TestLostReplies:
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_extend(self, board: JobBoard, expiry: float | None) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", 2 * LONG)
+        job = claim_one(board, expiry=2 * LONG)
         with Harness(board).lost_reply():
             board.extend(job, "anna", expiry)
         assert job.expires_in() == (expiry and pytest.approx(expiry, abs=60))
 
     def test_acts_of_an_operator(self, board: JobBoard, other: JobBoard) -> None:
         """The repetition does not hit the next claim, nor a job that has come back or has gone on."""
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         with Harness(board).lost_reply(lambda: take(other, "bert")):
             board.release(job)
         assert (board.find_owner(job), job.attempts) == ("bert", 2)
@@ -375,10 +373,7 @@ def replacing(board: JobBoard, *given: Any) -> Job:
     return board.post("resize", details={"n": next(_numbers)}, key="k", on_key="replace")
 
 
-def claimed(board: JobBoard) -> Job:
-    job = board.post("resize")
-    board.claim(job, "anna", LONG)
-    return job
+claimed = functools.partial(claim_one, expiry=LONG)
 
 
 def by_name(board: JobBoard) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -11,19 +12,15 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, NotFound
-from jobboard.job import Job
 from jobboard.testing import holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, MakeBoard, Waiter, take, trash_one, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, MakeBoard, Waiter, claim_one, take, trash_one, uuids
 
 SOON = 0.3
 """When time itself brings a job, in seconds: long enough for a waiter to be asleep by then."""
 
 
-def claimed(board: JobBoard, expiry: float | None = None) -> Job:
-    job = board.post("resize")
-    board.claim(job, "bert", expiry)
-    return job
+claimed = functools.partial(claim_one, who="bert")
 
 
 def nothing(*_: object) -> None:
@@ -36,11 +33,11 @@ ARRIVALS: dict[str, tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], A
     "abandon": (claimed, lambda by, job: by.abandon(by.get(job.uuid), "bert")),
     "release": (claimed, lambda by, job: by.release(by.get(job.uuid))),
     "restore": (lambda board: trash_one(board, "resize"), lambda by, job: by.restore(by.get(job.uuid))),
-    "lapse": (lambda board: claimed(board, SOON), nothing),
+    "lapse": (lambda board: claimed(board, expiry=SOON), nothing),
     "due": (lambda board: board.post("resize", delay=SOON), nothing),
     # The waiter knows a later due time, and a later end of the lease.
     "earlier_due": (lambda board: board.post("later", delay=LONG), lambda by, _: by.post("resize", delay=SOON)),
-    "shortened": (lambda board: claimed(board, LONG), lambda by, job: by.extend(by.get(job.uuid), "bert", SOON)),
+    "shortened": (lambda board: claimed(board, expiry=LONG), lambda by, job: by.extend(by.get(job.uuid), "bert", SOON)),
 }
 """What prepares a board on which nothing can be claimed, and what brings a job."""
 

@@ -12,7 +12,7 @@ from jobboard.engine import Mark
 from jobboard.job import Job
 from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, engine_of, let_lapse, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, claim_one, engine_of, let_lapse, take, uuids
 from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
@@ -162,8 +162,7 @@ def test_many_damaged_records_in_a_row_hide_no_job(plant: Containers) -> None:
 
 
 def consumed(board: JobBoard) -> Job:
-    job = board.post("resize")
-    board.claim(job, "anna")
+    job = claim_one(board)
     board.consume(job, "anna", result=1)
     return job
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from jobboard import codec
 from jobboard.backends.redis.scripts import command
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Mark, Stale
@@ -16,6 +15,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Nonce
 from jobboard.testing.conformance.support import engine_of, let_lapse, uuids
 from tests.backends.redis.conftest import Containers
+from tests.support.jobs import make_draft
 
 pytestmark = pytest.mark.backends("redis")
 DAY = 86_400_000_000
@@ -37,8 +37,7 @@ def containers(board: JobBoard, client: redis.Redis) -> Containers:
 
 
 def drafts(count: int) -> list[Draft]:
-    posting = codec.encode(codec.Content({}, None), "msgpack")
-    return [Draft(str(uuid.uuid4()), "mail", 100, None, 1, posting, None, None, None) for _ in range(count)]
+    return [make_draft(str(uuid.uuid4()), "msgpack", name="mail") for _ in range(count)]
 
 
 def post(board: JobBoard, count: int) -> list[int]:

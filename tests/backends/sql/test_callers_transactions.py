@@ -20,7 +20,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound
 from jobboard.job import Act, Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG, Background
+from jobboard.testing.conformance.support import LONG, Background, claim_one
 from tests.backends.sql.conftest import waiting
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -197,8 +197,7 @@ def test_an_outcome_stands_exactly_when_the_caller_commits(
     make_board: Callable[..., JobBoard], engine: sa.Engine
 ) -> None:
     board = make_board(keep_done=LONG)
-    job = board.post("resize")
-    board.claim(job, "anna")
+    job = claim_one(board)
     for end in ("rollback", "commit"):
         with engine.connect() as connection:
             board.consume(job, "anna", result=[end], connection=connection)

@@ -14,7 +14,7 @@ from jobboard.exceptions import ClaimLost
 from jobboard.job import Job, Posting
 from jobboard.states import TRASHED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background
+from jobboard.testing.conformance.support import Background, claim_one
 from tests.backends.sql.conftest import rows_locked, waiting
 
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
@@ -44,8 +44,7 @@ def lapses(board: JobBoard, engine: sa.Engine, job: Job, micros: int) -> None:
 def test_a_result_is_kept_while_another_records_the_lapse(make_board: Callable[..., Any], engine: sa.Engine) -> None:
     """The row changes between a reading without a lock and the delete, which waits for the sweep."""
     board = make_board(keep_done=600)
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     lapses(board, engine, job, -SECOND)
     with rows_locked(engine, board, job) as sweep:
         consuming = Background(lambda: board.consume(job, "anna", result={"n": 1}))

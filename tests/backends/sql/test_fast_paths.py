@@ -19,6 +19,7 @@ from jobboard.states import CONSUME, UNCLAIMED, Holder
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 from tests.backends.sql.conftest import waiting
+from tests.support.jobs import make_draft
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -92,10 +93,7 @@ def test_an_end_by_other_rules_is_left_to_the_engine(board: JobBoard) -> None:
 
 
 def draft(number: int, **more: Any) -> Draft:
-    posting = codec.encode(codec.Content({"n": number}, None), "json")
-    blank = {"key": None, "max_attempts": None, "delay": None, "due": None}
-    values = {"name": "a", "priority": 100, "version": codec.VERSION, "posting": posting, **blank, **more}
-    return Draft(uuid=f"00000000-0000-4000-8000-{number:012d}", **values)
+    return make_draft(number, details={"n": number}, **more)
 
 
 ODD = [*"'\"\\%?;{[\u2028\u0301é😀", "%s", "%(p_name)s", ":p_name", "--", "\\u0000"]

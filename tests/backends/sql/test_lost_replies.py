@@ -14,10 +14,11 @@ from jobboard.board import JobBoard
 from jobboard.engine import Answer, Change, Deed, Mark, slot_of
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ConnectionFailure, JobFailures
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Nonce
 from jobboard.states import OK
 from jobboard.testing.conformance.support import Background, engine_of
 from jobboard.testing.faults import FaultyProxy
+from tests.support.jobs import make_draft
 
 T = TypeVar("T")
 
@@ -72,11 +73,7 @@ def test_a_batch_ends_once_also_if_a_claim_of_it_is_lost(far: JobBoard, once: An
 def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) -> None:
     """It returns what the first try did, which is under way when the repetition comes."""
     nonce = Nonce("handle", 1, 5)
-    posting = codec.encode(codec.Content({}, None), "json")
-    drafts = [
-        Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, *[None] * 3)
-        for number in (1, 2)
-    ]
+    drafts = [make_draft(number) for number in (1, 2)]
     engine_of(board).insert(Nonce("handle", 1, 4), drafts)
     has_written, go_on = threading.Event(), threading.Event()
 

@@ -18,7 +18,7 @@ from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Nonce, Returned
 from jobboard.states import CLAIMED, OK, Holder, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import engine_of
+from jobboard.testing.conformance.support import claim_one, engine_of
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -163,8 +163,7 @@ def test_errors_that_cannot_be_read_are_shown_as_text(board: JobBoard, engine: s
 
 
 def test_a_constraint_of_somebodys_is_a_failure_of_the_call(board: JobBoard, engine: sa.Engine) -> None:
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     other = board.post("b")
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE UNIQUE INDEX {board.table.name}_only ON {board.table.name} (state)")
@@ -218,8 +217,7 @@ def test_a_trigger_that_swallows_changes_is_a_failure_of_the_call(
     board: JobBoard, engine: sa.Engine, backend: str, verb: str
 ) -> None:
     """As one that returns NEW before a deletion, where NEW is null. The board must not report what is not stored."""
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     with engine.begin() as connection:
         for statement in MUTE[backend]:
             connection.exec_driver_sql(statement.format(board.table.name, verb))

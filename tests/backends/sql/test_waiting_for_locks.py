@@ -20,7 +20,7 @@ from jobboard.job import Act, Posting
 from jobboard.sql.connections import Link
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, Background
+from jobboard.testing.conformance.support import HELD, Background, claim_one
 from tests.backends.sql.conftest import rows_locked
 
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
@@ -72,8 +72,7 @@ def test_locks_are_waited_for_no_longer_than_told(
     make_board: Callable[..., JobBoard], engine: sa.Engine, backend: str
 ) -> None:
     board = make_board(retry_for=1)
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     with rows_locked(engine, board, job), stays_busy(1):
         board.consume(job, "anna")
     lock = {"postgresql": "LOCK TABLE {}", "mariadb": "LOCK TABLES {} WRITE"}[backend]
@@ -98,8 +97,7 @@ def test_a_statement_that_the_server_ends_early_is_repeated(
     board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, backend: str
 ) -> None:
     """An administrator's limit for statements ends one that waits for a lock: that is no refusal."""
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     limited = sa.create_engine(engine.url, connect_args=LIMITED[backend])
     with jobboard.backend("board", {**board_conf, "board": "sql", "retry_for": 2}, client=limited) as hasty:
         with rows_locked(engine, board, job), stays_busy(2):
