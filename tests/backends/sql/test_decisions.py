@@ -201,6 +201,7 @@ def test_tables_do_not_take_the_servers_format_of_rows(board: JobBoard, engine: 
     assert all("row_format=DYNAMIC" in each for each in options)
 
 
+@pytest.mark.rule("The choice of one request for a commit changes nothing.")
 @SERVERS
 def test_the_choice_of_one_request_for_a_commit_changes_nothing(board: Any) -> None:
     """A commit that was refused as one request is repeated by statements, which find out what has changed."""

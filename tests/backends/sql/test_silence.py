@@ -142,6 +142,7 @@ def test_a_board_with_many_silent_connections_is_closed(far: JobBoard, proxy: Fa
     assert took < 2 * many, "each of them has been waited for"
 
 
+@pytest.mark.rule("A store waits for a silent server no longer than hurry says.")
 def test_a_store_in_a_hurry_waits_for_a_silent_server_as_long_as_it_is_told(
     far: JobBoard, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
