@@ -281,7 +281,6 @@ def test_conductor_is_an_entity_while_it_runs(make_board: MakeBoard, start: Runn
     assert board.entities() == []
 
 
-@pytest.mark.rule("A conductor that cannot be shown works.")
 @MEMORY
 def test_conductors_without_a_name_have_different_ones(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
     board = make_board()
@@ -294,6 +293,7 @@ def test_conductors_without_a_name_have_different_ones(make_board: MakeBoard, st
     hanging.gate.set()
 
 
+@pytest.mark.rule("A conductor that cannot be shown works.")
 @MEMORY
 def test_conductor_that_cannot_be_shown_works(
     make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
