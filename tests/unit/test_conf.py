@@ -51,13 +51,13 @@ def test_every_part_of_a_uri_counts() -> None:
     assert len(settings) == len(OPTIONS)
 
 
-def test_a_name_with_options() -> None:
+def test_a_name_takes_options_as_a_uri_does() -> None:
     assert parse("mine?claim-ttl=5&mode=many")["claim_ttl"] == 5
     assert parse({"board": "mine?claim_ttl=5", "claim_ttl": 6})["claim_ttl"] == 6
 
 
 @pytest.mark.parametrize("given", ["mine", "MINE", {"board": "mine"}, "mine://", {"board": " mine "}])
-def test_a_plain_name(given: object) -> None:
+def test_a_plain_name_has_the_default_options(given: object) -> None:
     settings = parse(given)
     assert settings.scheme == "mine"
     assert settings.driver is None
@@ -91,7 +91,7 @@ def test_a_uri_may_say_the_same_twice() -> None:
         ("mine://%2Frun%2Fdb.sock/d", "/run/db.sock", 1234),
     ],
 )
-def test_hosts(uri: str, host: str, port: int) -> None:
+def test_hosts_and_ports_of_a_uri_are_parsed(uri: str, host: str, port: int) -> None:
     settings = parse(uri)
     assert (settings["host"], settings["port"]) == (host, port)
 
@@ -123,7 +123,7 @@ def test_hosts(uri: str, host: str, port: int) -> None:
         (None, TypeError, "not NoneType"),
     ],
 )
-def test_what_is_wrong_is_said(given: object, kind: type[Exception], match: str) -> None:
+def test_a_wrong_configuration_is_refused_by_its_name(given: object, kind: type[Exception], match: str) -> None:
     with pytest.raises(kind, match=match):
         parse(given)
 

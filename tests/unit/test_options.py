@@ -208,7 +208,7 @@ def assert_refused(conf: Any, told: str, client: Any = None) -> None:
         ("postgresql", "connect_timeout", 3600),
     ],
 )
-def test_a_number_without_measure(scheme: str, option: str, highest: object) -> None:
+def test_a_number_beyond_its_bound_is_refused_and_shortened(scheme: str, option: str, highest: object) -> None:
     for number, shown in ((10**400, "10{99}…"), ("9" * 400, "'9{99}…")):
         with pytest.raises(ValueError, match=f"^option {option}={shown}.*: must be .*{highest}") as failure:
             jobboard.fetch("board", {"board": scheme, option: number})
@@ -249,7 +249,7 @@ CALLERS: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("conf", "client", "told"), CALLERS)
-def test_what_is_no_client_and_an_address_beside_a_client_are_refused(conf: Any, client: Any, told: str) -> None:
+def test_a_wrong_client_and_an_address_beside_a_client_are_refused(conf: Any, client: Any, told: str) -> None:
     assert_refused(conf, told, client)
 
 

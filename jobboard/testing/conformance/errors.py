@@ -59,7 +59,7 @@ class TestErrors:
 
 class TestFailures:
     @holds("A job remembers its last ten failures, each with its attempt and time.")
-    def test_each_is_told_with_its_attempt(self, board: JobBoard) -> None:
+    def test_each_failure_is_shown_with_its_attempt(self, board: JobBoard) -> None:
         job = board.post("resize")
         board.abandon(take(board), "anna", error="first")
         board.claim(board.get(job.uuid), "bert")

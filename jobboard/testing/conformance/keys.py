@@ -160,13 +160,13 @@ class TestSimilarNames:
 
     any_driver = True
 
-    def test_keys(self, board: JobBoard) -> None:
+    def test_similar_keys_are_different_keys(self, board: JobBoard) -> None:
         jobs = [board.post("resize", key=key) for key in ALIKE]
         assert len({job.uuid for job in jobs}) == len(ALIKE)
         assert [board.post("resize", key=key).uuid for key in ALIKE] == uuids(jobs)
         assert [job.key for job in board.iterjobs()] == ALIKE
 
-    def test_names(self, board: JobBoard) -> None:
+    def test_similar_names_are_different_names(self, board: JobBoard) -> None:
         jobs = {name: board.post(name) for name in ALIKE}
         for name, job in jobs.items():
             assert uuids(board.iterjobs(names=[name])) == [job.uuid]
@@ -174,7 +174,7 @@ class TestSimilarNames:
             assert take(board, names=[name]).uuid == job.uuid
             assert board.claim_next("anna", names=[name]) is None
 
-    def test_owners(self, board: JobBoard) -> None:
+    def test_similar_owners_are_different_owners(self, board: JobBoard) -> None:
         job = board.post("resize")
         for who in ALIKE:
             board.claim(job, who)
@@ -189,13 +189,13 @@ class TestSimilarNames:
         board.consume(board.get(job.uuid), "anna ")
         assert job.state == COMPLETE
 
-    def test_boards(self, make_board: MakeBoard) -> None:
+    def test_similar_boards_share_no_job(self, make_board: MakeBoard) -> None:
         boards = [make_board(name) for name in ALIKE]
         for board in boards:
             board.post(board.name)
         assert [[job.name for job in board.iterjobs()] for board in boards] == [[board.name] for board in boards]
 
-    def test_entities(self, board: JobBoard) -> None:
+    def test_similar_entities_are_different_entities(self, board: JobBoard) -> None:
         class Shown:
             def __init__(self, kind: str, name: str) -> None:
                 self.kind, self.name = kind, name
@@ -210,7 +210,7 @@ class TestSimilarNames:
 
 class TestWindows:
     @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
-    def test_a_record_keeps_its_end(self, board: JobBoard) -> None:
+    def test_a_record_keeps_the_end_of_its_window(self, board: JobBoard) -> None:
         before = Harness(board).now()
         harness = Harness(board)
         record = harness.arrive(harness.arrival()._replace(key="k", key_for=HOUR))
@@ -300,7 +300,7 @@ class TestWindows:
             board.restore(old)
         assert old.state == TRASHED
 
-    def test_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_repeated_post_returns_the_answer_of_its_first_try(self, board: JobBoard, other: JobBoard) -> None:
         """The answer of the first try is returned, also if the job has gone on meanwhile."""
         with Harness(board).lost_reply(lambda: consume(other, take_unclaimed(other))):
             job = board.post("resize", key="k", key_for=LONG)
@@ -388,7 +388,7 @@ class TestReplacing:
             assert Harness(board).record(job) == before, end
         board.consume(job, "anna")
 
-    def test_within_one_batch(self, board: JobBoard) -> None:
+    def test_postings_of_one_batch_replace_each_other(self, board: JobBoard) -> None:
         old = board.post("old", key="old", priority=-1)
         postings = [
             Posting("one", details={"n": 1}, key="k", priority=3),
@@ -407,7 +407,7 @@ class TestReplacing:
         assert found == [("one", {"n": 3}, 5), ("old", {"n": 6}, 1)]
         assert [take(board).details["n"] for _ in range(2)] == [3, 6]
 
-    def test_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_repeated_post_replaces_the_job_once(self, board: JobBoard, other: JobBoard) -> None:
         """The replacement happens once: another's later change of the job stays."""
         job = board.post("resize", key="k")
 

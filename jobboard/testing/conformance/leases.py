@@ -38,7 +38,7 @@ VERBS = ("consume", "trash", "abandon", "extend")
 class TestLapse:
     any_driver = True
 
-    def test_the_job_comes_back(self, board: JobBoard) -> None:
+    def test_a_lapsed_job_comes_back_and_counts_its_attempt(self, board: JobBoard) -> None:
         job = board.post("resize")
         claim = board.claim(job, "anna", expiry=SHORT)
         until_free(board, job)
@@ -54,7 +54,7 @@ class TestLapse:
         assert again == job
         assert again.attempts == 2
 
-    def test_extend_revives(self, board: JobBoard) -> None:
+    def test_extend_revives_a_lapsed_claim(self, board: JobBoard) -> None:
         job = board.post("resize")
         let_lapse(board, job)
         claim = job.claim
@@ -300,7 +300,7 @@ class TestKeptAndFixed:
         assert theirs.attempts == 2
         other.consume(theirs, "anna")
 
-    def test_close_of_many(self, board: JobBoard, other: JobBoard) -> None:
+    def test_close_gives_back_more_claims_than_one_batch(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 120)
         assert len(board.claim_many("anna", 120)) == 120
         board.close()

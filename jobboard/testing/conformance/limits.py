@@ -122,7 +122,7 @@ class TestConcurrencyLimits:
         board.post("job", group="free")
         assert [job.group for job in board.claim_many("anna", 3)] == ["full", "free"]
 
-    def test_a_claim_of_what_is_over_its_limit(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_job_without_room_is_unclaimable(self, board: JobBoard, other: JobBoard) -> None:
         first, second = board.post("mail"), board.post("mail")
         board.set_limit("mail", concurrency=1)
         other.claim(other.get(first.uuid), "bob")
@@ -167,7 +167,7 @@ class TestConcurrencyLimits:
         assert board.claim_next("anna") is None
 
     @holds("A repeated take under limits returns its jobs in serving order.")
-    def test_a_take_whose_reply_was_lost(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_repeated_take_returns_the_same_jobs_and_counts_them_once(self, board: JobBoard, other: JobBoard) -> None:
         """The repetition returns the same jobs in the same order, and they count once."""
         board.set_limit("mail", concurrency=2)
         low, high, late = (board.post("mail", priority=priority) for priority in ("LOW", "HIGH", "LOW"))

@@ -39,7 +39,7 @@ class TestTrash:
         assert job.state == TRASHED
         assert job.error == "first"
 
-    def test_newest_first(self, board: JobBoard) -> None:
+    def test_the_trash_is_read_newest_first(self, board: JobBoard) -> None:
         jobs = board.post_many([Posting("resize", max_attempts=1)] * 4)
         board.claim(jobs[2], "anna", expiry=SHORT)
         eventually(lambda: board.find_owner(jobs[2]) is None, LIMIT)
@@ -50,7 +50,7 @@ class TestTrash:
             eventually(lambda trashed_on=trashed_on: Harness(board).now() > trashed_on, LIMIT)  # type: ignore[misc]
         assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
 
-    def test_more_than_one_page(self, board: JobBoard) -> None:
+    def test_more_jobs_than_one_page_are_read_and_purged(self, board: JobBoard) -> None:
         board.post_many([Posting("resize")] * 520)
         jobs = board.claim_many("anna", 520)
         board.finish_many([Act(job, "trash", error="bad") for job in jobs], "anna")
@@ -78,7 +78,7 @@ class TestCancel:
 
 class TestRelease:
     @holds("An operator's reason for a release or a cancel is kept with the job.")
-    def test_says_why(self, board: JobBoard, other: JobBoard) -> None:
+    def test_the_reason_of_a_release_is_kept_with_the_job(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=2)
         for fate in (UNCLAIMED, TRASHED):
             claimed = take(board)
