@@ -53,7 +53,7 @@ def test_the_life_of_a_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.rule("Log records of jobs carry uuid, name, holder and token.")
-def test_what_goes_wrong(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_logged_with_their_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     board = make_board()
 
     def broken(event: str, details: dict[str, Any]) -> None:

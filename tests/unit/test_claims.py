@@ -95,7 +95,7 @@ class TestKeeping:
         harness.failing = False
         harness.claims.end()
 
-    def test_what_was_let_go_of_during_a_beat(self, harness: Harness) -> None:
+    def test_a_claim_that_ends_during_a_beat_is_not_reported_lost(self, harness: Harness) -> None:
         """A claim that its owner ends meanwhile is not told lost."""
         mine = claim()
         harness.claims.hold(mine)
@@ -108,7 +108,9 @@ class TestKeeping:
         "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
     )
     @pytest.mark.parametrize("left", [None, 5_000_000, 0])
-    def test_what_is_kept_no_longer(self, harness: Harness, left: int | None) -> None:
+    def test_a_claim_that_is_no_longer_kept_lasts_as_long_as_its_lease(
+        self, harness: Harness, left: int | None
+    ) -> None:
         """It is let go of, with what is left of its lease: if that is nothing, it is told lost. What another handle
         keeps may be another session's of this process."""
         mine, other = claim("u"), claim("v")
@@ -125,7 +127,7 @@ class TestKeeping:
     @pytest.mark.rule(
         "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
     )
-    def test_what_was_missed(self, harness: Harness) -> None:
+    def test_a_claim_that_a_renewal_missed_is_held_further(self, harness: Harness) -> None:
         mine = claim()
         before = mine.deadline
         harness.claims.hold(mine)
@@ -137,7 +139,9 @@ class TestKeeping:
         "answer", [Renewed([], 90_000_000), Renewed([("u", 1)], 1), Renewed([], 1, unkept=[("u", 1, 0)])]
     )
     @pytest.mark.parametrize("kept", [True, False])
-    def test_what_was_extended_during_a_beat(self, harness: Harness, answer: Renewed, kept: bool) -> None:
+    def test_a_claim_that_was_extended_during_a_beat_keeps_its_extension(
+        self, harness: Harness, answer: Renewed, kept: bool
+    ) -> None:
         mine = claim()
         harness.claims.hold(mine)
         sent = boottime()
@@ -180,7 +184,7 @@ class TestKeeping:
         assert claims.held() == [kept, extended]
 
     @pytest.mark.rule("A claim that ends while it is being extended is not kept.")
-    def test_what_has_ended_is_not_kept(self, harness: Harness) -> None:
+    def test_an_ended_claim_is_not_kept(self, harness: Harness) -> None:
         claims = harness.claims
         mine, others = claim("u"), claim("v")
         claims.hold(mine, others)

@@ -77,7 +77,7 @@ def test_jobs_are_equal_by_uuid() -> None:
     assert len({make("a"), make("a"), make("b")}) == 2
 
 
-def test_what_a_job_knows() -> None:
+def test_a_job_shows_the_fields_of_its_record() -> None:
     failure = Failure(1_500_000, "anna", 2, "e")
     job = make(key="k", attempts=2, max_attempts=3, errors=(Failure(0, None, 0, "d"), failure), group="g")
     assert (job.uuid, job.name, job.sequence, job.key, job.attempts, job.max_attempts) == ("u", "n", 1, "k", 2, 3)

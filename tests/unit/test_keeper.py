@@ -175,7 +175,7 @@ class TestForsaken:
     """The session may live on though the holder was told that its claim is lost."""
 
     @pytest.mark.rule("A claim that its process gave up is freed, and a later claim is left alone.")
-    def test_not_what_its_holder_has_extended_meanwhile(self, make: Any) -> None:
+    def test_a_claim_that_its_holder_has_extended_is_not_given_back(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
         board.engine.store.breaks = [AWAY, AWAY]
@@ -187,7 +187,7 @@ class TestForsaken:
         engine_of(board).clear_up()
         assert board.get(claim[0]).seen_state == CLAIMED
 
-    def test_what_its_holder_could_not_extend(self, make: Any) -> None:
+    def test_a_claim_that_its_holder_could_not_extend_is_given_back(self, make: Any) -> None:
         """The session lives on, and nobody keeps the claim any more."""
         board = make(Sessions)
         [claim] = claimed(board)
@@ -214,7 +214,7 @@ class TestForsaken:
 class TestDoubt:
     """Nobody waits for this call any longer."""
 
-    def test_what_it_has_not_done_yet_it_never_does(self, make: Any) -> None:
+    def test_a_doubted_call_that_arrives_later_claims_nothing(self, make: Any) -> None:
         board = make(Sessions)
         job = board.post("a")
         nonce = Nonce(HANDLE, 1, 1)
@@ -251,7 +251,7 @@ class TestDoubt:
         taken = engine_of(board).take(Nonce(HANDLE, 1, 4), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]]
 
-    def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
+    def test_a_job_that_another_worker_has_claimed_is_not_given_back(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
@@ -266,7 +266,7 @@ class TestDoubt:
 @pytest.mark.rule("A lost claim of a session that survives is given free, and a later claim is left alone.")
 @pytest.mark.parametrize("error", [JobFailure("may not"), ConnectionFailure("away"), ValueError("a bug")], ids=type)
 @pytest.mark.parametrize("doubted", [True, False])
-def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: bool, error: Exception) -> None:
+def test_a_failed_return_of_a_claim_is_repeated_until_it_succeeds(make: Any, doubted: bool, error: Exception) -> None:
     """The session lives on, and so would the claim."""
     board = make(Sessions)
     [claim] = claimed(board)
@@ -304,7 +304,7 @@ def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[st
     eventually(lambda: board.stats().claimed == 0)
 
 
-def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
+def test_a_failed_return_of_a_claim_is_repeated_when_the_board_closes(make: Any) -> None:
     board, other = make(Sessions), make(Leases)
     [claim] = claimed(board)
     board.engine.store.hears.life.beat_soon = lambda start: None
@@ -318,7 +318,7 @@ def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None
 
 @pytest.mark.rule("A job that can neither be read nor trashed takes no other claim of its batch with it.")
 @pytest.mark.parametrize("error", [ConnectionFailure("away"), JobFailure("may not")], ids=type)
-def test_what_can_not_be_read_nor_trashed_keeps_no_other_job(make: Any, error: Exception) -> None:
+def test_a_job_that_can_neither_be_read_nor_trashed_delays_no_other_job(make: Any, error: Exception) -> None:
     board = make(Sessions)
     plant(board, b"\xc1")
     sound = board.post("a")

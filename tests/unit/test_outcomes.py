@@ -67,7 +67,7 @@ def test_a_retry_is_not_at_once() -> None:
         assert delay < 100_000
 
 
-def test_what_a_policy_bounds() -> None:
+def test_a_policy_bounds_attempts_and_retries() -> None:
     policy = RetryPolicy(max_attempts=2, max_retries=2)
     assert outcome_of(Retry(), job(attempts=2, retries=1), policy).retry
     assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == End(Verb.TRASH, error="enough")

@@ -315,7 +315,7 @@ class TestExamining:
 
     @holds("A server that may lose acknowledged jobs is named by examine() on every backend.")
     @holds("The doctor names settings that may lose jobs.")
-    def test_a_server_that_may_lose_what_it_has_acknowledged(self, board: JobBoard) -> None:
+    def test_a_server_that_may_lose_acknowledged_jobs_is_shown(self, board: JobBoard) -> None:
         traits = board.characteristics
         told = {odd.place: odd for odd in board.examine() if odd.place.startswith("characteristic ")}
         assert ("characteristic durable" in told) == (not traits.durable)

@@ -482,7 +482,7 @@ class TestLimitRaces:
 
 class TestLimitSetting:
     @holds("Claims that began before a limit was lowered are counted.")
-    def test_a_limit_below_what_is_claimed(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_limit_below_the_live_claims_admits_no_new_claim(self, board: JobBoard, other: JobBoard) -> None:
         post(board, 6)
         board.set_limit("mail", concurrency=4)
         held = other.claim_many("anna", 4)

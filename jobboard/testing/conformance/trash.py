@@ -159,7 +159,7 @@ class TestPurge:
 
     @holds("A purge of the trash spares a job that has come back since it was listed.")
     @pytest.mark.parametrize("who", ["anna", "bert"])
-    def test_purge_trash_spares_what_has_come_back_since_it_was_listed(
+    def test_purge_trash_spares_a_job_that_was_trashed_again_since_it_was_listed(
         self, board: JobBoard, other: JobBoard, who: str
     ) -> None:
         job, old = trash_one(board), trash_one(board)
@@ -182,7 +182,7 @@ class TestPurge:
             board.get(old.uuid)
 
     @holds("A purge of the trash spares a job that has come back since it was listed.")
-    def test_purge_trash_spares_what_is_restored_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
+    def test_purge_trash_spares_a_job_that_is_restored_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
         job = trash_one(board)
 
         def restored(original: Callable[..., Any], *args: Any) -> Any:
