@@ -93,7 +93,7 @@ class TestWorking:
             pass
         [trashed] = board.trashed()
         assert (trashed, trashed.attempts) == (spent, 26)
-        assert [failure[1:] for failure in trashed.errors] == [("bert", 26, trashed.error)]
+        assert [failure[1:4] for failure in trashed.errors] == [("bert", 26, trashed.error)]
         assert "its 25 attempts are used up" in trashed.errors[0].text
 
     @pytest.mark.rule("A Retry or Reject that asks for the impossible is a failure like any other.")

@@ -127,7 +127,11 @@ def test_priorities_groups_and_errors_are_shown(board: Any, run: Commands, tmp_p
     assert "\npriority: -20\n" in out
     assert "\ngroup: customer-7\n" in out
     assert re.findall(r"error \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, (.*)\n(.*)", out) == [
-        *(("attempt 1 by anna:", "first"), ("attempt 2 by [bert]:", "disk \\x1b[31m full"), ("attempt 2:", "no use"))
+        *(
+            ("attempt 1 by anna, error:", "first"),
+            ("attempt 2 by [bert], error:", "disk \\x1b[31m full"),
+            ("attempt 2, cancelled:", "no use"),
+        )
     ]
 
 
@@ -144,7 +148,7 @@ def test_no_text_of_a_job_is_an_instruction_to_a_terminal(board: Any, run: Comma
         assert "\\x1b]0;owned\\x07 \\x9b31m" in output
         assert not set(output) & set("\x1b\x07\x9b\r\u202e\u200b\xad\U000e0041\ue000\u2060\u200d")
     assert "key: [bold]\\ue000\n" in outputs[1]
-    assert "by [/who]\\u200d:" in outputs[1]
+    assert "by [/who]\\u200d, rejected:" in outputs[1]
     for args in (["show", job.uuid, "--json"], ["list", "--json"]):
         ran = run(*args)
         assert ran.out.isascii()

@@ -283,7 +283,7 @@ def test_work_that_kills_its_worker_uses_up_its_attempts(
     assert ran.read_text().split() == [f"{number}" for number in attempts[:2]]
     [trashed] = board.trashed()
     assert trashed == job
-    assert [failure[1:] for failure in trashed.errors[:2]] == [("worker", number, LAPSED) for number in attempts[:2]]
+    assert [failure[1:4] for failure in trashed.errors[:2]] == [("worker", number, LAPSED) for number in attempts[:2]]
     [last] = trashed.errors[2:]
     assert (last.who, last.attempt) == ("worker", attempts[2])
     assert f"its {attempts[1]} attempts are used up" in last.text

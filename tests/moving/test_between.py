@@ -10,6 +10,7 @@ from jobboard.board import JobBoard
 from jobboard.moving import Mover, leftovers, survey
 from jobboard.states import TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.schedules import put_back
 
 
@@ -48,6 +49,24 @@ def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> 
     board.post_due()
     [job] = board.iterjobs()
     assert job.schedule == ("ping", due)
+
+
+@pytest.mark.rule("Every act and move keeps the stored fields of a job, and a replacement brings its own expiry.")
+def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
+    """An expiry, the kinds of failures, and the pause of a schedule."""
+    harness = Harness(board)
+    harness.free(harness.arrive(harness.arrival()))
+    board.schedule("ping", name="ping", every=3600)
+    harness.calls.set_schedule("ping", lambda now, seen: seen._replace(is_paused=True))
+    [before] = board.iterjobs(ensure_fresh=True)
+    assert before.record.expires is not None
+    for source, target in ((board, elsewhere), (elsewhere, board)):
+        Mover(source, target).run()
+        assert source.job_count == 0
+        [job] = target.iterjobs(ensure_fresh=True)
+        assert (job.record.expires, job.errors) == (before.record.expires, before.errors)
+        [schedule] = target.engine.schedules()
+        assert schedule.is_paused
 
 
 def told(board: JobBoard) -> list[tuple[Any, ...]]:

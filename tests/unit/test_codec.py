@@ -8,7 +8,7 @@ import pytest
 
 from jobboard import codec
 from jobboard.codec import Content, Undecodable
-from jobboard.states import Failure
+from jobboard.states import Failure, FailureKind
 
 BIG = 10**9
 
@@ -180,17 +180,29 @@ def test_an_error_is_clipped_to_its_last_16_kib() -> None:
         codec.clip_error(ValueError("x"))  # type: ignore[arg-type]
 
 
-FAILURES = (Failure(1_500_000, "anna", 1, "é \U0001f980 'x' \"y\" \\ \n"), Failure(2_500_000, None, 2, ""))
+FAILURES = (
+    Failure(1_500_000, "anna", 1, "é \U0001f980 'x' \"y\" \\ \n", FailureKind.LAPSE),
+    Failure(2_500_000, None, 2, ""),
+)
 
 
 def test_failures_are_read_from_json_as_written() -> None:
     text = codec.failures_as_json(FAILURES)
     assert codec.failures_from_json(text) == FAILURES
-    assert json.loads(text)[0] == {"on": 1_500_000, "who": "anna", "attempt": 1, "text": FAILURES[0].text}
+    assert json.loads(text)[0] == {
+        "on": 1_500_000,
+        "who": "anna",
+        "attempt": 1,
+        "text": FAILURES[0].text,
+        "kind": "lapse",
+    }
     assert "é" in text
     assert (codec.failures_as_json(()), codec.failures_from_json(None)) == (None, ())
-    newer = '[{"on": 1, "who": null, "attempt": 2, "text": "x", "more": 3}]'
-    assert codec.failures_from_json(newer) == (Failure(1, None, 2, "x"),)
+    for kind, read in (('"newer"', "newer"), ("3", FailureKind.ERROR), ("[]", FailureKind.ERROR)):
+        newer = f'[{{"on": 1, "who": null, "attempt": 2, "text": "x", "kind": {kind}, "more": 3}}]'
+        assert codec.failures_from_json(newer) == (Failure(1, None, 2, "x", read),)
+    older = '[{"on": 1, "who": null, "attempt": 2, "text": "x"}]'
+    assert codec.failures_from_json(older) == (Failure(1, None, 2, "x", FailureKind.ERROR),)
 
 
 @pytest.mark.rule("Failures that are none are shown as text.")

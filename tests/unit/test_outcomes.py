@@ -24,7 +24,7 @@ from jobboard.outcomes import (
     working_on,
 )
 from jobboard.primitives import End
-from jobboard.states import Verb
+from jobboard.states import FailureKind, Verb
 
 
 def job(attempts: int = 1, lost: bool = False, retries: int = 0, max_attempts: int | None = None) -> SimpleNamespace:
@@ -49,7 +49,7 @@ def test_a_group_of_nothing_but_steering_errors_steers() -> None:
     assert end.retry
     assert counts is later
     end, counts = judged(ExceptionGroup("tasks", [later, never]), job())
-    assert end == End(Verb.TRASH, error="never")
+    assert end == End(Verb.TRASH, error="never", kind=FailureKind.REJECTED)
     assert counts is never
     group = ExceptionGroup("tasks", [never, broken])
     end, counts = judged(group, job())
@@ -70,7 +70,9 @@ def test_a_retry_is_not_at_once() -> None:
 def test_a_policy_bounds_attempts_and_retries() -> None:
     policy = RetryPolicy(max_attempts=2, max_retries=2)
     assert outcome_of(Retry(), job(attempts=2, retries=1), policy).retry
-    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == End(Verb.TRASH, error="enough")
+    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == End(
+        Verb.TRASH, error="enough", kind=FailureKind.RETRY
+    )
     assert outcome_of(Retry("enough"), job(retries=2), RetryPolicy(max_retries=None)).retry
     assert outcome_of(Retry(count=True), job(attempts=1, retries=2), policy).verb == Verb.ABANDON
     assert outcome_of(Retry(count=True), job(attempts=2), policy).verb == Verb.TRASH

@@ -35,6 +35,9 @@ LAST = 9 * 10**15
 
 _NONE = msgpack.packb(())
 
+_BEHIND = Record._fields[Record._fields.index("key_until") + 1 :]
+"""The last fields of a record, which a new job has from the draft's fields of the same names. Scripts pass them on."""
+
 Entry = tuple[str, str]
 """A container and a member of it."""
 
@@ -94,12 +97,20 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozens
     return Stored(record, blob[:TAG])
 
 
+def _packed(value: Any) -> bytes:
+    return _NIL if value is None else msgpack.packb(value)  # type: ignore[no-any-return]
+
+
+_NIL = msgpack.packb(None)
+
+
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     """Return a draft for commit.lua."""
     came = draft.arrival
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    job = (draft.max_attempts, draft.key, failures, draft.posting, event)
+    behind = b"".join([_packed(getattr(draft, field)) for field in _BEHIND])
+    job = (draft.max_attempts, draft.key, failures, behind, draft.posting, event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
     return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival]
 

@@ -70,7 +70,7 @@ class TestOtherProcesses:
         assert taken.claim is not None
         assert taken.claim.token > token
         assert taken.attempts == 2
-        assert [failure[1:] for failure in taken.errors] == [("anna", 1, LAPSED)]
+        assert [failure[1:4] for failure in taken.errors] == [("anna", 1, LAPSED)]
 
     def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
         """A stopped holder finishes a job that nobody else took. Its claim is lost by its own clock once another holder

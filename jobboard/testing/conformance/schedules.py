@@ -222,6 +222,13 @@ class TestSchedules:
             anew = other.schedule("hourly", **{**arguments, "details": {"a": [1], "z": {}}, **change})
             assert anew.next_due > before + timedelta(minutes=30)
 
+    def test_pause_of_a_schedule_is_stored(self, board: JobBoard, other: JobBoard) -> None:
+        board.schedule("nightly", name="report", every=LONG)
+        for is_paused in (True, False):
+            Harness(board).calls.set_schedule("nightly", lambda now, seen, new=is_paused: seen._replace(is_paused=new))
+            [stored] = Harness(other).engine.schedules()
+            assert stored.is_paused is is_paused
+
     @holds("Schedules and outcomes are counted, with how late the first is.")
     def test_kept_stats_counts_schedules_and_outcomes(self, make_board: MakeBoard) -> None:
         board = make_board(keep_done=LONG)

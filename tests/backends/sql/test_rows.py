@@ -73,7 +73,7 @@ def test_failures_are_readable_in_a_jobs_row(board: JobBoard, engine: sa.Engine)
     board.cancel(job)
     row = row_of(engine, board, job)
     [told] = json.loads(row.errors)
-    assert told == {"on": told["on"], "who": "änna", "attempt": 1, "text": "'é'\n"}
+    assert told == {"on": told["on"], "who": "änna", "attempt": 1, "text": "'é'\n", "kind": "error"}
     assert row.created_on <= told["on"] <= row.modified_on
     assert "änna" in row.errors
 
@@ -156,9 +156,9 @@ def test_errors_that_cannot_be_read_are_shown_as_text(board: JobBoard, engine: s
         change(engine, board.table, board.table.c.uuid == job.uuid, errors=stored)
         taken = board.claim_next("anna")
         assert taken is not None
-        assert [failure[1:] for failure in taken.errors] == [(None, 0, stored)]
+        assert [failure[1:4] for failure in taken.errors] == [(None, 0, stored)]
         board.abandon(taken, "anna", error="later")
-        assert [failure[1:] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
+        assert [failure[1:4] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
         board.cancel(job)
 
 
