@@ -24,37 +24,10 @@ from jobboard.states import (
     Status,
     Verb,
 )
+from tests.support.jobs import NOW, SECOND, TOKEN
+from tests.support.jobs import make_record as record
 
-NOW = 1_000_000_000_000_000
-SECOND = 1_000_000
-TOKEN = 7
 OLD = (Failure(NOW - SECOND, "anna", 1, "old"),)
-
-
-def record(state: State = CLAIMED, **other) -> Record:
-    """A claimed record is anna's, with token 7 and a lease of another second."""
-    claimed = state == CLAIMED
-    return Record(
-        **{
-            "uuid": "u",
-            "name": "n",
-            "priority": 2,
-            "sequence": 3,
-            "key": "k",
-            "version": 1,
-            "posting": b"p",
-            "state": state,
-            "attempts": 1,
-            "max_attempts": None,
-            "token": TOKEN,
-            "who": "anna" if claimed else None,
-            "keeper": None,
-            "lock_until": NOW + SECOND if state in (CLAIMED, SCHEDULED) else None,
-            "created_on": NOW - SECOND,
-            "modified_on": NOW - SECOND,
-            **other,
-        }
-    )
 
 
 def lapsed(**other) -> Record:
@@ -247,6 +220,7 @@ def test_an_error_is_remembered_with_its_attempt() -> None:
             assert after.error == ("old" if error is None else error)
 
 
+@pytest.mark.rule("A job remembers its last ten failures, each with its attempt and time.")
 @pytest.mark.parametrize(
     ("texts", "kept"),
     [
@@ -294,6 +268,7 @@ def test_a_release_raises_the_token_and_clears_the_owner() -> None:
     assert states.release(record(errors=OLD), NOW, "")[1].errors == OLD
 
 
+@pytest.mark.rule("A release by token takes that claim away, and no newer one.")
 @pytest.mark.parametrize("name", STORED)
 def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
     stored, state = STORED[name]
