@@ -87,12 +87,14 @@ def test_a_process_that_dies_before_its_report(stopped: Any) -> None:
     assert "SIGKILL" in str(stopped("die_when_cancelled").error)
 
 
+@pytest.mark.rule("A signal stops the work of its own task alone, and cuts no message to the conductor.")
 def test_signals_to_the_group_stop_nothing_and_break_no_stop(stopped: Any, notes: Notes) -> None:
     ended = stopped("signal_the_group")
     assert isinstance(ended.error, jobboard.Cancelled)
     assert notes() == ["begun", "ended"]
 
 
+@pytest.mark.rule("A signal stops the work of its own task alone, and cuts no message to the conductor.")
 def test_the_process_works_on_the_next_job(make_board: Any, tmp_path: Path, notes: Notes) -> None:
     board = make_board()
     details = {"notes": str(tmp_path / "notes")}
@@ -140,6 +142,7 @@ def test_a_job_that_is_stopped_before_its_handler_begins(make_board: Any, monkey
     assert (done, conductor.tally.lost, job.state) == ([], 1, "TRASHED")
 
 
+@pytest.mark.rule("A signal stops the work of its own task alone, and cuts no message to the conductor.")
 @pytest.mark.parametrize("moment", ["before its begin", "in it", "at its end"])
 def test_a_signal_at_the_edge_of_the_work(make_board: Any, moment: str) -> None:
     """It may come before the task, or when the handler has returned. It is raised once."""

@@ -24,37 +24,10 @@ from jobboard.states import (
     Status,
     Verb,
 )
+from tests.support.jobs import NOW, SECOND, TOKEN
+from tests.support.jobs import make_record as record
 
-NOW = 1_000_000_000_000_000
-SECOND = 1_000_000
-TOKEN = 7
 OLD = (Failure(NOW - SECOND, "anna", 1, "old"),)
-
-
-def record(state: State = CLAIMED, **other) -> Record:
-    """A claimed record is anna's, with token 7 and a lease of another second."""
-    claimed = state == CLAIMED
-    return Record(
-        **{
-            "uuid": "u",
-            "name": "n",
-            "priority": 2,
-            "sequence": 3,
-            "key": "k",
-            "version": 1,
-            "posting": b"p",
-            "state": state,
-            "attempts": 1,
-            "max_attempts": None,
-            "token": TOKEN,
-            "who": "anna" if claimed else None,
-            "keeper": None,
-            "lock_until": NOW + SECOND if state in (CLAIMED, SCHEDULED) else None,
-            "created_on": NOW - SECOND,
-            "modified_on": NOW - SECOND,
-            **other,
-        }
-    )
 
 
 def lapsed(**other) -> Record:
@@ -196,6 +169,7 @@ def test_verbs_of_anybody_are_refused_by_state_alone(verb: Verb) -> None:
     assert found == {name: ANYBODY[verb][state] for name, (_, state) in STORED.items()}
 
 
+@pytest.mark.rule("A release by token takes that claim away, and no newer one.")
 @pytest.mark.parametrize("verb", [Verb.RELEASE, Verb.CANCEL, Verb.STOP, Verb.RESTORE, Verb.PURGE])
 def test_operators_act_on_the_version_with_their_token(verb: Verb) -> None:
     """A claim with another token is lost, also to a cancel that does not stop work."""
@@ -273,6 +247,7 @@ def test_an_error_is_remembered_with_its_attempt() -> None:
             assert after.error == ("old" if error is None else error)
 
 
+@pytest.mark.rule("A job remembers its last ten failures, each with its attempt and time.")
 @pytest.mark.parametrize(
     ("texts", "kept"),
     [

@@ -11,7 +11,7 @@ from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound, Un
 from jobboard.job import Job, Posting
 from jobboard.outcomes import cancelled, raise_if_cancelled
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import (
     HELD,
@@ -35,6 +35,7 @@ def stop(board: JobBoard, job: Job, reason: str | None = None) -> None:
 class TestStops:
     any_driver = True
 
+    @holds("A stop of a running job is one commit: nothing that the holder does later counts.")
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_a_claimed_job_goes_to_the_trash(self, board: JobBoard, other: JobBoard, expiry: float | None) -> None:
         job = board.post("resize", max_attempts=3)
@@ -84,6 +85,7 @@ class TestStops:
         stop(board, job)
         assert claim.refused
 
+    @holds("Work is stopped by the server's word, and never by a lease that ends by this machine's clock.")
     def test_a_lease_that_ends_by_the_clock_stops_nothing(self, board: JobBoard) -> None:
         """The job may be its holder's still, who ends it."""
         job = board.post("resize")
@@ -173,6 +175,7 @@ class TestStops:
             stop(board, job)
             assert board.post("resize", key=key).created == (key_for is None)
 
+    @holds("A repeated stop wakes a waiter for the slot that its first try has freed.")
     @pytest.mark.parametrize("lost", [False, True])
     def test_the_slot_of_a_limit_wakes_a_waiter(self, board: JobBoard, other: JobBoard, lost: bool) -> None:
         """Also if the reply of the first try is lost, and another process has died before it woke anybody."""
@@ -187,6 +190,7 @@ class TestStops:
             stop(board, first)
         assert waiter.wait() == second
 
+    @holds("A stop of a running job is one commit: nothing that the holder does later counts.")
     def test_a_lost_reply_is_no_second_act(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         board.claim(job, "anna")
