@@ -17,7 +17,12 @@ UNCLAIMED, SCHEDULED, CLAIMED, TRASHED = (
 )
 OFF = {Verb.CONSUME: COMPLETE, Verb.PURGE: GONE}
 
-NAMES = {Verb.DUE: "the due time comes", Verb.LAPSE: "the lease lapses", Verb.REPLACE: "replace", Verb.STOP: "cancel (running)"}
+NAMES = {
+    Verb.DUE: "the due time comes",
+    Verb.LAPSE: "the lease lapses",
+    Verb.REPLACE: "replace",
+    Verb.STOP: "cancel (running)",
+}
 
 CLOCK = frozenset({Verb.DUE, Verb.LAPSE})
 
