@@ -304,16 +304,18 @@ class JobBoard:
             raw.hurry()
             kept = [claim for claim in self.claims.end() if not claim.inherited]
             acts = (
-                [Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK) for c in claims]
+                [Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK, note=self.claims.unsent.pop(c, None)) for c in claims]
                 for claims in batches(kept, lambda claim: len(claim.job.record.posting), BATCH, POST_BYTES)
             )
             try:
                 self.engine.give_back(acts, delist=bool(self._entities))
+                # The notes of fixed claims, which go on.
+                self.claims.send_notes()
             except JobBoardError as error:
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
                 for claim in kept:
-                    claim.refuse()
+                    claim.mark_lost()
                 raw.shut()
                 self._notifier.close()
 
@@ -987,6 +989,58 @@ class JobBoard:
         """
         self._extend(arguments.job(job), job.claim, who, expiry)
 
+    def note(
+        self,
+        job: Job,
+        text: str | None = None,
+        *,
+        percent: float | None = None,
+        checkpoint: Any = None,
+        flush: bool = False,
+    ) -> None:
+        """Note the progress of the work on a job that was claimed through this handle. ``job.progress`` and
+        ``job.checkpoint`` show the note to every reader, and to the next holder: the note stays with the job until the
+        job is consumed.
+
+        The next heartbeat sends the note, within a third of ``claim_ttl``, or the end of the claim does. A later note
+        takes the place of an unsent one. The note of a lost claim is dropped.
+
+        :param text: a line for people.
+        :param percent: the finished part of the work, from 0 to 100.
+        :param checkpoint: data of JSON's shape, from which another attempt can go on. A part that is None stays as
+            noted before. The whole note has at most 16 KiB as JSON.
+        :param flush: send the note now.
+        :raises JobFailure: the job is not claimed through this handle, or with ``flush``, another transaction holds the
+            job now: the next heartbeat sends the note.
+        :raises ClaimLost: with ``flush``, the claim is lost.
+        """
+        claim = arguments.job(job).claim
+        if claim is None or job.board is not self:
+            raise _unclaimed(job)
+        self._note(claim, text, percent, checkpoint, flush)
+
+    def _note(
+        self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool
+    ) -> None:
+        given = (text, percent, checkpoint, self.engine.wire)
+        self.keep_note(claim, lambda before: arguments.note(before, *given), flush)
+
+    def keep_note(self, claim: Claim, make: Callable[[codec.Note], bytes | str], flush: bool) -> None:
+        """Keep the note that ``make`` returns, and send it now if ``flush``: see :meth:`note`."""
+        self.engine.check_open()
+        job = claim.job
+        # An inherited claim is refused.
+        _holder(job, claim, claim.who)
+        if not self.claims.note(claim, make):
+            raise _unclaimed(job)
+        if not flush:
+            return
+        status = self.claims.send_note(claim)
+        if status == Status.LOST:
+            raise _unclaimed(job) if claim.ended else self._refusal(status, job, claim)
+        if status is None:
+            raise _about(JobFailure(f"{job}: another act holds the job; the next heartbeat sends the note"), job)
+
     def abandon(
         self,
         job: Job,
@@ -1155,6 +1209,11 @@ class JobBoard:
         with self.engine.acting():
             for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
                 begun = self.claims.begin_ends(_claims(chunk))
+                # From now on, no note goes before the ends.
+                if unsent := self.claims.unsent:
+                    for each in chunk:
+                        if each.claim is not None and (note := unsent.get(each.claim)) is not None:
+                            each.act = each.act._replace(note=note)
                 try:
                     statuses = self.engine.finish([each.act for each in chunk], **extra)
                 except BaseException:
@@ -1216,11 +1275,7 @@ class JobBoard:
         :raises ClaimLost: the job is claimed with another token; nothing was changed.
         """
         fields = logs.fields(arguments.job(job))
-        if token is not None:
-            arguments.integer("token", token)
-        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid]
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
-        self.claims.refuse(mine)
         LOG.info("%s was taken away from %r: %s", job, fields["who"], reason or "no reason given", extra=fields)
         self._notify(notifier.RELEASED, job)
         job.seen_state = TRASHED if job.record.exhausted else UNCLAIMED
@@ -1230,36 +1285,47 @@ class JobBoard:
         else:
             self.waiters.wake()
 
-    def cancel(self, job: Job, *, reason: str | None = None) -> None:
-        """Put an unclaimed job into the trash.
+    def cancel(self, job: Job, *, reason: str | None = None, running: bool = False, token: int | None = None) -> None:
+        """Put a job into the trash.
 
-        :raises UnclaimableJob: somebody has claimed it: release it, then cancel it before another worker claims it.
+        :param reason: kept in ``job.error``.
+        :param running: also take the job from a holder, who gets ClaimLost. A conductor that runs the job learns of the
+            loss by its next heartbeat, after ``claim_ttl`` / 3 at most. The conductor cancels a coroutine, raises
+            :class:`~jobboard.outcomes.Cancelled` in a worker process, and tells a thread by ``claim.lost`` and
+            :func:`jobboard.cancelled`.
+        :param token: cancel the job only while it has this token, such as the token of the claim that is to be stopped.
+        :raises UnclaimableJob: the job is claimed, and ``running`` is False.
         :raises NotFound: the job is not on the board.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
+        self._operate_on(Verb.STOP if running else Verb.CANCEL, job, codec.clip_error(reason), token)
         LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
         self._notify(notifier.TRASHED, job)
 
-    def restore(self, job: Job, *, reason: str | None = None) -> None:
+    def restore(self, job: Job, *, reason: str | None = None, token: int | None = None) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
 
         :param reason: kept in ``job.errors`` by its kind ``restored``, and never as ``job.error``.
+        :param token: restore the job only while it has this token.
         :raises JobFailure: the job is not in the trash, or another job has taken its key.
         :raises NotFound: the job is gone.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason))
+        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason), token)
         LOG.info("%s was restored: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = UNCLAIMED
         self._tell_posted([job])
 
-    def purge(self, job: Job) -> None:
+    def purge(self, job: Job, *, token: int | None = None) -> None:
         """Remove a job from the trash for good.
 
+        :param token: purge the job only while it has this token.
         :raises JobFailure: the job is not in the trash.
         :raises NotFound: the job is gone.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.PURGE, job)
+        self._operate_on(Verb.PURGE, job, token=token)
 
     def purge_trash(self, older_than: float | datetime.timedelta) -> int:
         """Purge jobs that have been in the trash for longer than this, in seconds or a timedelta. Return their number.
@@ -1280,14 +1346,20 @@ class JobBoard:
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
-        status = self.engine.operate(verb, arguments.job(job).uuid, error, token)
+        arguments.job(job)
+        if token is not None:
+            arguments.integer("token", token)
+        # Before the request: this board may claim the job again after it.
+        takes = verb in (Verb.RELEASE, Verb.STOP)
+        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid] if takes else []
+        status = self.engine.operate(verb, job.uuid, error, token)
         if status == Status.LOST:
-            raise _about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
+            raise _about(ClaimLost(f"{job} has another token than {token}"), job)
         if verb == Verb.CANCEL and status == Status.CLAIMED:
-            way = "release it, then cancel it before another worker claims it; or wait until its holder is done"
-            raise _about(UnclaimableJob(f"{job} is claimed: {way}"), job)
+            raise _about(UnclaimableJob(f"{job} is claimed: cancel(job, running=True) takes it from its holder"), job)
         if status != OK:
             raise self._refusal(status, job)
+        self.claims.refuse(mine)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
         """Return the names of other boards in the same store, at most ``limit``.
@@ -1691,6 +1763,10 @@ def _about(error: JobBoardError, job: Job) -> JobBoardError:
     return error
 
 
+def _unclaimed(job: Job) -> JobBoardError:
+    return _about(JobFailure(f"{job} is not claimed through this handle: only its holder makes notes"), job)
+
+
 def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
     """Return the holder that acts on a job, by its claim or by its name; raise JobFailure if the claim is another's."""
     if claim is None:
@@ -1718,7 +1794,7 @@ def _size(each: _ClaimEnd) -> int:
     if each.end.verb == CONSUME and each.act.keep is None:
         return 0
     result = "" if each.end.result is None else each.end.result.result
-    return len(each.job.record.posting) + len(result or "")
+    return len(each.job.record.posting) + len(result or "") + len(each.job.record.note or "")
 
 
 def _listed(names: Iterable[str] | None) -> str:

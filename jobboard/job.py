@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks, runtime
-from jobboard.codec import Content
+from jobboard.codec import Content, decode_note
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
@@ -64,6 +64,15 @@ class Act(NamedTuple):
     result: Any = None
 
 
+class Progress(NamedTuple):
+    """The progress of a job, as its holder has noted it. on: the time of the note, by the clock of the holder's
+    machine."""
+
+    text: str | None
+    percent: float | None
+    on: datetime.datetime
+
+
 @dataclass(frozen=True)
 class Entity:
     """A member of the board's roster while it is alive, a conductor for instance."""
@@ -80,10 +89,11 @@ class Claim:
     claim that was overtaken.
     """
 
-    # The server decides about the job, by the fencing token. The process itself knows three things of its claim:
+    # The server decides about the job, by the fencing token. The process itself knows four things of its claim:
     #
     # - _marked: the server has refused it, or its holder has read that it is lost, and may have dropped the job. The
     #   heartbeat renews it no longer, and only an extension by the holder shows that it still stands.
+    # - _refused: the server has refused the token, which marks the claim, too. Work under the claim is stopped.
     # - _given_up: the conductor no longer waits for the work. The claim stands until it is ended.
     # - _ended: it was ended through this object. A mark that comes later, or that it was given up, is for work that
     #   goes on under it.
@@ -102,8 +112,9 @@ class Claim:
     # _is_lost() is ``lost`` without the mark. A claim that has ended has no mark from before its end, and no clock.
 
     __slots__ = {
-        **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked")),
+        **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked", "_on_refusal", "_refused")),
         "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
+        "noted": "The last note that was made under the claim, encoded; None before.",
         "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
         "token": "The fencing token, which rises with each claim of the job.",
         "who": "The name that the claim was made with.",
@@ -115,7 +126,9 @@ class Claim:
         self.who = who
         self.kept = kept
         self.deadline = deadline
-        self._marked = self._given_up = self._ended = False
+        self.noted: bytes | str | None = None
+        self._marked = self._refused = self._given_up = self._ended = False
+        self._on_refusal: Callable[[], object] | None = None
         self._generation = forks.generation
         # The holder, the heartbeat and the conductor act at once. Reentrant, as a signal handler may read it, too.
         self._lock = runtime.RLock()
@@ -199,6 +212,12 @@ class Claim:
         """Prolong the claim: fixed to ``expiry`` seconds from now, or (None) kept by the board."""
         self._job.board._extend(self._job, self, self.who, expiry)
 
+    def note(
+        self, text: str | None = None, *, percent: float | None = None, checkpoint: Any = None, flush: bool = False
+    ) -> None:
+        """Note the progress of the work: see :meth:`JobBoard.note <jobboard.board.JobBoard.note>`."""
+        self._job.board._note(self, text, percent, checkpoint, flush)
+
     def abandon(
         self,
         *,
@@ -244,11 +263,34 @@ class Claim:
             self.deadline = deadline
             self.kept = kept
             if extended and not self._ended:
-                self._marked = False
+                self._marked = self._refused = False
+
+    @property
+    def refused(self) -> bool:
+        """True if the server has refused the token: the job was stopped, released, trashed or taken over. Work under
+        the claim is to be stopped."""
+        return self._refused and not self._ended
+
+    def mark_lost(self) -> None:
+        """Mark the claim lost: the board has given it back at its end."""
+        self._marked = True
 
     def refuse(self) -> None:
-        """Mark the claim lost: the server, or the end of the board, says so."""
-        self._marked = True
+        """Mark the claim lost: the server has refused its token."""
+        with self._lock:
+            self._marked = self._refused = True
+            stop, self._on_refusal = self._on_refusal, None
+        if stop is not None and not self._ended:
+            stop()
+
+    def when_refused(self, stop: Callable[[], object]) -> None:
+        """Call ``stop`` once the server has refused the token, on the thread that learns of it. ``stop`` must neither
+        block nor raise."""
+        with self._lock:
+            if not self._refused:
+                self._on_refusal = stop
+                return
+        stop()
 
     def give_up(self) -> None:
         """Mark the claim lost for its work, which the conductor awaits no longer."""
@@ -394,6 +436,19 @@ class Job:
         return self.record.errors
 
     @property
+    def progress(self) -> Progress | None:
+        """The text and percentage of the last :meth:`note`, as last seen; None without them."""
+        noted = decode_note(self.record.note)
+        if noted.text is None and noted.percent is None:
+            return None
+        return Progress(noted.text, noted.percent, moment(noted.on))
+
+    @property
+    def checkpoint(self) -> Any:
+        """The data from which the work can go on, as last noted in this attempt or an earlier one; None without."""
+        return decode_note(self.record.note).checkpoint
+
+    @property
     def created_on(self) -> datetime.datetime:
         """The time of the post, by the server's clock."""
         return moment(self.record.created_on)
@@ -471,6 +526,13 @@ class Job:
             raise JobFailure(f"{self} was not claimed through this object; use board.extend(job, who, expiry)")
         self.claim.extend(expiry)
         return True
+
+    def note(
+        self, text: str | None = None, *, percent: float | None = None, checkpoint: Any = None, flush: bool = False
+    ) -> None:
+        """Note the progress of the work: see :meth:`JobBoard.note <jobboard.board.JobBoard.note>`. Without ``flush``
+        this sends no request."""
+        self.board.note(self, text, percent=percent, checkpoint=checkpoint, flush=flush)
 
     def wait(
         self,

@@ -101,7 +101,7 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
                 result = await function(job, *args, **kwargs)
                 outcomes.check_result(result)
                 return result
-            return None  # type: ignore[unreachable]  # the block swallows Retry and Reject
+            return None  # type: ignore[unreachable]  # the block swallows Retry, Reject and Cancelled
 
         return work
 
@@ -371,6 +371,7 @@ class AsyncJobBoard:
     # Ending a claim
 
     extend = _verb(JobBoard.extend)
+    note = _verb(JobBoard.note)
     abandon = _verb(JobBoard.abandon)
     consume = _verb(JobBoard.consume)
     consume_many = _verb(JobBoard.consume_many)

@@ -69,7 +69,8 @@ class ClaimKeeper:
             before = worn_at((change.before for change in changes.values()), found.now)
             done = {id(change) for change in self._committer.commit_each(list(changes.values()), before=before)}
             out, again = revive(self._committer, revived)
-            lost += out
+            # Nobody has refused their tokens: they have lapsed, as a full limit leaves no room for their return.
+            unkept += [(*claim, 0) for claim in out]
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
         raise AssertionError("unreachable")
 
@@ -78,6 +79,7 @@ class ClaimKeeper:
         asked: dict[ClaimKey, bytes | str] = {(uuid, token): note for uuid, token, note in notes}
         answers: dict[ClaimKey, Status | None] = {}
         tried: dict[ClaimKey, object] = {}
+        renewed: set[ClaimKey] = set()
         for _ in self._committer.tries():
             left = [claim for claim in asked if claim not in answers]
             if not left:
@@ -98,7 +100,7 @@ class ClaimKeeper:
                 elif claim in tried and tried[claim] == stored.tag:
                     # The commit was refused, and the job has not changed: another transaction holds the job.
                     answers[claim] = None
-                elif record.state != CLAIMED and record.keeper == handle:
+                elif record.state != CLAIMED and record.keeper == handle and claim not in renewed:
                     lapsed.append(claim)
                 else:
                     tried[claim] = stored.tag
@@ -106,8 +108,9 @@ class ClaimKeeper:
             done = {id(change) for change in self._committer.commit_each(list(changes.values()))}
             answers |= {claim: OK for claim, change in changes.items() if id(change) in done}
             if lapsed:
-                renewed = self.renew(handle, lapsed, ttl)
-                answers |= dict.fromkeys(renewed.lost, Status.LOST) | dict.fromkeys(renewed.missed)
+                # Where a full limit leaves no room for the claim, its note is stored beside its lapse.
+                self.renew(handle, lapsed, ttl)
+                renewed.update(lapsed)
         raise AssertionError("unreachable")
 
     # Claims to give back
