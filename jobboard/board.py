@@ -304,7 +304,10 @@ class JobBoard:
             raw.hurry()
             kept = [claim for claim in self.claims.end() if not claim.inherited]
             acts = (
-                [Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK, note=self.claims.unsent.pop(c, None)) for c in claims]
+                [
+                    Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK, note=self.claims.unsent.pop(c, None))
+                    for c in claims
+                ]
                 for claims in batches(kept, lambda claim: len(claim.job.record.posting), BATCH, POST_BYTES)
             )
             try:
@@ -1019,9 +1022,7 @@ class JobBoard:
             raise _unclaimed(job)
         self._note(claim, text, percent, checkpoint, flush)
 
-    def _note(
-        self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool
-    ) -> None:
+    def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
         given = (text, percent, checkpoint, self.engine.wire)
         self.keep_note(claim, lambda before: arguments.note(before, *given), flush)
 

@@ -155,9 +155,7 @@ class Process:
         job, claim = run.job, run.job.claim
         self._task += 1
         form, wire = job.board.result_form, job.board.engine.wire
-        task = child.Task(
-            self._task, job.record, job.content, job.context, claim.who, claim.token, form, wire
-        )
+        task = child.Task(self._task, job.record, job.content, job.context, claim.who, claim.token, form, wire)
         report = self._exchange(run, run.handling.timeout, child.packed(task))
         return None if report is None else (report.end, _error_of(report))
 
@@ -193,9 +191,7 @@ class Process:
                         if not read:
                             raise EOFError
                         received += read
-                        while len(received) >= (
-                            end := child.LENGTH + int.from_bytes(received[: child.LENGTH] or b"\xff")
-                        ):
+                        while len(received) >= (end := child.LENGTH + int.from_bytes(received[: child.LENGTH])):
                             answer = pickle.loads(received[child.LENGTH : end])
                             if not isinstance(answer, child.Noted):
                                 return answer

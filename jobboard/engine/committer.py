@@ -430,8 +430,8 @@ def _weight(change: Change) -> int:
     before, after, _ = change
     if before is None:
         return 0
-    noted = isinstance(after, Record) and after.note != before.record.note
-    return weight(before) + (len(after.note or "") if noted else 0)
+    note = after.note if isinstance(after, Record) and after.note != before.record.note else None
+    return weight(before) + len(note or "")
 
 
 def held_key(job: Draft | Record) -> str | None:
