@@ -88,9 +88,13 @@ class Report(NamedTuple):
     error: bytes | None = None
 
 
+Refusal = tuple[type[JobFailure], str]
+"""The class and the text of the error about a note."""
+
+
 class Noted(NamedTuple):
     """A note of the handler, as it travels back before the report. With ``flush``, the process waits for the answer:
-    None, or the class and the text of an error."""
+    None or a :data:`Refusal`."""
 
     note: bytes | str
     flush: bool
@@ -99,10 +103,10 @@ class Noted(NamedTuple):
 class BoardStandIn:
     """The stand-in for the board of a job, in a process that has no board.
 
-    :param tell: sends a note to the conductor, and returns the answer.
+    :param tell: makes a note under a claim, sends it to the conductor, and returns the answer.
     """
 
-    def __init__(self, task: Task, tell: Callable[[Claim, Noted], tuple[type[JobFailure], str] | None]) -> None:
+    def __init__(self, task: Task, tell: Callable[[Claim, Callable[[], Noted]], Refusal | None]) -> None:
         # Results are encoded here: not all of them could travel.
         self.result_form = task.keeps
         self._wire = task.wire
@@ -122,11 +126,15 @@ class BoardStandIn:
 
     def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
         job = claim.job
-        note = arguments.note(decode_note(job.record.note), text, percent, checkpoint, self._wire)
-        job.record = job.record._replace(note=note)
-        if (refusal := self._tell(claim, Noted(note, flush))) is not None:
-            kind, text = refusal
-            raise kind(text)
+
+        def make() -> Noted:
+            note = arguments.note(decode_note(job.record.note), text, percent, checkpoint, self._wire)
+            job.record = job.record._replace(note=note)
+            return Noted(note, flush)
+
+        if (refusal := self._tell(claim, make)) is not None:
+            kind, reason = refusal
+            raise kind(reason)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -163,13 +171,29 @@ class Stopper:
 
     def __init__(self) -> None:
         self._job: ClaimedJob | None = None
+        self._is_held = False
+        self._thread = runtime.get_ident()
 
     def __call__(self, *args: object) -> None:
         job = self._job
         # The signal may be about an earlier task, or have been sent to all processes of the group.
-        if job is not None and job.claim.refused:
+        if job is not None and not self._is_held and job.claim.refused:
             self._job = None
             raise cancelled_work(job)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise nothing within this block, and what is due behind it: half a message would be the end of the process.
+        Only the main thread runs handlers of signals, whichever thread the signal interrupts."""
+        if runtime.get_ident() != self._thread:
+            yield
+            return
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        self()
 
     def run(self, work: Callable[[], Call], job: ClaimedJob, handling: Handling) -> Call:
         """Return the ended call of ``work``, also if the signal comes at its very end."""
@@ -214,9 +238,8 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     outgoing = os.fdopen(connection.fileno(), "wb", closefd=False)
 
     def send(message: object) -> None:
-        with _unstopped():
-            outgoing.write(packed(message))
-            outgoing.flush()
+        outgoing.write(packed(message))
+        outgoing.flush()
 
     def receive() -> Any:
         length = int.from_bytes(incoming.read(LENGTH))
@@ -228,12 +251,14 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     # Threads of the handler make notes, too, perhaps after its end.
     talking = runtime.Lock()
 
-    def tell(claim: Claim, noted: Noted) -> Any:
-        with talking, _unstopped():
+    def tell(claim: Claim, make: Callable[[], Noted]) -> Refusal | None:
+        with stopper.held(), talking:
             if claim.ended:
                 return JobFailure, f"{claim.job}: the call of its handler has ended"
+            noted = make()
             send(noted)
-            return receive() if noted.flush else None
+            answer: Refusal | None = receive() if noted.flush else None
+            return answer
 
     try:
         found: Handlers = pickle.loads(handlers)
@@ -258,16 +283,6 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
         return
     # The conductor is gone.
     os.killpg(0, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def _unstopped() -> Iterator[None]:
-    """Hold the signal back: half a message would be the end of the process."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore(*args: object) -> None:

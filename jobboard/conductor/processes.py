@@ -230,7 +230,7 @@ class Process:
 
 def _noted(run: Run, noted: child.Noted) -> bytes:
     """Keep a note of the handler, and return the answer that its process waits for."""
-    answer: tuple[type[JobFailure], str] | None = None
+    answer: child.Refusal | None = None
     try:
         run.job.board.keep_note(run.job.claim, lambda _: noted.note, noted.flush)
     except JobFailure as error:

@@ -226,7 +226,8 @@ class TestNotes:
 
     @holds("A late first try of a note never overwrites a later note.")
     def test_a_late_first_try(self, board: JobBoard, other: JobBoard) -> None:
-        job, late = claimed(board), []
+        job = claimed(board)
+        late: list[Callable[[], object]] = []
 
         def hold(original: Callable[..., Any], *args: Any) -> Any:
             if late:
@@ -243,7 +244,8 @@ class TestNotes:
 
     @holds("Of two notes of a claim that are sent at once, the later one stays.")
     def test_a_note_overtakes_the_one_before(self, board: JobBoard, other: JobBoard) -> None:
-        job, met = claimed(board), []
+        job = claimed(board)
+        met: list[bool] = []
 
         def overtake() -> None:
             if not met:
@@ -269,7 +271,8 @@ class TestNotes:
 
     @holds("A loss during the commit of a note refuses the note.")
     def test_a_rival_of_a_flush(self, board: JobBoard, other: JobBoard) -> None:
-        job, met = claimed(board), []
+        job = claimed(board)
+        met: list[bool] = []
         job.note("one", flush=True)
 
         def cancel() -> None:
@@ -283,7 +286,8 @@ class TestNotes:
 
     @holds("The end of a claim during the commit of its note keeps the note of the end.")
     def test_an_end_during_a_note(self, board: JobBoard, other: JobBoard) -> None:
-        job, met = claimed(board), []
+        job = claimed(board)
+        met: list[bool] = []
 
         def end() -> None:
             if not met:
