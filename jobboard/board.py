@@ -308,7 +308,12 @@ class JobBoard:
                     Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK, note=self.claims.unsent.pop(c, None))
                     for c in claims
                 ]
-                for claims in batches(kept, lambda claim: len(claim.job.record.posting), BATCH, POST_BYTES)
+                for claims in batches(
+                    kept,
+                    lambda claim: len(claim.job.record.posting) + len(claim.job.record.note or ""),
+                    BATCH,
+                    POST_BYTES,
+                )
             )
             try:
                 self.engine.give_back(acts, delist=bool(self._entities))

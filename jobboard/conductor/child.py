@@ -92,7 +92,7 @@ Refusal = tuple[type[JobFailure], str]
 """The class and the text of the error about a note."""
 
 
-class Noted(NamedTuple):
+class HandlerNote(NamedTuple):
     """A note of the handler, as it travels back before the report. With ``flush``, the process waits for the answer:
     None or a :data:`Refusal`."""
 
@@ -106,7 +106,7 @@ class BoardStandIn:
     :param tell: makes a note under a claim, sends it to the conductor, and returns the answer.
     """
 
-    def __init__(self, task: Task, tell: Callable[[Claim, Callable[[], Noted]], Refusal | None]) -> None:
+    def __init__(self, task: Task, tell: Callable[[Claim, Callable[[], HandlerNote]], Refusal | None]) -> None:
         # Results are encoded here: not all of them could travel.
         self.result_form = task.keeps
         self._wire = task.wire
@@ -127,10 +127,10 @@ class BoardStandIn:
     def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
         job = claim.job
 
-        def make() -> Noted:
+        def make() -> HandlerNote:
             note = arguments.note(decode_note(job.record.note), text, percent, checkpoint, self._wire)
             job.record = job.record._replace(note=note)
-            return Noted(note, flush)
+            return HandlerNote(note, flush)
 
         if (refusal := self._tell(claim, make)) is not None:
             kind, reason = refusal
@@ -251,7 +251,7 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     # Threads of the handler make notes, too, perhaps after its end.
     talking = runtime.Lock()
 
-    def tell(claim: Claim, make: Callable[[], Noted]) -> Refusal | None:
+    def tell(claim: Claim, make: Callable[[], HandlerNote]) -> Refusal | None:
         with stopper.held(), talking:
             if claim.ended:
                 return JobFailure, f"{claim.job}: the call of its handler has ended"

@@ -193,7 +193,7 @@ class Process:
                         received += read
                         while len(received) >= (end := child.LENGTH + int.from_bytes(received[: child.LENGTH])):
                             answer = pickle.loads(received[child.LENGTH : end])
-                            if not isinstance(answer, child.Noted):
+                            if not isinstance(answer, child.HandlerNote):
                                 return answer
                             del received[:end]
                             unsent = memoryview(bytes(unsent) + _noted(run, answer))
@@ -228,7 +228,7 @@ class Process:
             self._process.join(TICK)
 
 
-def _noted(run: Run, noted: child.Noted) -> bytes:
+def _noted(run: Run, noted: child.HandlerNote) -> bytes:
     """Keep a note of the handler, and return the answer that its process waits for."""
     answer: child.Refusal | None = None
     try:

@@ -83,6 +83,8 @@ class ClaimKeeper:
         for _ in self._committer.tries():
             left = [claim for claim in asked if claim not in answers]
             if not left:
+                # A note that is stored already was perhaps stored by a try without an answer.
+                self._committer.store.sync()
                 return [answers[uuid, token] for uuid, token, _ in notes]
             found = self._committer.store.read([uuid for uuid, _ in left])
             changes: dict[ClaimKey, Change] = {}

@@ -432,7 +432,7 @@ def _holder(copy: Record) -> Holder:
 
 def _size(draft: Draft) -> int:
     errors = draft.arrival.errors if draft.arrival is not None else ()
-    return len(draft.posting) + sum(len(failure.text) for failure in errors)
+    return len(draft.posting) + len(draft.note or "") + sum(len(failure.text) for failure in errors)
 
 
 def survey(source: Origin, wire: codec.Wire, trash: bool = True, outcomes: bool = True) -> Moved:
