@@ -1,0 +1,82 @@
+"""The engine and the store of key-value servers, judged on saved stories and on fresh seeds.
+
+``python -m tests.simulator --seed N`` replays a seed. CONTRIBUTING has a section about the simulator.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.full import FULL
+from tests.simulator.coverage import missing
+from tests.simulator.play import Result, play
+from tests.simulator.shrinking import shrunk
+from tests.simulator.stories import Story, draw
+
+pytestmark = [pytest.mark.backends("memory"), pytest.mark.timeout(3600 if FULL else 600)]
+
+ROOT = Path(__file__).parents[2]
+STORIES = sorted(Path(__file__).with_name("stories").glob("*.json"))
+
+BUDGET = 1200 if FULL else 60
+"""The seconds of CPU time for fresh seeds."""
+
+SEEDS = 10**9
+"""The number of seeds."""
+
+
+def told(result: Result) -> str:
+    """Return the faults of a story, what happened in it, and the command that plays it again."""
+    return "\n".join([*result.faults, *play(result.story, tell=True).told])
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_a_saved_story_shows_no_fault(path: Path) -> None:
+    result = play(Story.read(path))
+
+    assert not result.faults, told(result)
+
+
+def test_fresh_seeds_show_no_fault_and_reach_what_they_are_to_judge(record_property: pytest.RecordProperty) -> None:
+    first = int(os.environ.get("JOBBOARD_TEST_SEED", "0")) or int.from_bytes(os.urandom(4), "big") % SEEDS
+    print(f"seeds from {first}; JOBBOARD_TEST_SEED={first} plays them again")
+    record_property("seed", first)
+    counts: Counter[str] = Counter()
+    began, seed = time.process_time(), first
+    while time.process_time() - began < BUDGET:
+        result = play(draw(seed))
+        if result.faults:
+            command = f"python -m tests.simulator --seed {seed}"
+            pytest.fail(f"{command}\n\nseed {seed}, shrunk:\n{told(shrunk(result))}", pytrace=False)
+        counts += result.counts
+        seed += 1
+
+    assert not missing(counts), f"{seed - first} stories from seed {first} on"
+
+
+def test_a_seed_tells_the_same_story_whatever_the_hashes_of_texts() -> None:
+    command = [sys.executable, "-m", "tests.simulator", "--whole", "--seed"]
+    for seed in (1, 2, 3):
+        stories = {
+            subprocess.run(
+                [*command, str(seed)], cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, stdout=-1, text=True
+            ).stdout
+            for hashes in ("0", "1", "2")
+        }
+
+        assert len(stories) == 1 and stories != {""}
+
+
+def test_a_story_is_written_and_read_again(tmp_path: Path) -> None:
+    story = play(draw(4)).story.changed(rate=0.0, faults={(("A0", 1), 2): "lose"})
+    path = tmp_path / "story.json"
+    path.write_text(story.written())
+
+    assert Story.read(path).written() == story.written()
