@@ -976,6 +976,8 @@ class JobBoard:
     def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
         """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
 
+        On a handle without the claim, None fixes the claim to ``claim_ttl`` seconds, unless this board keeps it.
+
         :raises ClaimLost: the claim of this handle has gone to another, or was taken away.
         :raises JobFailure: the claim is somebody else's.
         :raises NotFound: the job is not claimed, or not on the board.
@@ -1087,6 +1089,9 @@ class JobBoard:
     def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
         holder = _holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
+        if span is None and claim is None and all(held.uuid != job.uuid for held in self.claims.held()):
+            # Nobody here would renew the claim, and a session or a process would keep it without end.
+            span = self._ttl
         with contextlib.nullcontext() if claim is None else self.claims.extending(claim):
             (status, margin), sent = self.engine.extend(job.uuid, holder, span)
             if status != OK:

@@ -253,7 +253,8 @@ class Oracle:
                     self._swept[uuid, now] = since
                 return False
             is_mine = call is not None and (old.who or "").startswith(call.process.name)
-            if verb not in ENDS and stood == "CLAIMED" and stands in ("UNCLAIMED", "TRASHED") and is_mine:
+            is_another = isinstance(call, Call) and uuid not in {job.uuid for job in call.jobs}
+            if (verb not in ENDS or is_another) and stood == "CLAIMED" and stands in ("UNCLAIMED", "TRASHED") and is_mine:
                 if new.token == old.token:
                     # Each call may first give back what an earlier one has claimed for nobody.
                     self.counts["given back"] += 1
