@@ -55,7 +55,7 @@ def test_what_is_keyword_only_gets_the_details(make_board: MakeBoard) -> None:
 
 
 WRONG: list[tuple[Callable[[Any], object], str]] = [
-    (lambda post: post(), "missing a required argument: 'path'"),
+    (lambda post: post(), "missing a required (keyword-only )?argument: 'path'"),
     (lambda post: post(pth="a"), "no detail 'pth'"),
     (lambda post: post("a"), "by their names"),
     (lambda post: post(path=object()), "path"),
