@@ -122,13 +122,17 @@ class Server:
             out = patience + int(world.draw(key, number, "late") ** 3 * 8_000_000)
         elif fault == "slow":
             out += int(world.draw(key, number, "slow") * 900_000)
-        reply = functools.partial(task.come, task.turn)
+        turn = task.turn
+        reply = functools.partial(task.come, turn)
 
         def arrive() -> None:
+            before = self.commits
             try:
                 answer: Any = (self._served(call, act),)
             except Refused as refused:
                 answer = refused
+            if task.turn != turn and (self.commits > before or isinstance(answer, Refused)):
+                self.counts["late commits" if self.commits > before else "late commits refused"] += 1
             if fault != "lose":
                 world.after(back, functools.partial(reply, answer))
 

@@ -110,12 +110,14 @@ class _Draft:
         drawn = some.choice(("zookeeper", "zookeeper", "etcd", "memory"))
         self.habits = habits or drawn
         self.has = {topic for topic in TOPICS if some.random() < 0.45}
-        self.focus = some.choice((None, None, None, "limit", "wait", "slot", "wear"))
+        self.focus = some.choice((None, None, None, "limit", "wait", "slot", "wear", "due", "purge"))
         self.has |= {
             "limit": {"limit", "fixed", "ends"},
             "wait": {"wait"},
             "slot": {"limit", "wait", "ends"},
             "wear": {"attempts", "fixed", "ends"},
+            "due": {"schedule"},
+            "purge": {"operate", "attempts", "ends"},
         }.get(self.focus or "", set())
         rate = some.choice((0, 0.01, 0.05, 0.15))
         options = {
@@ -140,6 +142,11 @@ class _Draft:
             pause = int(some.expovariate(1 / self.pace)) if some.random() < 0.8 else int(some.random() * 4e6)
             if number == 0 and is_first:
                 verb, args = self._post(1)
+            elif self.focus == "due" and number < 3:
+                # Posters that meet at the due times of one schedule.
+                pause, verb, args = 250_000, "post_due", {}
+                if number == 1 and is_first:
+                    verb, args = "schedule", {"id": "s", "name": "a", "every": 0.5, "missed": "all"}
             elif number == 1 and is_first and self.focus in ("limit", "slot"):
                 rate = some.choice((None, None, (2, 2.0)))
                 verb, args = "set_limit", {"name": "a", "per": "name", "concurrency": some.choice((1, 2)), "rate": rate}
@@ -169,8 +176,10 @@ class _Draft:
         if "schedule" in has and dice > 0.78:
             return self._schedule()
         if self.posts and "operate" in has and dice > 0.66:
-            verb = some.choice(("release", "release", "release_claim", "cancel", "restore", "restore", "purge"))
-            return verb, {"job": some.choice(self.posts)}
+            verbs = ("release", "release", "release_claim", "cancel", "restore", "restore", "purge")
+            if self.focus == "purge":
+                verbs = ("cancel", "purge", "purge", "restore")
+            return some.choice(verbs), {"job": some.choice(self.posts[:3] if self.focus == "purge" else self.posts)}
         if dice > 0.63:
             return some.choice(
                 (("close", {}), ("purge_trash", {"age": 0}), ("tidy", {}), ("look", {}), ("outcomes", {}))
