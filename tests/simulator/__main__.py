@@ -52,6 +52,8 @@ def search(options: argparse.Namespace) -> int:
             print(f"seed {seed}: {next(fault for fault in result.faults if fault.startswith(kind))}", flush=True)
         kinds.update(result.kinds)
         if options.stop and result.faults:
+            if options.save is not None:
+                options.save.write_text(shrunk(result).story.written())
             break
         seed += 1
     for name, count in sorted(counts.items()):

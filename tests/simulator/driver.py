@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -56,10 +57,8 @@ class SimulatedDriver(Driver):
 
     def open(self, create: bool, first: Sequence[Op], heard: Callable[[str], None]) -> Characteristics:
         self.heard, self.is_closed = heard, False
-        try:
+        with contextlib.suppress(Refused):
             self.commit([*first, Op("create", COUNTER, b"0")])
-        except Refused:
-            pass
         return Characteristics(
             durable=True,
             survives_failover=True,

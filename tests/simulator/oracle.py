@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -245,14 +245,23 @@ class Oracle:
         if old is not None and new is not None:
             if new.token < old.token:
                 self.fault(f"token fell: {self.short(uuid)} from {old.token} to {new.token} by {call}")
-            if stood == stands and str(old.state) != stands and new.token == old.token and new.who == old.who:
+            seen = {stood}
+            if len(self.steps) > 1 and isinstance(call, Call):
+                # The clock was set. A call may have read the time before that.
+                seen |= {state for _, state in self.moments(uuid, max(had.since, call.began - SLACK), now)}
+            if stands in seen and str(old.state) != stands and new.token == old.token and new.who == old.who:
                 self.counts["lapses" if str(old.state) == "CLAIMED" else "due times"] += 1
                 if (since := self.unclaimed_since(uuid, now)) is not None:
                     self._swept[uuid, now] = since
                 return False
             is_mine = call is not None and (old.who or "").startswith(call.process.name)
             is_another = isinstance(call, Call) and uuid not in {job.uuid for job in call.jobs}
-            if (verb not in ENDS or is_another) and stood == "CLAIMED" and stands in ("UNCLAIMED", "TRASHED") and is_mine:
+            if (
+                (verb not in ENDS or is_another)
+                and stood == "CLAIMED"
+                and stands in ("UNCLAIMED", "TRASHED")
+                and is_mine
+            ):
                 if new.token == old.token:
                     # Each call may first give back what an earlier one has claimed for nobody.
                     self.counts["given back"] += 1
@@ -269,6 +278,10 @@ class Oracle:
             return False
         if old is not None:
             self._check_holder(uuid, old, stood, call, verb)
+        if old is not None and verb == "purge_trash":
+            age = self.clock(now) - old.modified_on
+            if age < call.args["age"] * 1e6 - SLACK and len(self.steps) == 1:
+                self.fault(f"purged too early: {self.short(uuid)} by {call}, {age} µs after it was trashed")
         self.counts["posts by schedules"] += verb == "post_due"
         if new is None:
             return False

@@ -98,7 +98,9 @@ class _Play:
 
     def run(self, tell: bool) -> None:
         world, story, oracle = self.world, self.story, self.oracle
-        world.run(tasks=[process.spawn("connect", lambda p=process: self._connect(p)) for process in self.processes.values()])  # type: ignore[misc]
+        world.run(
+            tasks=[process.spawn("connect", lambda p=process: self._connect(p)) for process in self.processes.values()]
+        )  # type: ignore[misc]
         self.begun = world.now
         self.is_healthy = False
         playing = []
@@ -238,8 +240,13 @@ class _Play:
     def _tell(self) -> list[str]:
         """Return the story, as it happened: calls by their begin, and below them the jobs that they have changed."""
         oracle, calls = self.oracle, self.stage.calls
-        lines = [(self.begun + each.when, f"{each.kind} {each.process} {each.value / 1e6:g} s") for each in self.story.troubles]
-        lines += [(when, f"LOST in {process.name}: {oracle.short(claim.uuid)}") for when, process, claim in self.stage.losses]
+        lines = [
+            (self.begun + each.when, f"{each.kind} {each.process} {each.value / 1e6:g} s")
+            for each in self.story.troubles
+        ]
+        lines += [
+            (when, f"LOST in {process.name}: {oracle.short(claim.uuid)}") for when, process, claim in self.stage.losses
+        ]
         for call in calls:
             faults = [f"request {number}: {fault}" for key, number, fault in self.server.fired if key == call.key]
             told = call.told
@@ -250,11 +257,15 @@ class _Play:
             args = [f"{name}={value}" for name, value in call.args.items() if value not in (None, 0) and name != "job"]
             what = ", ".join([*(oracle.short(job.uuid) for job in call.jobs), *args])
             took = "never" if call.ended is None else f"{(call.ended - call.began) / 1e3:.1f} ms"
-            lines.append((call.began, f"{call}({what}) -> {call.outcome} {told or ''} in {took} {'; '.join(faults)}".rstrip()))
+            lines.append(
+                (call.began, f"{call}({what}) -> {call.outcome} {told or ''} in {took} {'; '.join(faults)}".rstrip())
+            )
             for each in call.effects:
                 token = "" if each.has is None else f", token {str(each.has.token)[-9:]}"
                 change = f"{oracle.short(each.uuid)} {each.stood} -> {each.stands}{token}"
                 lines.append((each.when, f"        {call}: {change}"))
         keys = {call.key for call in calls}
-        lines += [(0, f"request {number} of {key}: {fault}") for key, number, fault in self.server.fired if key not in keys]
+        lines += [
+            (0, f"request {number} of {key}: {fault}") for key, number, fault in self.server.fired if key not in keys
+        ]
         return [f"{when / 1e3:10.1f} ms  {text}" for when, text in sorted(lines, key=lambda line: line[0])]

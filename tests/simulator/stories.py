@@ -128,7 +128,9 @@ class _Draft:
         self.pace = some.choice((2_000, 20_000, 600_000))
         self.posts: list[tuple[str, int, int]] = []
         self.names = [
-            f"{process}{thread}" for process in "ABCDE"[: some.randint(2, 4)] for thread in range(some.choice((1, 1, 2)))
+            f"{process}{thread}"
+            for process in "ABCDE"[: some.randint(2, 4)]
+            for thread in range(some.choice((1, 1, 2)))
         ]
         scripts = {name: self._script(name) for name in self.names}
         self.story = Story(seed, self.habits, options, scripts, self._troubles(), rate)
@@ -178,11 +180,19 @@ class _Draft:
         if self.posts and "operate" in has and dice > 0.66:
             verbs = ("release", "release", "release_claim", "cancel", "restore", "restore", "purge")
             if self.focus == "purge":
-                verbs = ("cancel", "purge", "purge", "restore")
+                verbs = ("cancel", "cancel", "purge", "purge", "restore")
             return some.choice(verbs), {"job": some.choice(self.posts[:3] if self.focus == "purge" else self.posts)}
+        if self.focus == "purge" and dice > 0.5:
+            return "purge_trash", {"age": 0.3}
         if dice > 0.63:
             return some.choice(
-                (("close", {}), ("purge_trash", {"age": 0}), ("tidy", {}), ("look", {}), ("outcomes", {}))
+                (
+                    ("close", {}),
+                    ("purge_trash", {"age": some.choice((0, 0.3, 2.0))}),
+                    ("tidy", {}),
+                    ("look", {}),
+                    ("outcomes", {}),
+                )
             )
         if self.claims and some.random() < 0.62:
             return self._end()
