@@ -227,10 +227,10 @@ class Oracle:
             if is_consumed and self._keeps_outcomes and uuid not in outcomes:
                 self.fault(f"no outcome: {self.short(uuid)} was consumed without it")
             self.versions[uuid].append(version)
-        if answers and isinstance(call, Call) and call.ended is not None and call.verb != "close":
-            if call.outcome != "unknown":
-                names = ", ".join(map(self.short, jobs))
-                self.fault(f"too late: {call} has changed {names} after its answer ({call.outcome})")
+        has_ended = isinstance(call, Call) and call.ended is not None and call.outcome != "unknown"
+        if answers and has_ended and call.verb != "close":
+            names = ", ".join(map(self.short, jobs))
+            self.fault(f"too late: {call} has changed {names} after its answer ({call.outcome})")
         for uuid, record in taken:
             self._check_limits(uuid, record)
         if taken and isinstance(call, Call) and call.verb == "take":
@@ -239,75 +239,87 @@ class Oracle:
 
     def _saw_job(self, uuid: str, had: Version, has: Version, call: Any) -> bool:
         """Judge the change of a job. Return whether a claim has begun or was revived."""
-        now, old, new = self.world.now, had.record, has.record
-        verb = verb_of(call)
+        old, new, verb = had.record, has.record, verb_of(call)
         stood, stands = self.state(had, self._judged_at), None if new is None else str(new.state)
         if old is not None and new is not None:
             if new.token < old.token:
                 self.fault(f"token fell: {self.short(uuid)} from {old.token} to {new.token} by {call}")
-            seen = {stood}
-            if len(self.steps) > 1 and isinstance(call, Call):
-                # The clock was set. A call may have read the time before that.
-                seen |= {state for _, state in self.moments(uuid, max(had.since, call.began - SLACK), now)}
-            if stands in seen and str(old.state) != stands and new.token == old.token and new.who == old.who:
-                self.counts["lapses" if str(old.state) == "CLAIMED" else "due times"] += 1
-                if (since := self.unclaimed_since(uuid, now)) is not None:
-                    self._swept[uuid, now] = since
+            if self._is_sweep(uuid, had, new, call) or self._is_given_back(uuid, stood, old, new, call):
                 return False
-            is_mine = call is not None and (old.who or "").startswith(call.process.name)
-            is_another = isinstance(call, Call) and uuid not in {job.uuid for job in call.jobs}
-            if (
-                (verb not in ENDS or is_another)
-                and stood == "CLAIMED"
-                and stands in ("UNCLAIMED", "TRASHED")
-                and is_mine
-            ):
-                if new.token == old.token:
-                    # Each call may first give back what an earlier one has claimed for nobody.
-                    self.counts["given back"] += 1
-                    if verb == "close" and self.server.habits.keeps == "process" and new.attempts != old.attempts - 1:
-                        self.fault(f"attempts: the close of {call.process.name} has used up one of {self.short(uuid)}")
-                    return False
         if isinstance(call, Call):
-            call.effects.append(Effect(now, uuid, stood, stands, old, new))
-        if stood == "UNCLAIMED" and verb not in ALLOWED.get((stood, stands), set()) and isinstance(call, Call):
-            # The call may have read the job before the lapse. The time that it read decides.
-            stood = self.state(had, max(had.since, call.began - SLACK))
+            call.effects.append(Effect(self.world.now, uuid, stood, stands, old, new))
+            if stood == "UNCLAIMED" and verb not in ALLOWED.get((stood, stands), set()):
+                # The call may have read the job before the lapse. The time that it read decides.
+                stood = self.state(had, max(had.since, call.began - SLACK))
         if verb not in ALLOWED.get((stood, stands), set()):
             self.fault(f"not allowed: {call} moved {self.short(uuid)} from {stood} to {stands}")
             return False
+        self.counts["posts by schedules"] += verb == "post_due"
         if old is not None:
             self._check_holder(uuid, old, stood, call, verb)
-        if old is not None and verb == "purge_trash":
-            age = self.clock(now) - old.modified_on
-            if age < call.args["age"] * 1e6 - SLACK and len(self.steps) == 1:
-                self.fault(f"purged too early: {self.short(uuid)} by {call}, {age} µs after it was trashed")
-        self.counts["posts by schedules"] += verb == "post_due"
-        if new is None:
+        if new is not None:
+            self._check_token(uuid, old, new, call, verb)
+        begins = stands == "CLAIMED" and stood != "CLAIMED"
+        if begins and old is not None and new is not None:
+            self.counts["claims" if verb in CLAIMS else "revivals"] += 1
+            if verb in CLAIMS:
+                self._check_claim(uuid, old, new, call)
+        return begins
+
+    def _is_sweep(self, uuid: str, had: Version, new: Record, call: Any) -> bool:
+        """Return whether a change only writes down a lapse, or a due time that has passed."""
+        old, now = had.record, self.world.now
+        assert old is not None
+        states = {self.state(had, self._judged_at)}
+        if len(self.steps) > 1 and isinstance(call, Call):
+            # The clock was set. A call may have read the time before that.
+            states |= {state for _, state in self.moments(uuid, max(had.since, call.began - SLACK), now)}
+        is_same = (new.token, new.who) == (old.token, old.who)
+        if not is_same or str(new.state) == str(old.state) or str(new.state) not in states:
             return False
+        self.counts["lapses" if str(old.state) == "CLAIMED" else "due times"] += 1
+        if (since := self.unclaimed_since(uuid, now)) is not None:
+            self._swept[uuid, now] = since
+        return True
+
+    def _is_given_back(self, uuid: str, stood: str | None, old: Record, new: Record, call: Any) -> bool:
+        """Return whether a call only gives back what an earlier call of its process has claimed for nobody."""
+        if call is None or stood != "CLAIMED" or str(new.state) not in ("UNCLAIMED", "TRASHED"):
+            return False
+        is_own = verb_of(call) in ENDS and any(job.uuid == uuid for job in call.jobs)
+        if is_own or new.token != old.token or not (old.who or "").startswith(call.process.name):
+            return False
+        self.counts["given back"] += 1
+        if call.verb == "close" and self.server.habits.keeps == "process" and new.attempts != old.attempts - 1:
+            self.fault(f"attempts: the close of {call.process.name} has used up one of {self.short(uuid)}")
+        return True
+
+    def _check_token(self, uuid: str, old: Record | None, new: Record, call: Any, verb: str) -> None:
         has_risen = new.token > self._tokens[uuid]
         self._tokens[uuid] = max(self._tokens[uuid], new.token)
         raises = verb in (*CLAIMS, "release", "cancel", "restore") or (verb == "post" and old is not None)
         if raises and not has_risen:
             self.fault(f"token stays: {self.short(uuid)} by {call}")
-        begins = stands == "CLAIMED" and stood != "CLAIMED"
-        if begins and old is not None:
-            self.counts["revivals" if verb not in CLAIMS else "claims"] += 1
-            is_worn = old.max_attempts is not None and old.attempts >= old.max_attempts
-            if verb in CLAIMS and (new.attempts != old.attempts + 1 or is_worn):
-                self.fault(f"attempts: {self.short(uuid)} from {old.attempts} to {new.attempts} of {old.max_attempts}")
-            if verb in CLAIMS and self.gates[-1].pauses(new.name):
-                self.fault(f"paused: {call} claimed {self.short(uuid)}")
-            if verb in CLAIMS:
-                self._check_believers(uuid, old, call)
-        if verb in ("extend", "heartbeat") and old is not None and stands == "CLAIMED" and new.attempts != old.attempts:
+        keeps = verb in ("extend", "heartbeat") and old is not None and str(new.state) == "CLAIMED"
+        if keeps and old is not None and new.attempts != old.attempts:
             self.fault(f"attempts: {call} has changed those of {self.short(uuid)}")
         if verb == "restore" and new.attempts:
             self.fault(f"attempts: {self.short(uuid)} has {new.attempts} after its restore")
-        return begins
+
+    def _check_claim(self, uuid: str, old: Record, new: Record, call: Call) -> None:
+        is_worn = old.max_attempts is not None and old.attempts >= old.max_attempts
+        if new.attempts != old.attempts + 1 or is_worn:
+            self.fault(f"attempts: {self.short(uuid)} from {old.attempts} to {new.attempts} of {old.max_attempts}")
+        if self.gates[-1].pauses(new.name):
+            self.fault(f"paused: {call} claimed {self.short(uuid)}")
+        self._check_believers(uuid, old, call)
 
     def _check_holder(self, uuid: str, old: Record, stood: str | None, call: Any, verb: str) -> None:
         """Report an act of somebody who does not hold the job."""
+        if verb == "purge_trash":
+            age = self.clock(self.world.now) - old.modified_on
+            if age < call.args["age"] * 1e6 - SLACK and len(self.steps) == 1:
+                self.fault(f"purged too early: {self.short(uuid)} by {call}, {age} µs after it was trashed")
         if verb not in ENDS:
             if verb == "release" and call.args.get("token") not in (None, old.token):
                 self.fault(f"stale: {call} released token {old.token}, not {call.args['token']}")
