@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobboard.backends.memory import Shelf
 from jobboard.exceptions import ConnectionFailure
 from jobboard.kv.driver import ALIVE, CONNECTED, MISSED, Node, Op, Refused, Version
-from tests.simulator.world import EPOCH, World
+from tests.simulator.world import EPOCH, Task, World
 
 if TYPE_CHECKING:
     from tests.simulator.driver import SimulatedDriver
@@ -104,11 +104,7 @@ class Server:
         key, number = call.key, call.requests + 1
         call.requests = number
         if not self.habits.has_network:
-            # A thread of the same process may be held up before the act, and behind it.
-            task.park(self.delay(key, number, "out") // 20)
-            answer = self._served(call, act)
-            task.park(self.delay(key, number, "back") // 20)
-            return answer
+            return self._done_at_once(call, act, task)
         fault = self.fault(key, number)
         if fault:
             self.fired.append((key, number, fault))
@@ -142,6 +138,13 @@ class Server:
         if answer is False:
             raise ConnectionFailure("no reply came", **({"outcome": "unknown"} if writes else {}))
         return answer[0]
+
+    def _done_at_once(self, call: Any, act: Callable[[], Any], task: Task) -> Any:
+        """Do this without a network. A thread may be held up before the act, and behind it."""
+        task.park(self.delay(call.key, call.requests, "out") // 20)
+        answer = self._served(call, act)
+        task.park(self.delay(call.key, call.requests, "back") // 20)
+        return answer
 
     def _served(self, call: Any, act: Callable[[], Any]) -> Any:
         self.serving = call

@@ -14,7 +14,7 @@ import types
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jobboard import runtime
 
@@ -70,7 +70,7 @@ class Process:
 class Worker:
     """A thread that runs tasks, one after the other, in this world and the next ones."""
 
-    idle: list[Worker] = []
+    idle: ClassVar[list[Worker]] = []
 
     def __init__(self) -> None:
         self.go = _thread.allocate_lock()
