@@ -206,6 +206,9 @@ class Actor:
         self.board.stats()
         return shown
 
+    def outcome(self, call: Call) -> str:
+        return self.board.outcome(call.jobs[0]).uuid
+
     def outcomes(self, call: Call) -> list[str]:
         return [outcome.uuid for outcome in self.board.outcomes()]
 

@@ -13,7 +13,7 @@ from tests.simulator.oracle import FOREVER, ON_BOARD, SLACK, Gate, Oracle, Versi
 from tests.simulator.stories import CLAIMS, ENDS
 from tests.simulator.world import Process
 
-SLEPT = 3_000_000
+SLEPT = 1_000_000
 """The µs for which a wait may leave a job that it could claim."""
 
 
@@ -109,7 +109,9 @@ class Answers:
         if call.verb in (*ENDS, "release", "cancel", "restore", "purge"):
             for job in call.jobs:
                 self._check_act(call, job, job.uuid in changed)
-        if call.outcome == "ok" and (check := getattr(self, f"_check_{call.verb}", None)) is not None:
+        if call.verb == "outcome":
+            self._check_outcome(call)
+        elif call.outcome == "ok" and (check := getattr(self, f"_check_{call.verb}", None)) is not None:
             check(call)
 
     def _check_post(self, call: Call) -> None:
@@ -123,6 +125,26 @@ class Answers:
                 self.counts["keys kept"] += 1
                 states = {state for _, state in self.oracle.moments(job.uuid, call.began - SLACK, call.ended or 0)}
                 self.counts["keys kept by windows"] += not states & {*ON_BOARD}
+
+    def _ends_of(self, uuid: str) -> tuple[int, int] | None:
+        """Return the instant at which a job was consumed, and that at which its outcome ends."""
+        if self.oracle.keep:
+            for call in self.stage.calls:
+                for effect in call.effects:
+                    if effect.uuid == uuid and effect.stands is None and call.verb.startswith("consume"):
+                        return effect.when, effect.when + self.oracle.keep
+        return None
+
+    def _check_outcome(self, call: Call) -> None:
+        """Report an outcome that is shown after its end, or not shown before it."""
+        job, ends = call.jobs[0], self._ends_of(call.jobs[0].uuid)
+        if len(self.oracle.steps) > 1 or isinstance(call.told, ConnectionFailure):
+            return
+        began, ended = call.began - SLACK, (call.ended or 0) + SLACK
+        if call.outcome == "ok" and (ends is None or ends[0] > ended or ends[1] < began):
+            self.oracle.fault(f"outcome: {call} shows that of {self._short(job)}, consumed at {ends}")
+        if call.outcome == "refused" and ends is not None and ends[0] < began and ends[1] > ended:
+            self.oracle.fault(f"no outcome: {call} does not show that of {self._short(job)}, consumed at {ends}")
 
     def _check_take(self, call: Call) -> None:
         if not call.told:

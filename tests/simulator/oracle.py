@@ -92,9 +92,10 @@ class Gate(NamedTuple):
 class Oracle:
     """The judge of each commit of a server, and the history of its jobs."""
 
-    def __init__(self, server: Server, stage: Stage, keeps_outcomes: bool) -> None:
+    def __init__(self, server: Server, stage: Stage, keep: int) -> None:
         self.server, self.stage, self.world, self.counts = server, stage, server.world, server.counts
-        self._keeps_outcomes = keeps_outcomes
+        self.keep = keep
+        """The µs for which an outcome is kept; 0: there is none."""
         self.faults: list[str] = []
         self.versions: dict[str, list[Version]] = defaultdict(list)
         self.gates = [Gate(0)]
@@ -110,6 +111,8 @@ class Oracle:
         self._swept: dict[tuple[str, int], int] = {}
         # Since when a limit of a name and ``per`` has bound, and one with its rate.
         self._bound: dict[Any, int] = {}
+        # By schedule: the earliest time at which the poster of its last job has looked.
+        self._posted: dict[str, int] = {}
         self._judged_at = 0
 
     def fault(self, text: str) -> None:
@@ -224,7 +227,7 @@ class Oracle:
                 assert version.record is not None
                 taken.append((uuid, version.record))
             is_consumed = version.record is None and had.record is not None and verb_of(call).startswith("consume")
-            if is_consumed and self._keeps_outcomes and uuid not in outcomes:
+            if is_consumed and self.keep and uuid not in outcomes:
                 self.fault(f"no outcome: {self.short(uuid)} was consumed without it")
             self.versions[uuid].append(version)
         has_ended = isinstance(call, Call) and call.ended is not None and call.outcome != "unknown"
@@ -254,7 +257,8 @@ class Oracle:
         if verb not in ALLOWED.get((stood, stands), set()):
             self.fault(f"not allowed: {call} moved {self.short(uuid)} from {stood} to {stands}")
             return False
-        self.counts["posts by schedules"] += verb == "post_due"
+        if verb == "post_due" and new is not None:
+            self._check_schedule(new, call)
         if old is not None:
             self._check_holder(uuid, old, stood, call, verb)
         if new is not None:
@@ -314,6 +318,18 @@ class Oracle:
             self.fault(f"paused: {call} claimed {self.short(uuid)}")
         self._check_believers(uuid, old, call)
 
+    def _check_schedule(self, new: Record, call: Call) -> None:
+        """Report the second of two jobs for due times that were missed together."""
+        self.counts["posts by schedules"] += 1
+        content = self.stage.boards[call.process.name]._content(new)
+        assert content.schedule is not None
+        name, due = content.schedule
+        looked = self._posted.get(name, 0)
+        self._posted[name] = self.clock(call.began) - SLACK
+        settings = [each for each in self.stage.calls if each.verb == "schedule" and each.args["id"] == name]
+        if all(each.args["missed"] == "one" for each in settings) and len(settings) == 1 and due <= looked:
+            self.fault(f"missed twice: {call} posted {name!r} for {due}, though a poster has looked at {looked}")
+
     def _check_holder(self, uuid: str, old: Record, stood: str | None, call: Any, verb: str) -> None:
         """Report an act of somebody who does not hold the job."""
         if verb == "purge_trash":
@@ -327,6 +343,10 @@ class Oracle:
                 self.fault(f"stolen: {call} moved {self.short(uuid)}, which {old.who} holds")
             return
         token = call.tokens.get(uuid)
+        if token is None and stood != "CLAIMED":
+            # The call may have read the job before the lapse.
+            had = self.at(uuid, self.world.now)
+            stood = self.state(had, max(had.since, call.began - SLACK))
         if token is None and (stood != "CLAIMED" or old.who != call.key[0]):
             self.fault(f"stolen: {call} acted by name on {self.short(uuid)}, {stood}, which {old.who} held last")
         if token is not None and (token != old.token or old.who is None):

@@ -80,7 +80,7 @@ class _Play:
         ttl = int(story.options["claim_ttl"] * 1e6)
         self.server = server = Server(world, habits, ttl, self._fault, result.counts)
         self.stage = Stage(world)
-        self.oracle = oracle = Oracle(server, self.stage, story.options["keep_done"] > 0)
+        self.oracle = oracle = Oracle(server, self.stage, int(story.options["keep_done"] * 1e6))
         self.answers = self.stage.answers = Answers(oracle, self.stage)
         server.saw = oracle.saw
         self.processes = {name: Process(world, name) for name in story.processes}

@@ -105,10 +105,7 @@ class Server:
         call.requests = number
         if not self.habits.has_network:
             return self._done_at_once(call, act, task)
-        fault = self.fault(key, number)
-        if fault:
-            self.fired.append((key, number, fault))
-            self.counts[f"request: {fault}"] += 1
+        fault = self._drawn_fault(key, number)
         if world.now < task.process.cut_until or fault == "refuse":
             task.park(self.delay(key, number, "refused"))
             raise ConnectionFailure("refused by the network")
@@ -138,6 +135,13 @@ class Server:
         if answer is False:
             raise ConnectionFailure("no reply came", **({"outcome": "unknown"} if writes else {}))
         return answer[0]
+
+    def _drawn_fault(self, key: Any, number: int) -> str | None:
+        fault = self.fault(key, number)
+        if fault:
+            self.fired.append((key, number, fault))
+            self.counts[f"request: {fault}"] += 1
+        return fault
 
     def _done_at_once(self, call: Any, act: Callable[[], Any], task: Task) -> Any:
         """Do this without a network. A thread may be held up before the act, and behind it."""

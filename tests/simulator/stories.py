@@ -192,6 +192,7 @@ class _Draft:
                     ("tidy", {}),
                     ("look", {}),
                     ("outcomes", {}),
+                    ("outcome", {"job": some.choice(self.posts or [(name, 0, 0)])}),
                 )
             )
         if self.claims and some.random() < 0.62:
