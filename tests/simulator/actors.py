@@ -77,7 +77,8 @@ class Actor:
         world, args = self.stage.world, dict(step.args)
         call = running().call = Call(self.process, (self.script, step.id), step.verb, args, world.now)
         if (ref := args.pop("job", None)) is not None:
-            job = self._job(*ref, by_name=args.pop("by_name", False))
+            script, number, index = ref
+            job = self._job((script, number), index, args.pop("by_name", False))
             if job is None:
                 return
             call.jobs, call.tokens = [job], {} if job.claim is None else {job.uuid: job.claim.token}
@@ -91,14 +92,15 @@ class Actor:
             call.told, call.outcome = error, "unknown" if error.outcome == "unknown" else "refused"
         except JobFailures as errors:
             call.told, call.outcome = errors, "ok"
-            call.errors = {error.job.uuid: error for error in errors.exceptions}  # type: ignore[attr-defined]
+            failures = [each for each in errors.exceptions if isinstance(each, JobBoardError)]
+            call.errors = {each.job.uuid: each for each in failures if each.job is not None}
         except JobBoardError as error:
             call.told, call.outcome = error, "refused"
         call.ended = world.now
         self.stage.answers.returned(call)
 
-    def _job(self, script: str, step: int, index: int, by_name: bool) -> Job | None:
-        jobs = self.stage.jobs.get((script, step), [])
+    def _job(self, step: tuple[str, int], index: int, by_name: bool) -> Job | None:
+        jobs = self.stage.jobs.get(step, [])
         if index >= len(jobs):
             return None
         job = jobs[index]

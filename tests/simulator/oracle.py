@@ -208,7 +208,7 @@ class Oracle:
         everything, paused, limits = msgpack.unpackb(packed, use_list=False) if packed else (False, (), ())
         gate = Gate(self.world.now, everything, paused, tuple(Limit(*each[:4]) for each in limits))
         self.gates.append(gate)
-        there = {(each.name, each.per) for each in gate.limits if each.concurrency is not None}
+        there: set[Any] = {(each.name, each.per) for each in gate.limits if each.concurrency is not None}
         there |= {(each.name, each.per, each.rate) for each in gate.limits if each.rate is not None}
         self._bound = {key: self._bound.get(key, self.world.now) for key in there}
 

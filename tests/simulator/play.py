@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from typing import Any
@@ -98,9 +99,9 @@ class _Play:
 
     def run(self, tell: bool) -> None:
         world, story, oracle = self.world, self.story, self.oracle
-        world.run(
-            tasks=[process.spawn("connect", lambda p=process: self._connect(p)) for process in self.processes.values()]
-        )  # type: ignore[misc]
+        processes = self.processes.values()
+        connecting = [process.spawn("connect", functools.partial(self._connect, process)) for process in processes]
+        world.run(tasks=connecting)
         self.begun = world.now
         self.is_healthy = False
         playing = []
@@ -109,7 +110,7 @@ class _Play:
             playing.append(process.spawn(script, Actor(self.stage, process, script, steps).run))
         for trouble in story.troubles:
             if trouble.process in self.processes:
-                world.after(trouble.when, lambda trouble=trouble: self._trouble(trouble))  # type: ignore[misc]
+                world.after(trouble.when, functools.partial(self._trouble, trouble))
         world.run(world.now + 60_000_000, playing)
         self._heal()
         world.run(world.now + 30_000_000, playing)

@@ -133,7 +133,7 @@ class Server:
             world.after(out, arrive)
         answer = task.park(patience)
         if answer is False:
-            raise ConnectionFailure("no reply came", **({"outcome": "unknown"} if writes else {}))
+            raise ConnectionFailure("no reply came", outcome="unknown" if writes else "none")
         return answer[0]
 
     def _drawn_fault(self, key: Any, number: int) -> str | None:

@@ -178,7 +178,7 @@ class _Draft:
         if "schedule" in has and dice > 0.78:
             return self._schedule()
         if self.posts and "operate" in has and dice > 0.66:
-            verbs = ("release", "release", "release_claim", "cancel", "restore", "restore", "purge")
+            verbs: tuple[str, ...] = ("release", "release", "release_claim", "cancel", "restore", "restore", "purge")
             if self.focus == "purge":
                 verbs = ("cancel", "cancel", "purge", "purge", "restore")
             return some.choice(verbs), {"job": some.choice(self.posts[:3] if self.focus == "purge" else self.posts)}
@@ -255,7 +255,8 @@ class _Draft:
         some = self.some
         name, every, missed = some.choice(NAMES), some.choice((0.5, 2.0)), some.choice(("one", "all"))
         schedule = {"id": some.choice("st"), "name": name, "every": every, "missed": missed}
-        return some.choice((("schedule", schedule), *[("post_due", {})] * 3, ("unschedule", {"id": some.choice("st")})))
+        due: tuple[str, dict[str, Any]] = ("post_due", {})
+        return some.choice((("schedule", schedule), due, due, due, ("unschedule", {"id": some.choice("st")})))
 
     def _troubles(self) -> list[Trouble]:
         some, troubles = self.some, []

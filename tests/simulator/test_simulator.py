@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,9 @@ def test_a_saved_story_shows_no_fault(path: Path) -> None:
     assert not result.faults, told(result)
 
 
-def test_fresh_seeds_show_no_fault_and_reach_what_they_are_to_judge(record_property: pytest.RecordProperty) -> None:
+def test_fresh_seeds_show_no_fault_and_reach_what_they_are_to_judge(
+    record_property: Callable[[str, object], None],
+) -> None:
     first = int(os.environ.get("JOBBOARD_TEST_SEED", "0")) or int.from_bytes(os.urandom(4), "big") % SEEDS
     print(f"seeds from {first}; JOBBOARD_TEST_SEED={first} plays them again")
     record_property("seed", first)

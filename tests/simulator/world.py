@@ -237,7 +237,8 @@ class Lock:
     """A lock, also a reentrant one. Tasks change only where one waits."""
 
     def __init__(self, reentrant: bool = False) -> None:
-        self._is_reentrant, self._owner, self._depth = reentrant, None, 0
+        self._is_reentrant, self._depth = reentrant, 0
+        self._owner: Any = None
         self._queue: deque[Task] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -359,10 +360,11 @@ class Thread:
         self, target: Any = None, name: str = "", args: Sequence[Any] = (), kwargs: Any = None, daemon: bool = True
     ) -> None:
         self._target = functools.partial(target, *args, **(kwargs or {}))
-        self.name, self.daemon, self._task = name, daemon, None
+        self.name, self.daemon = name, daemon
+        self._task: Task | None = None
 
     def start(self) -> None:
-        self._task: Task | None = World.current.process.spawn(self.name.rpartition("-")[2], self._target)
+        self._task = World.current.process.spawn(self.name.rpartition("-")[2], self._target)
         self._task.thread = self
 
     def is_alive(self) -> bool:
