@@ -318,9 +318,7 @@ class Answers:
         """Report LOST events of standing claims, second ones, and losses that nobody has been told of."""
         for when, process, claim in self.stage.losses:
             self.counts["LOST events"] += 1
-            # A deadline of the claim may have passed, and an extension may have followed.
-            is_past = claim.deadline is None or claim.deadline * 1e6 <= when + process.boot
-            if not is_past and not self._was_taken(claim, process, when) and self.server.habits.keeps == "process":
+            if not self._is_lost(claim, process, when):
                 self.oracle.fault(f"false LOST: {process.name} at {when}, for {self._short(claim.job)}")
         for process, claim, made in self.stage.claims:
             events = sum(each is claim for _, _, each in self.stage.losses)
@@ -331,6 +329,28 @@ class Answers:
                 taken = self._taken_at(claim)
                 if taken is not None and taken < self.world.now - 20_000_000 and made.outcome == "ok":
                     self.oracle.fault(f"loss untold: {claim.who} has not heard that {self._short(claim.job)} is lost")
+
+    def _is_lost(self, claim: Claim, process: Process, when: int) -> bool:
+        """Return whether a claim was lost by an instant: by its own clock, by the act of another, or as it was read."""
+        # An extension may have followed, so that the deadline of that time is not known.
+        mine = [call for call in self.stage.calls if any(job.uuid == claim.uuid for job in call.jobs)]
+        if any(call.verb == "extend" for call in mine):
+            return True
+        mine = [call for call in mine if call.process is process and call.began <= when]
+        is_past = claim.deadline is not None and claim.deadline * 1e6 <= when + process.boot
+        if is_past or any(call.verb in ("read_lost", "release") for call in mine):
+            return True
+        if any(isinstance(call.told, JobBoardError) or call.errors for call in mine):
+            return True
+        own = {effect.when for call in mine if call.verb in ENDS for effect in call.effects}
+        for version, state in self.oracle.moments(claim.uuid, 0, when):
+            record = version.record
+            if version.since not in own and version.since:
+                if record is None or record.token > claim.token:
+                    return True
+                if record.token == claim.token and state != "CLAIMED":
+                    return True
+        return False
 
     def _taken_at(self, claim: Claim) -> int | None:
         """Return when a claim has ended on the server by the act of another."""

@@ -290,7 +290,8 @@ class Oracle:
         """Return whether a call only gives back what an earlier call of its process has claimed for nobody."""
         if call is None or stood != "CLAIMED" or str(new.state) not in ("UNCLAIMED", "TRASHED"):
             return False
-        is_own = verb_of(call) in ENDS and any(job.uuid == uuid for job in call.jobs)
+        is_meant = isinstance(call, Call) and any(job.uuid == uuid for job in call.jobs)
+        is_own = verb_of(call) in ENDS and is_meant and call.tokens.get(uuid, old.token) == old.token
         if is_own or new.token != old.token or not (old.who or "").startswith(call.process.name):
             return False
         self.counts["given back"] += 1

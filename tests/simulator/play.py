@@ -175,7 +175,11 @@ class _Play:
             if record is None or record.keeper is None or oracle.state(versions[-1], self.world.now) != "CLAIMED":
                 continue
             board = self.stage.boards.get((record.who or "?")[0])
-            held = set() if board is None else {(claim.uuid, claim.token) for claim in board.claims.held()}
+            held = (
+                set()
+                if board is None
+                else {(claim.uuid, claim.token) for claim in board.claims.held() if not claim.seen_lost}
+            )
             if (uuid, record.token) not in held:
                 oracle.fault(f"held by nobody: {oracle.short(uuid)}, claimed as {record.who}")
 
