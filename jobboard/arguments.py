@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
+from typing import Any, cast, get_args
 
 from jobboard import codec, runtime
 from jobboard.conf import meant, shortened
@@ -13,14 +13,6 @@ from jobboard.job import Job, OnKey, Posting
 from jobboard.primitives import Draft, Limit, Per
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import instant, moment
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection as SQLConnection
-    from sqlalchemy.orm import Session, scoped_session
-    from sqlalchemy.sql.elements import ColumnElement
-
-    Condition: TypeAlias = ColumnElement[bool]
-    Connection: TypeAlias = SQLConnection | Session | scoped_session[Any]
 
 _LONGEST = 3_155_760_000
 """A hundred years in seconds: from now on, they end before the last instant that every backend stores."""

@@ -22,7 +22,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
 
 from jobboard import arguments, codec, logs, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
@@ -98,16 +98,19 @@ from jobboard.tracing import NO_TRACING
 from jobboard.waiting import Waiters
 from jobboard.work import Working, claim_of, nothing_claimed
 
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition, Connection
+
 LOG = logs.Log(__name__)
 
 POST_BATCH = 500
-"""The number of postings that one request stores at most."""
+"""The most postings that one request stores."""
 
 METADATA_BYTES = 64 * 1024
-"""The size of an entity's metadata at most, in bytes of compact UTF-8 JSON."""
+"""The maximum size of an entity's metadata, in bytes of compact UTF-8 JSON."""
 
 TIDY_EVERY = 600.0
-"""The seconds between two tidyings of a board that renews anything, where no amount of records asks for one sooner."""
+"""The seconds between two tidy runs. Many expired records bring the next run forward."""
 
 _Place: TypeAlias = tuple[Record, State]
 """A job on the board, and its state at the read."""
@@ -248,9 +251,9 @@ class JobBoard:
 
         :raises AttributeError: the board is not on SQL.
         """
-        if self.engine.backend.table is None:
+        if self.engine.backend.traits.table is None:
             raise AttributeError(f"the jobs of {self} lie in no table")
-        return self.engine.backend.table
+        return self.engine.backend.traits.table
 
     # Life
 
@@ -443,7 +446,7 @@ class JobBoard:
         group: str | None = None,
         key_for: float | datetime.timedelta | None = None,
         on_key: OnKey = "keep",
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Job:
         """Put a job on the board. ``job.created`` tells whether this post has made it, or another job had its key.
@@ -492,7 +495,7 @@ class JobBoard:
         self,
         postings: Iterable[Posting | Mapping[str, Any]],
         *,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> list[Job]:
         """Put many jobs on the board: all or none of each 500 postings or 512 KiB, all checked beforehand.
@@ -633,7 +636,7 @@ class JobBoard:
         return seen.record.who if seen.record is not None and seen.state == CLAIMED else None
 
     def refresh(self, jobs: Sequence[Job]) -> list[Seen]:
-        """Read jobs of this board anew, into their handles."""
+        """Read jobs of this board again, into their handles."""
         seen = self.engine.read([job.uuid for job in jobs])
         for job, its in zip(jobs, seen, strict=True):
             job.seen_state = its.state
@@ -710,7 +713,7 @@ class JobBoard:
                 reason = f"the board's time is {span(skew)} ahead of this machine's clock: that of a client was"
                 advice = "set the clocks of all clients by NTP, and see Clocks on the page about etcd"
             yield Oddity("clock", reason, advice)
-        yield from weaknesses(self.characteristics, self.engine.store.has_replicas)
+        yield from weaknesses(self.characteristics, self.engine.store.traits.has_replicas)
         try:
             yield from self.engine.raw.examine()
             yield from self._unreadable()
@@ -776,7 +779,7 @@ class JobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> ClaimedJob | None:
         """Claim the job that is next in order; it comes with its ``claim``. Return None at once if there is no job;
@@ -802,7 +805,7 @@ class JobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> list[ClaimedJob]:
         """Claim up to ``limit`` jobs at once; wait only while there is none. Otherwise as :meth:`claim_next`."""
@@ -823,7 +826,7 @@ class JobBoard:
         who: str,
         expiry: float | None,
         names: Iterable[str] | None,
-        where: arguments.Condition | None,
+        where: Condition | None,
         extra: Mapping[str, Any] | None,
     ) -> WantedJobs:
         """Return the checked arguments of a claim by ``verb``, for :meth:`look`."""
@@ -919,7 +922,7 @@ class JobBoard:
         self._notify(notifier.CLAIMED, *jobs)
 
     def give_back(self, jobs: Sequence[Job]) -> None:
-        """End the claims of jobs under which nobody here will work; that attempt does not count."""
+        """End the claims of jobs that nobody here will run. Their attempts do not count."""
         for who, group in itertools.groupby(jobs, lambda job: claim_of(job).who):
             mine = list(group)
             try:
@@ -939,7 +942,7 @@ class JobBoard:
         timeout: float | None = None,
         expiry: float | None = None,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Working:
         """``with board.working(who) as job:`` claims a job and ends its claim by the outcome of the body. It waits for
@@ -976,8 +979,6 @@ class JobBoard:
     def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
         """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
 
-        On a handle without the claim, None fixes the claim to ``claim_ttl`` seconds, unless this board keeps it.
-
         :raises ClaimLost: the claim of this handle has gone to another, or was taken away.
         :raises JobFailure: the claim is somebody else's.
         :raises NotFound: the job is not claimed, or not on the board.
@@ -991,7 +992,7 @@ class JobBoard:
         *,
         delay: float | datetime.timedelta | None = None,
         error: str | None = None,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Give a claimed job back to the board, at its old place; to the trash if its attempts are used up.
@@ -1010,7 +1011,7 @@ class JobBoard:
         who: str,
         *,
         result: Any = None,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Take a claimed job off the board, as its work is done. Errors as :meth:`extend`.
@@ -1029,7 +1030,7 @@ class JobBoard:
         who: str,
         *,
         reason: str | None = None,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Put a claimed job into the trash, with a reason. Errors as :meth:`extend`."""
@@ -1041,10 +1042,10 @@ class JobBoard:
         jobs: Iterable[Job],
         who: str,
         *,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Consume all of these jobs, in as few requests as can be.
+        """Consume all of these jobs, in as few requests as possible.
 
         :raises JobFailures: with one error for each job that could not be consumed; the others were consumed.
         """
@@ -1056,7 +1057,7 @@ class JobBoard:
         acts: Iterable[Act],
         who: str,
         *,
-        connection: arguments.Connection | None = None,
+        connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """End many claims, each by its own verb; errors as :meth:`consume_many`."""
@@ -1089,9 +1090,6 @@ class JobBoard:
     def _extend(self, job: Job, claim: Claim | None, who: str, expiry: float | None) -> None:
         holder = _holder(job, claim, codec.check_text("who", who))
         span = arguments.micros("expiry", expiry, positive=True)
-        if span is None and claim is None and all(held.uuid != job.uuid for held in self.claims.held()):
-            # Nobody here would renew the claim, and a session or a process would keep it without end.
-            span = self._ttl
         with contextlib.nullcontext() if claim is None else self.claims.extending(claim):
             (status, margin), sent = self.engine.extend(job.uuid, holder, span)
             if status != OK:
@@ -1647,9 +1645,13 @@ class JobBoard:
     # Events
 
     def _listen(self, on: bool) -> None:
-        """Hear of the acts of other processes, as somebody listens now; or no longer."""
-        if not self.closed:
-            self.engine.raw.watch("events", on)
+        """Start or stop the reports of other processes' acts."""
+        if self.closed:
+            return
+        if on:
+            self.engine.raw.watch("events")
+        else:
+            self.engine.raw.unwatch()
 
     def _heard(self, event: str, record: Record) -> None:
         """Notify of an act of another process, which the backend reports."""

@@ -18,8 +18,8 @@ from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
 if TYPE_CHECKING:
-    from jobboard.arguments import Connection
     from jobboard.board import JobBoard
+    from jobboard.sqltypes import Connection
 
 RESULT_DELAY = 1.0
 """The longest time between two looks of :meth:`Job.result`, in seconds."""

@@ -6,10 +6,9 @@ import contextlib
 import logging
 import threading
 import traceback
-from typing import Any
+from typing import Any, Protocol
 
 from jobboard import runtime
-from jobboard.job import Job
 from jobboard.states import TRASHED, Record
 
 Fields = dict[str, str | int | None]
@@ -18,9 +17,31 @@ FIELD_NAMES = ("job", "job_name", "who", "token")
 """The names of :func:`fields`."""
 
 
-def fields(job: Job) -> Fields:
+class _ClaimHolder(Protocol):
+    """A claim, or a record that holds the last claim."""
+
+    @property
+    def token(self) -> int: ...
+    @property
+    def who(self) -> str | None: ...
+
+
+class LoggedJob(Protocol):
+    """A job that can be logged: a :class:`~jobboard.job.Job`."""
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def record(self) -> Record: ...
+    @property
+    def claim(self) -> _ClaimHolder | None: ...
+
+
+def fields(job: LoggedJob) -> Fields:
     """Return ``extra=`` of a log record about ``job``, as last seen. Its details are left out, as they are private."""
-    holder = job.record if job.claim is None else job.claim
+    holder: _ClaimHolder = job.record if job.claim is None else job.claim
     return of_claim(job.uuid, holder.token, job.name, holder.who)
 
 

@@ -137,35 +137,35 @@ class _Survey:
         waiting = [job for job in self._jobs if job.seen_state == UNCLAIMED]
         paused = self._rules.paused
         if paused.everything:
-            yield _paused(None)
+            yield _pause_obstacle(None)
         elif paused.names:
-            yield _paused(paused.names)
-        if names := self._unhandled([]):
+            yield _pause_obstacle(paused.names)
+        if names := self._unhandled_names([]):
             yield unhandled_obstacle(names)
-        yield from self._hung(self._conductors)
-        yield from self._shut(waiting)
-        yield from self._namesakes()
-        yield from self._clocks()
-        yield from self._skipped()
+        yield from self._hung_conductors(self._conductors)
+        yield from self._capacity_obstacles(waiting)
+        yield from self._duplicate_names()
+        yield from self._wrong_clocks()
+        yield from self._skipping_schedules()
 
     def of_job(self, job: Job) -> Iterator[Obstacle]:
         if job.seen_state == SCHEDULED and job.due is not None:
             why = "it failed, and is tried again in" if job.errors and job.attempts else "it is due in"
             yield Obstacle("due", "", f"{why} {span(job.due.timestamp() - self._now)}", "")
         if job.seen_state == CLAIMED:
-            yield self._claimed(job)
+            yield self._claim_obstacle(job)
         if job.seen_state not in (UNCLAIMED, SCHEDULED):
             return
         found: list[Obstacle] = []
         if job.name in self._rules.paused:
-            found.append(_paused(None if self._rules.paused.everything else [job.name]))
-        if job.name in self._unhandled([job]):
+            found.append(_pause_obstacle(None if self._rules.paused.everything else [job.name]))
+        if job.name in self._unhandled_names([job]):
             found.append(unhandled_obstacle([job.name]))
         there = self._handling(job.name)
         if not any(map(_has_room, there)):
-            found += self._hung(there)
+            found += self._hung_conductors(there)
         if job.seen_state == UNCLAIMED:
-            found += self._shut([job]) or ([] if found else [self._turn(job)])
+            found += self._capacity_obstacles([job]) or ([] if found else [self._turn_obstacle(job)])
         yield from found
 
     # Jobs and claims
@@ -181,14 +181,14 @@ class _Survey:
     def _held_by(self, is_meant: Callable[[Job], bool]) -> str:
         """Return the claims that are meant, with their holders, as text; "" without one."""
         held = [job for job in self._claims() if is_meant(job)]
-        return _few([f"{job.uuid[:SHORT]} by {job.owner!r} for {self._unchanged(job)}" for job in held], FEW)
+        return _few([f"{job.uuid[:SHORT]} by {job.owner!r} for {self._age_of(job)}" for job in held], FEW)
 
-    def _unchanged(self, job: Job) -> str:
+    def _age_of(self, job: Job) -> str:
         return span(self._now - job.last_modified.timestamp())
 
     # Rules of the board
 
-    def _shut(self, waiting: Sequence[Job]) -> list[Obstacle]:
+    def _capacity_obstacles(self, waiting: Sequence[Job]) -> list[Obstacle]:
         """Return full limits, used-up rates, and names whose conductors have no free slot."""
         open_ = [job for job in waiting if job.name not in self._rules.paused]
         limited = {limit.name for limit in self._rules.limits}
@@ -197,16 +197,16 @@ class _Survey:
         counts: Counter[ClosedScope] = Counter(scope for scopes in closed.values() for scope in scopes)
         found: list[Obstacle] = []
         for scope, count in sorted(counts.items(), key=lambda each: (each[0].limit.name, each[0].group or "")):
-            found += self._closed(scope, count)
+            found += self._limit_obstacles(scope, count)
         names = Counter(job.name for job in open_ if job.uuid not in closed)
         by_conductors: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name in names:
             there = self._handling(name)
             if there and not any(map(_has_room, there)):
                 by_conductors[tuple(sorted(each.name for each in there))].append(name)
-        return found + [self._busy(alike) for alike in by_conductors.values()]
+        return found + [self._busy_obstacle(alike) for alike in by_conductors.values()]
 
-    def _closed(self, scope: ClosedScope, count: int) -> Iterator[Obstacle]:
+    def _limit_obstacles(self, scope: ClosedScope, count: int) -> Iterator[Obstacle]:
         limit, group, is_full, opens_in = scope
         place = f"limit of {limit.name!r}" + (f", group {group!r}" if group is not None else "")
         wait = f"{count} wait{'s' * (count == 1)}"
@@ -219,15 +219,15 @@ class _Survey:
             used_up = f"{_rate(limit)}, used up: {wait}; the next may begin in {span(opens_in / 1e6)}"
             yield Obstacle("rate", place, used_up, "")
 
-    def _claimed(self, job: Job) -> Obstacle:
+    def _claim_obstacle(self, job: Job) -> Obstacle:
         there = [_where(each) for each in self._conductors if each.name == job.owner]
         alive = (
             f"alive: {'; '.join(there)}" if there else "no living conductor, though another program may be the holder"
         )
-        reason = f"claimed by {job.owner!r} for {self._unchanged(job)}; {alive}"
+        reason = f"claimed by {job.owner!r} for {self._age_of(job)}; {alive}"
         return Obstacle("claimed", "", reason, "'jobboard release' takes it from a holder that hangs")
 
-    def _turn(self, job: Job) -> Obstacle:
+    def _turn_obstacle(self, job: Job) -> Obstacle:
         waiting = [each.uuid for each in self._jobs if each.seen_state == UNCLAIMED]
         place = str(waiting.index(job.uuid)) if job.uuid in waiting else f"more than {len(waiting)}"
         reason = f"nothing holds it up; waiting jobs that are served before it: {place}"
@@ -235,7 +235,7 @@ class _Survey:
 
     # Conductors
 
-    def _unhandled(self, more: Sequence[Job]) -> list[str]:
+    def _unhandled_names(self, more: Sequence[Job]) -> list[str]:
         jobs = [*self._jobs, *more]
         # Claims are read only where they matter.
         found = unhandled(jobs, self._rules, self._conductors)
@@ -246,16 +246,18 @@ class _Survey:
         names = ((each, _names_of(each)) for each in self._conductors)
         return [each for each, handled in names if handled is None or name in handled]
 
-    def _hung(self, conductors: Iterable[Entity]) -> Iterator[Obstacle]:
+    def _hung_conductors(self, conductors: Iterable[Entity]) -> Iterator[Obstacle]:
         for each in conductors:
             if hung := _number(each, "hung"):
-                jobs = [f"{name!r} {uuid[:SHORT]} for {span(self._at - since)}" for uuid, name, since in _hanging(each)]
+                jobs = [
+                    f"{name!r} {uuid[:SHORT]} for {span(self._at - since)}" for uuid, name, since in _hanging_jobs(each)
+                ]
                 told = f"; handlers that go on after their timeout: {_few(jobs, FEW)}" if jobs else ""
                 reason = f"{hung} of {each.metadata.get('slots')} slots hang{told}"
                 advice = "restart this process; with --processes, a handler that hangs is killed at its timeout"
                 yield Obstacle("hung", f"conductor {each.name!r} ({_where(each)})", reason, advice, is_odd=True)
 
-    def _busy(self, names: Sequence[str]) -> Obstacle:
+    def _busy_obstacle(self, names: Sequence[str]) -> Obstacle:
         there = self._handling(names[0])
         slots, hung = (sum(_number(each, field) for each in there) for field in ("slots", "hung"))
         owners = {each.name for each in there}
@@ -266,7 +268,7 @@ class _Survey:
         advice = "restart the workers that hang, or start more" if hung else "wait, or start more workers"
         return Obstacle("busy", _named(names), reason, advice)
 
-    def _namesakes(self) -> Iterator[Obstacle]:
+    def _duplicate_names(self) -> Iterator[Obstacle]:
         by_name: dict[str, list[Entity]] = defaultdict(list)
         for each in self._conductors:
             by_name[each.name].append(each)
@@ -280,7 +282,7 @@ class _Survey:
                 )
                 yield Obstacle("namesakes", f"conductor {name!r}", reason, advice, is_odd=True)
 
-    def _clocks(self) -> Iterator[Obstacle]:
+    def _wrong_clocks(self) -> Iterator[Obstacle]:
         # Where the server has no clock, the board's time is that of the client that was furthest ahead.
         now = self._now if self._board.characteristics.server_clock else self._at
         for each in self._conductors:
@@ -291,17 +293,19 @@ class _Survey:
             # What it says of itself may be as old as its lease.
             if skew > most or -skew > ttl + most:
                 reason = f"the clock of its machine is {span(abs(skew))} {'ahead' if skew > 0 else 'behind'}"
-                yield Obstacle("clock", f"conductor {each.name!r} ({_where(each)})", reason, self._mend, is_odd=True)
+                yield Obstacle(
+                    "clock", f"conductor {each.name!r} ({_where(each)})", reason, self._clock_advice, is_odd=True
+                )
 
     @property
-    def _mend(self) -> str:
+    def _clock_advice(self) -> str:
         # There the clocks of clients count.
         more = "; see Clocks on the page about etcd" if not self._board.characteristics.server_clock else ""
         return f"set it by NTP{more}"
 
     # Schedules
 
-    def _skipped(self) -> Iterator[Obstacle]:
+    def _skipping_schedules(self) -> Iterator[Obstacle]:
         schedules = [each for each in self._board.engine.schedules() if each.skipped is not None and each.held is None]
         keys = {each.draft.key for each in schedules if each.draft.key is not None}
         holders = self._board.engine.key_holders(sorted(keys)) if keys else {}
@@ -315,13 +319,13 @@ class _Survey:
                 job = Job(self._board, seen.record, seen.record.posting, seen.state)
                 owner = f" by {job.owner!r}" if job.owner is not None and job.seen_state == CLAIMED else ""
                 advice = f"see 'jobboard show {uuid[:SHORT]}'"
-                by = f"job {uuid[:SHORT]}, {job.seen_state}{owner} for {self._unchanged(job)}"
+                by = f"job {uuid[:SHORT]}, {job.seen_state}{owner} for {self._age_of(job)}"
             when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(each.skipped / 1e6))
             reason = f"it has posted nothing since {when}: its key {each.draft.key!r} is held by {by}"
             yield Obstacle("skipped", f"schedule {each.id!r}", reason, advice, is_odd=True)
 
 
-def _paused(names: Sequence[str] | None) -> Obstacle:
+def _pause_obstacle(names: Sequence[str] | None) -> Obstacle:
     what = "all jobs" if names is None else _named(names)
     return Obstacle("paused", what, "they are paused", "'jobboard resume' lets them be claimed again")
 
@@ -349,7 +353,7 @@ def _names_of(entity: Entity) -> list[str] | None:
     return list(map(str, names)) if isinstance(names, list) else None
 
 
-def _hanging(entity: Entity) -> Iterator[tuple[str, str, float]]:
+def _hanging_jobs(entity: Entity) -> Iterator[tuple[str, str, float]]:
     """Yield the uuids and names of the jobs whose handlers hang, and since when."""
     listed = entity.metadata.get("hanging")
     for each in listed if isinstance(listed, list) else ():

@@ -110,7 +110,7 @@ class Results:
         return end if large is None else end._replace(result=Returned(refused=large))
 
     def _too_large(self, job: Job, returned: Returned) -> str | None:
-        most = self._engine.backend.most_kept
+        most = self._engine.backend.traits.most_kept
         if most is None or returned.result is None:
             return None
         size = len(job.record.posting) + len(returned.result)

@@ -88,7 +88,7 @@ class Waiters:
         :param takes: true for a thread that is going to claim.
         :param next_event: the µs until the next lapse or due time, None if none is known.
         """
-        cap = self._engine.backend.poll_cap
+        cap = self._engine.backend.traits.poll_cap
         limit = retry.backoff(turn.number, 0.01, cap) if cap <= POLL_CAP else cap
         if next_event is not None:
             limit = min(limit, max(next_event / 1e6, 0.001))

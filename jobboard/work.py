@@ -6,21 +6,30 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from jobboard import arguments, logs, outcomes, runtime
+from jobboard.claims import Claims
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
 from jobboard.forks import ForkGuard
 from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.primitives import End
-
-if TYPE_CHECKING:
-    from jobboard.board import JobBoard
+from jobboard.tracing import Tracing
 
 LOG = logs.Log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _Board(Protocol):
+    """What work asks of its board, which is a :class:`~jobboard.board.JobBoard`."""
+
+    tracing: Tracing
+    claims: Claims
+
+    def claim_next(self, who: str, *args: Any, **kwargs: Any) -> ClaimedJob | None: ...
+    def end_claim(self, claim: Claim, end: End) -> None: ...
 
 
 class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
@@ -63,7 +72,7 @@ class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
 
 
 @contextlib.contextmanager
-def block(board: JobBoard, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJob]:
+def block(board: _Board, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJob]:
     """Claim a job, and end its claim by the outcome of this block.
 
     :param wish: the arguments of :meth:`~jobboard.board.JobBoard.claim_next`; ``names`` and ``timeout`` are there.
@@ -95,7 +104,7 @@ def block(board: JobBoard, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJo
         raise
 
 
-def refuse(board: JobBoard, job: Job, end: End) -> None:
+def refuse(board: _Board, job: Job, end: End) -> None:
     """End the claim of a job whose work is not to run. An error is raised unless somebody else has taken the job."""
     claim = claim_of(job)
     try:
@@ -109,13 +118,13 @@ def refuse(board: JobBoard, job: Job, end: End) -> None:
 
 
 @contextlib.contextmanager
-def around(board: JobBoard, job: Job) -> Iterator[None]:
+def around(board: _Board, job: Job) -> Iterator[None]:
     """Do the work on ``job`` within this block."""
     with outcomes.working_on(job), board.tracing.run(job), ForkGuard():
         yield
 
 
-def conclude(board: JobBoard, job: Job, error: BaseException | None) -> bool:
+def conclude(board: _Board, job: Job, error: BaseException | None) -> bool:
     """End the claim of a job whose work has returned or raised ``error``. Return whether ``error`` goes no further.
 
     :raises ClaimLost: the work has returned, but does not count.

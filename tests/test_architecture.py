@@ -128,6 +128,25 @@ def test_the_checker_catches_two_classes_of_one_name() -> None:
     assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
 
 
+RAW = {"jobboard/testing/conformance/harness.py", "tests/unit/test_retrying.py", "tests/test_architecture.py"}
+"""The files that may name the engine under the retrying engine: the harness, and the tests of the retrying engine."""
+
+RAW_USE = re.compile(r"engine\.raw\b|setattr\((engine_of|Harness)\(|engine_of\([^\n]*\)\.\w+ = ")
+
+
+def test_tests_reach_the_engine_in_one_place() -> None:
+    """A test patches the requests of a store, see jobboard/testing/requests.py, and passes nonces by ``engine_of``."""
+    sources = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "jobboard/testing").rglob("*.py")]
+    found = {str(path.relative_to(ROOT)) for path in sources if RAW_USE.search(path.read_text())}
+    assert found - RAW == set()
+
+
+def test_the_checker_catches_a_patch_of_the_engine() -> None:
+    for line in ("board.engine.raw.take = slow", 'setattr(engine_of(board), "take", slow)', "engine_of(b).take = slow"):
+        assert RAW_USE.search(line), line
+    assert not RAW_USE.search("taken = engine_of(board).take(nonce)")
+
+
 def where_to_look(text: str) -> dict[str, list[str]]:
     """Of each question in CONTRIBUTING.rst, what its answer quotes."""
     section = text.partition("\nWhere to look\n")[2].partition("\nGlossary\n")[0]

@@ -8,6 +8,7 @@ import jobboard
 from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.damage import damage
+from jobboard.testing.conformance.support import engine_of
 
 pytestmark = pytest.mark.backends("memory", "etcd", "sqlite", "zookeeper")
 
@@ -28,7 +29,7 @@ def test_a_damaged_scope_is_dropped_once_it_is_idle(board: Any, make_board: Any)
     board.remove_limit("mail")
     other = make_board()
     for _ in range(2):
-        eventually(lambda: not other.engine.raw.tidy(), 10)
+        eventually(lambda: not engine_of(other).tidy(), 10)
     assert board.engine.store.sides("scope", None, 500)[0].sides == []
 
 

@@ -11,6 +11,7 @@ from jobboard.conductor import scheduler
 from jobboard.conductor.scheduler import Scheduler
 from jobboard.testing import eventually
 from jobboard.testing.conformance.wire import Wire, wire
+from jobboard.testing.requests import POSTER_LOOKS, requests
 
 __all__ = ["wire"]
 LIMIT = 20.0
@@ -23,14 +24,11 @@ class Asleep:
 
     def __init__(self, board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = 0
-        post_due = board.engine.raw.post_due
 
-        def looked(*args: Any) -> Any:
-            answer = post_due(*args)
+        def looked() -> None:
             self.looks += 1
-            return answer
 
-        monkeypatch.setattr(board.engine.raw, "post_due", looked)
+        requests(board).after(POSTER_LOOKS, looked)
         self.scheduler = Scheduler("anna", board)
         self.scheduler.start()
         eventually(lambda: self.looks, LIMIT)

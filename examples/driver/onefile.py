@@ -47,6 +47,7 @@ class OneFileDriver(Driver):
 
     def __init__(self, seat: Seat) -> None:
         self._board, self._path, self._ttl = seat.name, seat.conf["path"], seat.conf["claim_ttl"]
+        self._patience = 10.0
         self._begin()
 
     def _begin(self) -> None:
@@ -82,6 +83,9 @@ class OneFileDriver(Driver):
                 self._db.close()
             self._begin()
 
+    def hurry(self, seconds: float) -> None:
+        self._patience = seconds
+
     def forked(self) -> None:
         forks.keep(self._db)  # the parent's: never closed here
         self._begin()
@@ -94,7 +98,7 @@ class OneFileDriver(Driver):
                 if self._db is None:
                     self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
                     self._db.execute(TABLE)
-                self._db.execute(f"PRAGMA busy_timeout = {int(self.patience * 1000)}")
+                self._db.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
                 self._db.execute(f"BEGIN {kind}")
                 try:
                     yield self._db

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from jobboard import arguments, outcomes, work
 from jobboard.aio.notifier import AsyncNotifier
@@ -32,6 +32,9 @@ from jobboard.job import RESULT_DELAY, Claim, ClaimedJob, Job
 from jobboard.primitives import PAGE, Characteristics
 from jobboard.tracing import Tracing
 from jobboard.work import claim_of, nothing_claimed, wishes
+
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,7 +125,7 @@ class AsyncJobBoard:
     def __init__(self, board: JobBoard, *, threads: int = THREADS) -> None:
         self.sync = board
         self._threads = Threads(board.name, arguments.limit(threads, "threads"))
-        # What the coroutines of each event loop share.
+        # The waiting line and the reader that the coroutines of one event loop share.
         self._loops: dict[asyncio.AbstractEventLoop, tuple[WaitingLine, Reader]] = {}
 
     def __repr__(self) -> str:
@@ -185,7 +188,7 @@ class AsyncJobBoard:
 
     async def close(self) -> None:
         """See :meth:`JobBoard.close <jobboard.board.JobBoard.close>`. Waiting coroutines get ConnectionFailure."""
-        # On a thread of its own: all others may be waiting for a backend that is away.
+        # On a thread of its own: all others may be waiting for an unreachable backend.
         apart = Threads(f"{self.name}-closing", 1)
         try:
             await see_through(apart.begin(self.sync.close))
@@ -281,7 +284,7 @@ class AsyncJobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> ClaimedJob | None:
         """See :meth:`JobBoard.claim_next <jobboard.board.JobBoard.claim_next>`.
@@ -302,7 +305,7 @@ class AsyncJobBoard:
         names: Iterable[str] | None = None,
         timeout: float | None = 0,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> list[ClaimedJob]:
         """See :meth:`JobBoard.claim_many <jobboard.board.JobBoard.claim_many>`; waits as :meth:`claim_next` does."""
@@ -318,7 +321,7 @@ class AsyncJobBoard:
         timeout: float | None = None,
         expiry: float | None = None,
         unless: Callable[[], bool] | None = None,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> AsyncWorking:
         """Return a block, ``async with board.working(who) as job:``, or a decorator of coroutine functions.
@@ -430,7 +433,7 @@ class AsyncJobBoard:
             await asyncio.wait([claimed])
         except asyncio.CancelledError:
             if not begun.cancel():
-                # Nobody is told of an error: a refused claim needs no giving back.
+                # An error is dropped: a refused claim need not be given back.
                 with contextlib.suppress(Exception):
                     jobs, _ = await outlast(claimed)
                     await give_back(self.sync, jobs, self._threads)

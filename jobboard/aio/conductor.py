@@ -8,15 +8,15 @@ import datetime
 import functools
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from jobboard import arguments, logs, runtime
+from jobboard import logs, runtime
 from jobboard.aio.board import AsyncJobBoard
 from jobboard.aio.notifier import AsyncNotifier, callback_of
 from jobboard.aio.tasks import Tasks
 from jobboard.aio.threads import Threads, see_through
 from jobboard.conductor import Conductor, Tally
-from jobboard.conductor.conductor import THE_CONDUCTORS
+from jobboard.conductor.conductor import UNSET
 from jobboard.conductor.handlers import Handler, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import Runs
@@ -25,12 +25,15 @@ from jobboard.conductor.workers import Kind
 from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
 
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition
+
 LOG = logs.Log(__name__)
 
 W = TypeVar("W", bound=Wrapper)
 
 GLANCE = 0.05
-"""Seconds between two looks of a coroutine that waits for the end of a run."""
+"""Seconds between two checks by a coroutine that waits for the end of a run."""
 
 
 class AsyncConductor:
@@ -66,7 +69,7 @@ class AsyncConductor:
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(board, AsyncJobBoard):
@@ -114,7 +117,7 @@ class AsyncConductor:
         self,
         *names: str,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
     ) -> Registering[Coroutine[Any, Any, Job]]:
         """See :meth:`Conductor.handles <jobboard.conductor.Conductor.handles>`.
@@ -163,7 +166,7 @@ class AsyncConductor:
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         thread = Threads(f"{self.name}-conductor", 1)
         caught = stopped_by_signals(self.name, self.stop, lambda: self.sync.at_work) if signals else None
-        # From here on wait() waits, though the thread may not have begun.
+        # From here on wait() waits, even if the thread has not begun yet.
         self._is_running = True
         try:
             with caught or contextlib.nullcontext():

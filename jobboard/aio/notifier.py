@@ -13,7 +13,7 @@ from jobboard.notifier import Callback, Notifier, is_coroutine
 GetLoop = Callable[[], asyncio.AbstractEventLoop]
 
 CHECK = 0.5
-"""Seconds after which the notifier's thread looks whether the loop of a callback was closed."""
+"""Seconds between two checks by the notifier's thread that the loop of a callback is open."""
 
 
 class _OnLoop:

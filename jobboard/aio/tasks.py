@@ -20,7 +20,7 @@ from jobboard.job import ClaimedJob
 LOG = logs.Log(__name__)
 
 GRACE = 1.0
-"""Seconds that a cancelled task has to end before that is logged."""
+"""Seconds that a cancelled task has to end before the conductor logs it as hanging."""
 
 
 class Tasks(WorkerThreads):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class WaitingCoroutine:
     """A coroutine in the line.
 
-    :param most: how many jobs it claims at most; 0: it only wants to know that there is one.
+    :param most: the most jobs that it claims; 0: it only wants to know whether there is a job.
     :param unless: the wait is over once this returns true.
     """
 
@@ -63,7 +63,7 @@ class WaitingLine:
     waiters: by themselves, in the order in which they came. asleep: the queues that the thread sleeps for, unless it
     was told to wake up.
 
-    :param threads: for what must not stand behind the sleep of the line's own thread.
+    :param threads: for calls that must not wait for the sleep of the line's own thread.
     """
 
     def __init__(self, board: JobBoard, threads: Threads) -> None:
@@ -133,14 +133,14 @@ class WaitingLine:
                     await self._call(self._board.engine.backend.forgo)
 
     async def _round(self) -> None:
-        """Look for all waiters, then sleep if there was nothing for any of them."""
+        """Look for jobs for all waiters, then sleep if there was none."""
         self._call_off()
         waiters = list(self.waiters)
         if not waiters:
             return
         self._turns = self._turns or self._board.waiters.rounds(None)
         turn = await self._call(next, self._turns)
-        # The µs until there may be something for a queue, and the queues for which there is nothing now.
+        # The µs until a queue may have a job, and the queues without a job now.
         events: list[int | None] = []
         empty: set[object] = set()
         queues: set[object] = {waiter.queue for waiter in waiters}
@@ -204,7 +204,7 @@ class WaitingLine:
         finally:
             self.asleep = set()
         if not queues <= {waiter.queue for waiter in self.waiters}:
-            # The wake-up may have been for a waiter that has left.
+            # The wake-up may have been meant for a waiter that has left.
             await self._call(self._board.engine.backend.forgo)
 
     def _call_off(self) -> None:

@@ -22,7 +22,7 @@ def act_on_jobs(
     """Act on each job, or on the job of each uuid, and report the number of acts. Return the exit status.
 
     :param act: the act in words, as in ``3 jobs released``.
-    :param on: does the act.
+    :param on: the function that does the act.
     """
 
     def find_and_act(one: Job | str) -> None:
@@ -37,7 +37,7 @@ def act_on_jobs(
 def act_on_each(
     settings: BoardOptions, act: str, on: Callable[[T], None], chosen: Iterable[T], what: str = "job"
 ) -> int:
-    """Act on each thing, also after the failure of another, and report the numbers of both. Return the exit status."""
+    """Act on each item, also after failures, and report the numbers of acts and failures. Return the exit status."""
     count = failed = 0
     for one in chosen:
         try:

@@ -38,7 +38,7 @@ MOST = 500
 """The largest number of files."""
 
 FIRST = 20
-"""The number of jobs that the worker to be killed does before it hangs; fewer of few."""
+"""The number of jobs that the worker to be killed does before it hangs; fewer if there are few jobs."""
 
 PROBLEMS = 20
 

@@ -46,7 +46,7 @@ def _runs(entity: Entity) -> str:
 
 
 def _running(entity: Entity) -> str | None:
-    """Return the jobs at work, of as many as there may be, and the handlers that go on after their time was up."""
+    """Return the number of running jobs and of slots, and of the handlers that still run after their timeout."""
     running, slots, hung = map(entity.metadata.get, ("running", "slots", "hung"))
     text = running if running is None or slots is None else f"{running} of {slots}"
     return f"{text}, {hung} hung" if hung else text

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEAST_WORDS = 17
-"""The room that the first words of a reason need beside a host."""
+"""The width that the first words of a reason need beside a host."""
 
 _FAILURE = ("when", "who", "attempt", "text")
 """The fields of a failure."""

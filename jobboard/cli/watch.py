@@ -62,7 +62,7 @@ def watch(settings: BoardOptions, events: tuple[str, ...], names: tuple[str, ...
     log_to_stderr(logging.WARNING)
     with settings.opened() as board, contextlib.suppress(KeyboardInterrupt):
         shown = set(events) or REMOTE - {REMOVAL}
-        remote = board.engine.store.reported_events >= REMOTE
+        remote = board.engine.store.traits.reported_events >= REMOTE
         if not remote and EXTENDED in events:
             # Each heartbeat extends a claim, too.
             raise click.UsageError(

@@ -36,8 +36,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals for the conductor alone, also when they are sent to all the processes that it has started."""
 
 GLANCE = 1.0
-"""Seconds between two looks for the parent. The pipe would not do: it does not break while a fork of the conductor's
-program holds the other end open."""
+"""Seconds between two checks that the parent lives. The pipe does not show it: the pipe stays open while a fork of the
+conductor's program holds the other end."""
 
 LENGTH = 8
 """The number of bytes before each message in the pipe. They hold the length of the message."""
@@ -52,7 +52,7 @@ class Task(NamedTuple):
     who: str
     token: int
     keeps: tuple[int, Wire] | None
-    """How large a result may be, and how it is encoded; None where none is kept."""
+    """The size limit and the encoding of the result; None if the board keeps no results."""
 
 
 class Report(NamedTuple):
@@ -66,8 +66,8 @@ class Report(NamedTuple):
     error: bytes | None = None
 
 
-class Elsewhere:
-    """Stands for the board of a job in a process that has no board."""
+class BoardStandIn:
+    """The stand-in for the board of a job, in a process that has no board."""
 
     def __init__(self, keeps: tuple[int, Wire] | None) -> None:
         # Results are encoded here: not all of them could travel.
@@ -85,7 +85,7 @@ class Elsewhere:
         return "<the board is in the conductor's process>"
 
 
-class KeptElsewhere(Claim):
+class ClaimStandIn(Claim):
     """A claim that the conductor keeps.
 
     :param lease: its deadline on :func:`~jobboard.runtime.boottime`; infinite where no clock ends it.
@@ -147,9 +147,9 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     send(READY)
     with contextlib.suppress(EOFError, OSError):
         while (task := receive()) is not None:
-            job = ClaimedJob(cast(Any, Elsewhere(task.keeps)), task.record, task.content, CLAIMED)
+            job = ClaimedJob(cast(Any, BoardStandIn(task.keeps)), task.record, task.content, CLAIMED)
             job.context = task.context
-            job.claim = KeptElsewhere(job, task, lease)
+            job.claim = ClaimStandIn(job, task, lease)
             report = _report_of(context.copy().run(perform, found.of(job), found.wrappers, job))
             # The shared memory belongs to the next job from now on.
             job.claim.mark_ended()

@@ -7,7 +7,7 @@ import datetime
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from jobboard import arguments, codec, logs, outcomes, runtime
 from jobboard.board import JobBoard
@@ -26,24 +26,27 @@ from jobboard.primitives import BATCH
 from jobboard.retry import outage_pause
 from jobboard.threads import started
 
+if TYPE_CHECKING:
+    from jobboard.sqltypes import Condition
+
 LOG = logs.Log(__name__)
 
 KINDS = {kind.name: kind for kind in (workers.THREADS, processes.PROCESSES)}
 
 RESERVE, RESERVED = 1.0, 0.2
-"""Of the drain's time, so many seconds at most, and such a part of it at most, are kept for handing over."""
+"""The time that a drain keeps for handing over the ends of jobs: at most these seconds, and this share of the drain."""
 
 PRECEDENCE = 2.0
-"""Seconds for which claims wait, after an outage, for the ends of finished work."""
+"""The longest wait for the ends of finished work before the first claim after an outage, in seconds."""
 
 GLANCE = 1.0
-"""Seconds between two looks of the main thread. A signal that comes just before a thread goes to sleep on a lock does
-not wake the thread."""
+"""Seconds between two checks for signals in the main thread. A signal that arrives just before a thread sleeps on a
+lock does not wake the thread."""
 
 NAMED = 10
 """The number of job names that a summary shows."""
 
-THE_CONDUCTORS: Any = object()
+UNSET: Any = object()
 """The timeout that the conductor has for all jobs."""
 
 W = TypeVar("W", bound=Wrapper)
@@ -96,7 +99,7 @@ class Conductor:
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
-        where: arguments.Condition | None = None,
+        where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         kind = KINDS.get(workers) if isinstance(workers, str) else workers
@@ -158,7 +161,7 @@ class Conductor:
         self,
         *names: str,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
     ) -> Registering[Job]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
@@ -186,7 +189,7 @@ class Conductor:
             handling = self._handling(handler, retry, timeout, max_simultaneous)
             for name in names:
                 self._handlers.add(name, handling)
-            # A claim that waits does so for the names from before.
+            # A claim that is waiting knows only the earlier names.
             self.board.wake()
             return handling
 
@@ -212,19 +215,19 @@ class Conductor:
         self,
         handler: Handler | Handling,
         retry: RetryPolicy | None = None,
-        timeout: float | datetime.timedelta | None = THE_CONDUCTORS,
+        timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
     ) -> Handling:
         if isinstance(handler, Handling):
             # Another conductor has registered it. Its own options go before those of this conductor.
             own, handler = handler, handler.handler
             retry, max_simultaneous = own.retry, own.max_simultaneous
-            timeout = THE_CONDUCTORS if own.timeout is None else own.timeout
+            timeout = UNSET if own.timeout is None else own.timeout
         outcomes.check_handler(handler, self._kind.coroutines)
         policy = retry or self._retry
         if not isinstance(policy, RetryPolicy | None):
             raise TypeError(f"retry must be a RetryPolicy, not {type(policy).__name__}")
-        if timeout is not THE_CONDUCTORS:
+        if timeout is not UNSET:
             timeout = arguments.seconds("timeout", timeout, positive=True)
         if max_simultaneous is not None:
             arguments.limit(max_simultaneous, "max_simultaneous")
@@ -232,7 +235,7 @@ class Conductor:
             handler=handler,
             takes=Takes.of(handler),
             retry=policy,
-            timeout=self._timeout if timeout is THE_CONDUCTORS else timeout,
+            timeout=self._timeout if timeout is UNSET else timeout,
             max_simultaneous=max_simultaneous,
         )
 
@@ -343,7 +346,7 @@ class Conductor:
             try:
                 self._wait_for_work(runs)
             except BaseException:
-                # A signal handler of the caller's own has raised.
+                # The caller's own signal handler has raised.
                 self.stop()
                 self._wait_for_work(runs)
                 raise
@@ -361,14 +364,14 @@ class Conductor:
             raise error
 
     def _wait_for_work(self, runs: Runs) -> None:
-        """Wait until there is nothing more to claim and to work on, or no time."""
+        """Wait until no job is left to claim or to run, or the time is up."""
         while self._drains:
             left = self._left(min(RESERVE, (self._drain_timeout or 0.0) * RESERVED))
             if left == 0 or runs.wait(GLANCE if left is None else min(left, GLANCE)):
                 return
 
     def _left(self, reserve: float = 0.0) -> float | None:
-        """Return the seconds until this has to end; None for no limit."""
+        """Return the seconds until the conductor must end; None for no limit."""
         if self._drain_timeout is None or self._stopped_at is None:
             return None
         return max(0.0, self._stopped_at + self._drain_timeout - reserve - runtime.monotonic())
@@ -389,7 +392,7 @@ class Conductor:
         # The life of the board in which the entity was registered: the end of a board removes its entities.
         shown: str | None = None
         while (limit is None or begun < limit) and (room := runs.wait_for_room()):
-            # By one request each, so that work on the first of many begins while the next are claimed.
+            # One request each: work on the first jobs begins while the next jobs are claimed.
             most = min(room, BATCH) if limit is None else min(room, BATCH, limit - begun)
             try:
                 if shown != (handle := self.board.engine.handle):
@@ -419,7 +422,7 @@ class Conductor:
                         break
                 failures = 0
             except JobBoardError as error:
-                # A refusal can be lifted only by somebody: the first one ends the run.
+                # Only an administrator can lift a refusal, so the first refusal ends the run.
                 is_refusal = not isinstance(error, ConnectionFailure) or error.refused
                 if self.board.closed:
                     closed = f"{self.board} was closed while the conductor {self.name!r} worked"
@@ -437,15 +440,15 @@ class Conductor:
         try:
             jobs = runs.finisher.take_over(jobs)
             claimed = [Run(job, self._handlers.of(job)) for job in jobs]
-            # Before a job shows as work that is under way.
+            # Before the job is shown as running.
             ends = {run: outcomes.refused_work(run.job, run.handling.retry) for run in claimed}
         except BaseException:
-            # Nobody else knows of these jobs, and the board would renew their claims.
+            # Only this thread knows these jobs. Without this, the board would renew their claims for ever.
             self.board.give_back(jobs)
             raise
         allowed = [run for run, end in ends.items() if end is None]
         if not runs.add(allowed, [(run.job, end) for run, end in ends.items() if end is not None]):
-            # They came too late, after an outage: no worker is left for them.
+            # These claims arrived too late, after an outage: no worker is left to run the jobs.
             self.board.give_back(jobs)
             return 0
         try:

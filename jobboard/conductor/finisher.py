@@ -19,17 +19,18 @@ from jobboard.threads import started
 
 LOG = logs.Log(__name__)
 
-PUZZLED = 5.0
-"""Seconds that a job stays away if its end has met an error that is none of the board's."""
+ERROR_DELAY = 5.0
+"""The delay of a job that is given back after an unexpected error at its end, in seconds."""
 
 REFUSED_FOR = 30.0
-"""Seconds for which an end is repeated that the backend refuses, for want of rights for instance: the work is done."""
+"""Seconds for which the finisher repeats an end that the backend refuses, for instance for missing rights. The work is
+done and should count."""
 
 LEFT = "is left to be done again"
 UNCOUNTED = "the work on it does not count, unless a try without an answer has counted"
 
 Ended = tuple[str, Job]
-"""An event, and the job whose claim has ended."""
+"""An event and the job whose claim has ended."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Finisher:
         self._is_claiming = self._is_closing = False
         # Set once no handler works any more. Ends that cannot be handed over now are given up.
         self._hurry = runtime.Event()
-        # Ends a pause.
+        # Ends a pause between two tries.
         self._answers = runtime.Event()
         self._then: Callable[[], None] = lambda: None
         self._thread: runtime.Thread | None = None
@@ -115,7 +116,7 @@ class Finisher:
             self._queue.put(done)
 
     def close(self, seconds: float | None, then: Callable[[], None]) -> None:
-        """Hand over the remaining ends, then call ``then``. Return after so many seconds at most."""
+        """Hand over the remaining ends, then call ``then``. Return after at most ``seconds``."""
         self._then = then
         self._hurry.set()
         with self._lock:
@@ -129,7 +130,7 @@ class Finisher:
     # For the claimer
 
     def note_outage(self) -> None:
-        """Note that the server was away: the ends that are held here have not reached it."""
+        """Note an outage of the server: the ends that are held here have not reached it."""
         with self._lock:
             self._untried = set(self._held.values())
 
@@ -140,8 +141,8 @@ class Finisher:
             return [done.job.uuid for done in self._untried]
 
     def catch_up(self, seconds: float) -> None:
-        """Try the held ends now, as the server answers again. Return once each was tried, or after so many seconds: one
-        of them may wait for a lock."""
+        """Try the held ends now, as the server answers again. Return once each end was tried, or after ``seconds``: an
+        end may wait for a lock."""
         self._answers.set()
         with self._lock:
             self._tried.wait_for(lambda: not self._untried, seconds)
@@ -181,7 +182,7 @@ class Finisher:
         self._board.claims.let_go(claim)
         done.job, done.claimed, done.refused_on = job, job.record, None
         if done.end.verb == Verb.ABANDON:
-            # Nobody has worked under the new claim. The lapse has used up the attempt.
+            # No handler has run under the new claim. The lapse has used up the attempt.
             done.end = done.end._replace(refund=True)
         if self._overtaken.pop(done, None) is not None:
             self._queue.put(done)
@@ -222,7 +223,7 @@ class Finisher:
         self._then()
 
     def _gather(self) -> bool:
-        """Fill up the batch; return whether no more will come.
+        """Fill up the batch. Return whether no more ends will come.
 
         Wait for the first, or until an end that is tried apart is to be tried again."""
         with contextlib.suppress(queue.Empty):
@@ -242,7 +243,8 @@ class Finisher:
         return False
 
     def _batches(self, final: bool) -> Iterator[list[_Handover]]:
-        """Yield the ends to try now: those that go together, and the first that is to be tried apart."""
+        """Yield the batches to try now: the ends that share a request, and the first end that needs a request of its
+        own."""
         if self._pending:
             yield list(self._pending)
         now = runtime.monotonic()
@@ -262,9 +264,9 @@ class Finisher:
             left = self._left_of(batch)
             if final or not left or self._is_away(left[0]):
                 raise
-        # The server answers: one of them waits for a row that somebody has locked. The others must not suffer for it.
+        # The server answers, but one end waits for a locked row. The other ends must not wait with it.
         if len(left) == 1:
-            self._try_apart(left[0], runtime.monotonic() - begun)
+            self._retry_alone(left[0], runtime.monotonic() - begun)
             return
         has_failed = False
         for done in left:
@@ -276,7 +278,7 @@ class Finisher:
                 if has_failed or self._hurry.is_set():
                     raise
                 has_failed = True
-                self._try_apart(done, runtime.monotonic() - begun)
+                self._retry_alone(done, runtime.monotonic() - begun)
 
     def _left_of(self, batch: Sequence[_Handover]) -> list[_Handover]:
         return [done for done in batch if done in self._pending or done in self._apart]
@@ -290,8 +292,8 @@ class Finisher:
             pass
         return False
 
-    def _try_apart(self, done: _Handover, took: float) -> None:
-        """Try an end again later, and not with others.
+    def _retry_alone(self, done: _Handover, took: float) -> None:
+        """Try an end again later, in a request of its own.
 
         :param took: the seconds of the failed try. Other ends get as much time before the next one.
         """
@@ -319,7 +321,7 @@ class Finisher:
                 raise
             others = self._left_of(batch)
             if len(batch) > 1:
-                # One of them is to blame; the others must not suffer for it.
+                # One end is refused. The others must not be refused with it.
                 for done in others:
                     self._finish([done], final)
                 return
@@ -327,22 +329,22 @@ class Finisher:
             if not others:
                 return
             if not final and self._may_pass(done, error):
-                self._try_apart(done, 0.0)
+                self._retry_alone(done, 0.0)
                 return
             LOG.exception("%s could not finish %s", self._name, job, extra=logs.fields(job))
             with contextlib.suppress(Exception):
-                self._board.abandon(job, self._name, delay=PUZZLED)
+                self._board.abandon(job, self._name, delay=ERROR_DELAY)
             self._close([(done, job, error)])
         else:
             self._close([(done, job, error) for (done, job, _), error in zip(asked, errors, strict=True)])
 
     def _close(self, answers: Sequence[tuple[_Handover, Job, Exception | None]]) -> None:
-        """Count ends that are not to be tried again, with the job as it was asked for, and the error of each."""
+        """Count ends that will not be tried again. Each answer has the end, its job in the request, and the error."""
         closed = []
         with self._lock:
             self._note_try([done for done, _, _ in answers])
             for done, job, error in answers:
-                # If the claimer has the job again, the end is for the new claim.
+                # If the claimer has claimed the job again, this end belongs to the new claim.
                 if done.job is not job:
                     continue
                 self._pending.pop(done, None)
@@ -375,7 +377,8 @@ class Finisher:
                 del self._held[done.job.uuid]
 
     def _may_pass(self, done: _Handover, error: Exception) -> bool:
-        """Return whether to try again: the backend has refused the end, which may change, and the claim stands."""
+        """Return whether to try again: the backend has refused the end for a reason that may pass, and the claim
+        stands."""
         now, claim, job = runtime.monotonic(), done.job.claim, done.job
         if done.refused_on is None:
             done.refused_on = now
@@ -420,8 +423,8 @@ class Finisher:
 
 
 def _has_only_lapsed(claimed: Record, again: Record) -> bool:
-    """Return whether nothing has happened to a job between two claims but the lapse of the first one, so that the work
-    of the first claim is still what was asked for, and nobody else has begun it."""
+    """Return whether only the lapse of the first claim has changed the job between two claims. The work of the first
+    claim then still counts: the job asks for the same work, and no other worker has begun it."""
     last = again.errors[-1] if again.errors else None
     if last is None or last in claimed.errors or (again.version, again.posting) != (claimed.version, claimed.posting):
         return False

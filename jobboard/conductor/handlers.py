@@ -41,7 +41,7 @@ class Takes(NamedTuple):
         try:
             parameters = inspect.signature(handler).parameters.values()
         except ValueError:
-            # Some callables that are written in C have no signature.
+            # Some callables written in C have no signature.
             return cls(job=True, details=frozenset())
         positional = [each for each in parameters if each.kind in _POSITIONAL]
         more = [each.name for each in positional[1:] if each.default is each.empty]
@@ -52,7 +52,7 @@ class Takes(NamedTuple):
             )
         job = bool(positional) or any(each.kind == each.VAR_POSITIONAL for each in parameters)
         names = frozenset(each.name for each in parameters if each.kind == each.KEYWORD_ONLY)
-        # Behind a job alone, ** serves other callers of the function.
+        # After a job as the only parameter, ** is for other callers of the function.
         rest = any(each.kind == each.VAR_KEYWORD for each in parameters) and (names or not job)
         return cls(job=job, details=None if rest else names)
 
@@ -72,7 +72,7 @@ class Handling:
 
     :param retry: None for the usual policy.
     :param timeout: seconds; None for no limit.
-    :param max_simultaneous: how many jobs of one name run at once; None for no limit but the conductor's.
+    :param max_simultaneous: the number of jobs of one name that run at once; None for the conductor's limit alone.
     """
 
     handler: Handler

@@ -42,7 +42,7 @@ class Poster(Generic[P, R_co]):
         self._signature = inspect.signature(handler)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """:raises TypeError: the handler could not be called so; or it handles jobs of several names."""
+        """:raises TypeError: the handler can't be called with these arguments, or it handles jobs of several names."""
         return self._post(**self._arguments(args, kwargs))
 
     def posting(self, /, *args: P.args, **kwargs: P.kwargs) -> Posting:

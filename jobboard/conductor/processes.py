@@ -22,10 +22,10 @@ from jobboard.exceptions import JobFailure
 from jobboard.primitives import End
 
 TICK = 0.1
-"""Seconds between two looks at the clock and the claim while a handler is at work."""
+"""Seconds between two checks of the timeout and the claim while a handler runs."""
 
 CHUNK = 1 << 16
-"""The number of bytes that go into the pipe, or out of it, at once."""
+"""The number of bytes of one write to the pipe, or one read."""
 
 START_LIMIT = 60.0
 """Seconds for a process to start and to import the handlers."""
@@ -104,7 +104,7 @@ class Process:
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         os.set_blocking(self._connection.fileno(), False)
-        # Both are on one machine, and so have one clock.
+        # Both processes are on one machine and share its clock.
         self._lease = context.RawValue("d", math.inf)
         self._process = context.Process(target=child.main, args=(other, handlers, self._lease), name=name)
         # If this has to start the tracker, it unblocks the signals of this thread.
@@ -124,16 +124,16 @@ class Process:
         if self._connection.closed or not self._process.is_alive():
             return False
         try:
-            # Where SIGCHLD is ignored, or handled by the program, nobody is told the status of a dead process.
+            # If the program ignores or handles SIGCHLD, the status of a dead process is lost.
             os.kill(self._process.ident or 0, 0)
         except ProcessLookupError:
             return False
         return True
 
     def wait_until_ready(self, run: Run) -> None:
-        """Wait until the process has loaded the handlers, or nobody waits for the run any longer.
+        """Wait until the process has loaded the handlers, or the run is decided.
 
-        :raises WorkerDied: it does not come to that.
+        :raises WorkerDied: the process has died before.
         """
         answer = self._exchange(run, START_LIMIT)
         if answer is None and not run.decided:
@@ -145,7 +145,7 @@ class Process:
             raise WorkerDied(f"the process for the handler could not load the handlers:\n{answer.trace}")
 
     def perform(self, run: Run) -> tuple[End, BaseException | None] | None:
-        """Return how the call of the handler has ended; None if it took too long, or nobody waits for it any longer.
+        """Return how the call of the handler has ended; None if it took too long, or the run is decided.
 
         :raises WorkerDied: the process has died.
         """
@@ -155,9 +155,9 @@ class Process:
         return None if report is None else (report.end, _error_of(report))
 
     def _exchange(self, run: Run, limit: float | None, message: bytes = b"") -> Any:
-        """Send a message, and return the answer; None after so many seconds, or if nobody waits for it any longer.
+        """Send a message, and return the answer; None after ``limit`` seconds, or once the run is decided.
 
-        The process may be stopped at any byte: neither way is waited for without a limit.
+        The process may stop at any byte, so neither the message nor the answer is waited for without a limit.
 
         :raises WorkerDied: the process has died.
         """
@@ -186,7 +186,7 @@ class Process:
                 if run.decided or runtime.monotonic() >= until:
                     return None
         except (EOFError, OSError):
-            # It has died a moment ago, so that nobody else can have its id, or that of its group.
+            # It has died a moment ago, so its id and its group's id cannot belong to another process yet.
             self.kill()
             raise WorkerDied(f"the process of the handler died: {_how_ended(self._process.exitcode)}") from None
 
@@ -200,7 +200,7 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process, and what its handler has started."""
-        # It has no group before it has begun; and the BSDs refuse it for one in which all are dead.
+        # A process has no group before it has begun, and the BSDs refuse to signal a group of dead processes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.ident or 0, signal.SIGKILL)
         self._process.kill()

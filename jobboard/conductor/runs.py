@@ -88,12 +88,12 @@ class Runs:
         self._began = runtime.monotonic(), datetime.datetime.now(datetime.UTC)
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
-        # Two conditions of one lock: many changes make room for more jobs, and few concern the end of the work.
+        # Two conditions of one lock: many changes make room for more jobs, and few end the work.
         self._lock = runtime.Lock()
         self._room = runtime.Condition(self._lock)
         self._idle = runtime.Condition(self._lock)
         self._claiming, self.closed = True, False
-        # Claims that have not ended, runs that no worker has yet, and those whose end the finisher has not got.
+        # Claims that have not ended, runs that wait for a worker, and runs whose end the finisher has not got.
         self._claims = self._waiting = self._undone = 0
         self._placed: set[Run] = set()
         # Placed runs of the names that have a limit of their own.
@@ -114,9 +114,9 @@ class Runs:
 
     def _free(self) -> int:
         if self._waiting or self.names() == ():
-            # Where jobs are short, the waiting ones are done in a moment: few large claims cost less than many small.
+            # Short jobs that wait are done in a moment: few large claims cost less than many small ones.
             return 0
-        # While ends pile up, more work would only be more work to be repeated after a crash.
+        # While unsent ends pile up, each further job would be one more job to repeat after a crash.
         return min(self.slots - len(self._placed), 2 * self.slots - self._claims)
 
     def names(self) -> tuple[str, ...] | None:
@@ -124,12 +124,12 @@ class Runs:
         return None if self.handlers.any else tuple(name for name in self.handlers.named if self._room_for(name) > 0)
 
     def _room_for(self, name: str) -> float:
-        """Return how many more jobs of this name may run, infinity for any number."""
+        """Return the number of further jobs of this name that may run; infinity for any number."""
         most = self.handlers.named[name].max_simultaneous
         return math.inf if most is None else most - self._by_name[name]
 
     def called_off(self, names: tuple[str, ...] | None) -> bool:
-        """Return whether a claim of jobs of these names need wait no longer."""
+        """Return whether a claim of jobs of these names should stop waiting."""
         return self.stopped or self.finisher.has_overtaken or self.names() != names
 
     def wishes(self, most: int) -> Iterator[tuple[int, tuple[str, ...] | None, bool]]:
@@ -184,7 +184,7 @@ class Runs:
         """Start the clock of the timeout: the handler is about to be called."""
         run.began = runtime.monotonic()
         if run.thread is not None and run.handling.timeout is not None:
-            # The thread of run() has to look for its end.
+            # The thread of run() must now watch the deadline of this run.
             self.wake()
         self.notifier.notify(events.JOB_STARTED, {"job": run.job})
 
@@ -240,7 +240,7 @@ class Runs:
     # For the thread of run()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a change, and give up runs that take too long. Return whether there is nothing more to wait for."""
+        """Wait for a change, and give up runs that take too long. Return whether no job is left to claim or to run."""
         with self._lock:
             if not self._claiming and not self._undone:
                 return True
@@ -281,7 +281,7 @@ class Runs:
 
     @property
     def at_work(self) -> int:
-        """The number of jobs without an end."""
+        """The number of jobs whose end is not known yet."""
         return self._undone
 
     @property
@@ -291,7 +291,7 @@ class Runs:
 
     @property
     def hung(self) -> int:
-        """The number of handlers that go on though they were given up."""
+        """The number of handlers that still run although they were given up."""
         return sum(run.hangs for run in list(self._placed))
 
     @property
@@ -310,7 +310,7 @@ class Runs:
             "seconds": round(runtime.monotonic() - since, 3),
             "running": self._undone,
             "hung": len(hanging),
-            # When, by the clock of this machine, each of them was called.
+            # When each handler was called, by this machine's clock.
             "hanging": [
                 {
                     "uuid": run.job.uuid,
@@ -319,7 +319,7 @@ class Runs:
                 }
                 for run in sorted(hanging, key=lambda run: run.began)[:HANGING]
             ],
-            # Others see by these whether this clock is wrong: the metadata are as old as a lease at most.
+            # Readers compare this clock with theirs: the metadata are at most as old as a lease.
             "clock": runtime.wall_time(),
             "claim_ttl": self.board.characteristics.claim_ttl,
             **self.tally,

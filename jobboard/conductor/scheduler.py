@@ -11,18 +11,18 @@ from jobboard.threads import started
 LOG = logs.Log(__name__)
 
 GLANCE = 2.0
-"""Seconds between two looks for schedules that another process has set, where the server can't report them. Schedules
-of its own process wake the scheduler."""
+"""Seconds between two looks for schedules of other processes, if the server cannot report changes. Schedules of its own
+process wake the scheduler."""
 
 REST = 3600.0
-"""How long a scheduler sleeps at most where the server reports changes. It is as late if the server's clock is put
-forward."""
+"""The longest sleep of a scheduler if the server reports changes, in seconds. A scheduler is late by up to this if the
+server's clock is put forward."""
 
 SIGNALLED = 1.0
-"""Seconds between two looks of a waiting main thread for a signal."""
+"""Seconds between two checks for signals in a main thread that waits."""
 
 LINGER = 2.0
-"""Seconds that the end of a scheduler waits for a request under way."""
+"""Seconds for which the end of a scheduler waits for an unanswered request."""
 
 
 class Scheduler:
@@ -49,7 +49,7 @@ class Scheduler:
             self._thread.join(SIGNALLED)
 
     def stop(self, seconds: float | None = None) -> None:
-        """End the thread. Wait for a request under way, for so many seconds at most."""
+        """End the thread. Wait at most ``seconds`` for an unanswered request."""
         self._ended.set()
         self._board.wake()
         if self._thread is not None:
@@ -60,7 +60,7 @@ class Scheduler:
         while not self._ended.is_set():
             alarms = self._board.waiters.alarms
             try:
-                # Before the look, so that a schedule that is set after it is heard.
+                # Before the look, so that a later change of schedules is heard.
                 most = REST if self._board.engine.watch("schedules") else GLANCE * runtime.random.uniform(0.5, 1.0)
                 left = self._board.post_due()
                 pause = most if left is None else min(left, most)

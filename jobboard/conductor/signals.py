@@ -23,7 +23,7 @@ the terminal and passed on by a parent."""
 def _handlers() -> dict[int, Any]:
     """Return the present handlers of the signals to catch."""
     numbers = [signal.SIGTERM, signal.SIGINT]
-    # Programs reload their settings by it.
+    # Programs use SIGHUP to reload their settings.
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         numbers.append(signal.SIGHUP)
     return {number: signal.getsignal(number) for number in numbers}
@@ -39,7 +39,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
         yield
         return
     # A signal's handler runs between any two instructions of this very thread, which may hold any lock. So the handler
-    # only puts into the one queue that allows for that, and another thread does the rest.
+    # only puts into a SimpleQueue, which is reentrant, and another thread does the rest.
     came: runtime.SimpleQueue[int] = runtime.SimpleQueue()
     interrupted: list[float] = []
 
@@ -72,7 +72,7 @@ def stopped_by_signals(name: str, stop: Callable[[], None], at_work: Callable[[]
         yield
     finally:
         for number, old in previous.items():
-            # None: not installed from Python, and so not to be put back from there.
+            # None: the handler was not installed from Python, so Python cannot restore it.
             signal.signal(number, signal.SIG_DFL if old is None else old)
         came.put(0)
         if watcher is not None:

@@ -14,7 +14,7 @@ from jobboard.threads import started
 LOG = logs.Log(__name__)
 
 Worker = Callable[[Run], object]
-"""Works on one run after the other. An error makes a failure of a run that has not ended."""
+"""A function that works on one run after the other. Its error becomes the failure of a run that has not ended."""
 
 
 class WorkerThreads:
@@ -27,11 +27,11 @@ class WorkerThreads:
         self._runs = runs
         self._queue: runtime.SimpleQueue[Run | None] = runtime.SimpleQueue()
         self._threads: list[runtime.Thread] = []
-        # Each needs a thread, as any may hang.
+        # Each run needs a thread, as any handler may hang.
         self._placed: set[Run] = set()
 
     def put(self, runs: Sequence[Run]) -> None:
-        """Work on these.
+        """Work on these runs.
 
         :raises RuntimeError: a worker can't be started.
         """
@@ -42,7 +42,7 @@ class WorkerThreads:
             self._queue.put(run)
 
     def close(self, seconds: float | None) -> None:
-        """End the workers that can be ended, waiting for at most so long. Threads end by themselves, or hang."""
+        """End the workers that can be ended. Wait at most ``seconds``. Threads end by themselves, or hang."""
         self._queue.put(None)
 
     def _serve(self) -> None:
@@ -57,7 +57,7 @@ class WorkerThreads:
                     self._runs.ended(run, *outcomes.judged(error, run.job, run.handling.retry))
                 self._placed.discard(run)
                 self._runs.left(run)
-        # For the next thread, which may be started later than this.
+        # For the next thread, which may start later.
         self._queue.put(None)
 
     @contextlib.contextmanager

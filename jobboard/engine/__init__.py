@@ -11,36 +11,39 @@ from jobboard.engine.doctor import weaknesses
 from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
-from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Grouped, Limits, LimitScope, Listed, lane, revive
+from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Listed, revive
 from jobboard.engine.outcomes import StoredOutcome
 from jobboard.engine.retrying import RetryingEngine, time_left
-from jobboard.engine.rules import Rules, damaged_gate, damaged_value
+from jobboard.engine.rules import Grouped, Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
 from jobboard.engine.store import (
+    ANY_TERMS,
     GATE,
     KINDS,
     LAPSING,
+    NO_GATE,
     OVERDUE,
     RETRY_HELD,
     BoardMissing,
     Change,
     ClaimTerms,
     Committed,
+    CommitTerms,
     Found,
     Hears,
     HeldTooLong,
-    Lane,
     Life,
+    LimitScope,
     Look,
     Mark,
     Occupied,
-    ScopePlace,
     Seat,
     SetupStep,
     Side,
     Stale,
     Store,
     Stored,
+    Traits,
     library_version,
     reschedules,
     too_new,
@@ -48,10 +51,12 @@ from jobboard.engine.store import (
 )
 
 __all__ = [
+    "ANY_TERMS",
     "GATE",
     "KINDS",
     "LAPSING",
     "LOCK_WAIT",
+    "NO_GATE",
     "OVERDUE",
     "RETRY_HELD",
     "SCOPE",
@@ -60,6 +65,7 @@ __all__ = [
     "Change",
     "ClaimTerms",
     "ClosedScope",
+    "CommitTerms",
     "Committed",
     "Committer",
     "Deed",
@@ -69,10 +75,8 @@ __all__ = [
     "Grouped",
     "Hears",
     "HeldTooLong",
-    "Lane",
     "Life",
     "LimitScope",
-    "Limits",
     "Listed",
     "Look",
     "Make",
@@ -84,7 +88,6 @@ __all__ = [
     "Result",
     "RetryingEngine",
     "Rules",
-    "ScopePlace",
     "Seat",
     "SetupStep",
     "Side",
@@ -93,11 +96,11 @@ __all__ = [
     "Stored",
     "StoredOutcome",
     "StoredSchedule",
+    "Traits",
     "Unreadable",
     "damaged_gate",
     "damaged_value",
     "held_key",
-    "lane",
     "library_version",
     "reschedules",
     "revive",

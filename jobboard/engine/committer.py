@@ -9,21 +9,28 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 from jobboard import notifier, retry, runtime
+from jobboard.engine import tries
 from jobboard.engine.answers import KEPT, Answer, Deed, slot_of
-from jobboard.engine.store import Change, Committed, Found, Mark, Side, Stale, Store, Stored, weight
+from jobboard.engine.store import (
+    ANY_TERMS,
+    Change,
+    Committed,
+    CommitTerms,
+    Found,
+    Mark,
+    Side,
+    Stale,
+    Store,
+    Stored,
+    weight,
+)
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.logs import log_lapse
 from jobboard.primitives import Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
 
-TRIES = 100
-"""The number of tries of a call at which others may be quicker, before the call is given up."""
-
-UNPAUSED_TRIES = 1
-"""The number of tries without a pause. Processes that repeat in step would be beaten again."""
-
 MOST_CHANGES = 100
-"""The number of jobs that one commit changes at most, new ones apart."""
+"""The most jobs that one commit changes, beside new jobs."""
 
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
@@ -124,7 +131,7 @@ class Committer:
         """A function that is called before each call of a slot."""
         self._sleep = sleep
         self._acts = runtime.Local(count=0)
-        self.noted: Callable[[Sequence[Mark]], None] = _nothing
+        self.on_commit: Callable[[Sequence[Mark]], None] = _nothing
         """A function that is called with the marks of each commit that stands."""
         # The last call of each slot, and the slot's side record after that call. The next commit compares the record.
         self._slots: dict[tuple[str, str], tuple[int, Side]] = {}
@@ -144,31 +151,31 @@ class Committer:
         return count
 
     def note_act(self) -> None:
-        """Note that a commit of the running call stands, whatever becomes of the rest of the call."""
+        """Note that a commit of the running call stands, even if the rest of the call fails."""
         self._acts.count += 1
 
     def tries(self) -> Iterator[int]:
         """Yield the numbers of tries, with a backoff between tries.
 
-        :raises ConnectionFailure: :data:`TRIES` tries were not enough.
+        :raises ConnectionFailure: :data:`tries.CALL` tries were not enough.
         """
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.CALL + 1):
             yield number
-            if number > UNPAUSED_TRIES:
-                self._sleep(retry.backoff(number - UNPAUSED_TRIES, 0.005, 0.1))
-        raise ConnectionFailure(f"given up after {TRIES} tries, in each of which another process was quicker")
+            if number > tries.UNPAUSED:
+                self._sleep(retry.backoff(number - tries.UNPAUSED, 0.005, 0.1))
+        raise ConnectionFailure(f"given up after {tries.CALL} tries, in each of which another process was quicker")
 
-    def one(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
+    def read_job(self, uuid: str, sides: Sequence[tuple[str, str]] = ()) -> tuple[Found, Stored | None, Record | None]:
         """Read a job and side records. Return all of them, the job as stored, and its record as of now."""
         found = self.store.read([uuid], sides)
         [stored] = found.jobs
         return found, stored, record_at(stored, found.now)
 
-    def listed(self, kind: str) -> Found:
+    def read_all(self, kind: str) -> Found:
         """Read every side record of a kind with few records."""
-        found, place = self.store.sides(kind, None, PAGE)
-        while place is not None:
-            more, place = self.store.sides(kind, place, PAGE)
+        found, position = self.store.sides(kind, None, PAGE)
+        while position is not None:
+            more, position = self.store.sides(kind, position, PAGE)
             found.sides.extend(more.sides)
         return found
 
@@ -179,7 +186,7 @@ class Committer:
         nonce: Nonce | None,
         plan: Callable[[], Plan],
         repeats: bool = False,
-        beaten: Callable[[Stale], None] | None = None,
+        on_refusal: Callable[[Stale], None] | None = None,
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> Result:
         """Commit the plan of a call, unless an earlier try of the call has done so.
@@ -187,7 +194,7 @@ class Committer:
         :param nonce: None in a transaction of the caller's.
         :param plan: decides the call. Called again at each try.
         :param repeats: a repetition acts again, and is not answered by the stored answer.
-        :param beaten: gets the refusal of each try at which others were quicker.
+        :param on_refusal: receives the refusal of each try in which another process was quicker.
         :param extra: arguments of :meth:`Store.transaction`.
         """
         if nonce is None:
@@ -203,28 +210,27 @@ class Committer:
                         slot = self.read_slot(nonce)
                         stored = Answer.of(slot)
                     if stored is not None and stored.call > nonce.call:
-                        raise JobFailure("this call comes after a later one: its caller has long gone on")
+                        raise JobFailure("this call came too late: a later call of its slot is stored")
                     if stored is not None and stored.call == nonce.call and not repeats:
                         self.note_act()
-                        self.commit([])
+                        self.store.sync()
                         return Result(stored.deeds, [], True)
                     made = plan()
                     if not (made.changes or made.marks) and nonce.attempt == 1:
                         # A repetition stores its answer in any case: a delayed first try would act after it.
                         self._slots[key] = nonce.call, slot
-                        self.commit([])
+                        self.store.sync()
                         return Result(made.deeds, [], False)
                     answer = Mark(slot, Answer(nonce.call, nonce.attempt, tuple(made.deeds)).packed(), KEPT)
                     sent = runtime.boottime()
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
                         continue
-                    committed = self.commit(
-                        made.changes, [answer, *made.marks], made.sides, made.checks, by=by, before=made.before
-                    )
+                    terms = CommitTerms(by=by, before=made.before)
+                    committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, terms)
             except Stale as stale:
-                if beaten is not None:
-                    beaten(stale)
+                if on_refusal is not None:
+                    on_refusal(stale)
                 if not (stale.uuids or stale.sides) or (slot and (slot.kind, slot.key) in stale.sides):
                     slot = stored = None
                 continue
@@ -238,7 +244,8 @@ class Committer:
         for _ in self.tries():
             with contextlib.suppress(Stale), self.store.transaction(**extra):
                 made = plan()
-                committed = self.commit(made.changes, made.marks, made.sides, made.checks, before=made.before)
+                terms = CommitTerms(before=made.before)
+                committed = self.commit(made.changes, made.marks, made.sides, made.checks, terms)
                 return Result(made.deeds, committed.jobs, False)
         raise AssertionError("unreachable")
 
@@ -277,7 +284,7 @@ class Committer:
             if stored is not None and stored.call >= nonce.call:
                 return stored if stored.call == nonce.call else None
             try:
-                self.commit([], [Mark(slot, Answer(nonce.call, nonce.attempt + TRIES, ()).packed(), KEPT)])
+                self.commit([], [Mark(slot, Answer(nonce.call, nonce.attempt + tries.CALL, ()).packed(), KEPT)])
             except Stale:
                 continue
             return None
@@ -291,19 +298,18 @@ class Committer:
         marks: Sequence[Mark] = (),
         sides: Sequence[Side] = (),
         checks: Sequence[Side] = (),
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        """Commit changes together with the keys that they take and free.
-
-        Without changes, the store makes everything stored so far as safe as a commit does.
+        """Commit changes together with the keys that they take and free. Without any change, only sync the store.
 
         :raises Stale: others were quicker.
         """
         all_marks = [*marks, *self._key_marks(changes, sides)]
-        committed = self.store.commit(changes, all_marks, checks, waits=waits, by=by, before=before)
-        self.noted(all_marks)
+        if not (changes or all_marks):
+            self.store.sync()
+            return Committed([], [])
+        committed = self.store.commit(changes, all_marks, checks, terms)
+        self.on_commit(all_marks)
         return committed
 
     def _key_marks(self, changes: Sequence[Change], sides: Sequence[Side]) -> list[Mark]:
@@ -338,44 +344,48 @@ class Committer:
                 marks.append(Mark(side, side.value, until=until) if runs else Mark(side, None))
         return marks
 
-    def alone(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
+    def commit_one(self, change: Change, checks: Sequence[Side] = (), before: int | None = None) -> bool:
         """Commit a single change. Return false if others were quicker, or ``before`` has passed."""
         try:
-            self.commit([change], checks=checks, waits=False, before=before)
+            self.commit([change], checks=checks, terms=CommitTerms(is_patient=False, before=before))
         except Stale:
             return False
         return True
 
-    def apart(self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None) -> list[Change]:
-        """Commit independent changes, and return those at which nobody was quicker. Do not wait for a job that another
-        transaction holds, and store nothing from the instant ``before`` on."""
+    def commit_each(
+        self, changes: Sequence[Change], checks: Sequence[Side] = (), before: int | None = None
+    ) -> list[Change]:
+        """Commit independent changes. Return the stored changes, without jobs that another process has changed.
+
+        Do not wait for a job that another transaction holds, and store nothing from the instant ``before`` on."""
+        terms = CommitTerms(is_patient=False, before=before)
         stored: list[Change] = []
-        for chunk in batches(changes, _weight, MOST_CHANGES, self.store.most_bytes or sys.maxsize):
+        for chunk in batches(changes, _weight, MOST_CHANGES, self.store.traits.most_bytes or sys.maxsize):
             left = list(chunk)
             while left:
                 try:
-                    self.commit(left, checks=checks, waits=False, before=before)
+                    self.commit(left, checks=checks, terms=terms)
                 except Stale as stale:
                     tried, left = left, [each for each in left if _uuid(each) not in stale.uuids]
                     if len(left) == len(tried):
-                        stored += [change for change in left if self.alone(change, checks, before)]
+                        stored += [change for change in left if self.commit_one(change, checks, before)]
                         break
                 else:
                     stored += left
                     break
         return stored
 
-    def marks_apart(self, marks: Sequence[Mark], checks: Sequence[Side] = ()) -> int:
-        """Commit independent marks. Return the number of those at which nobody was quicker."""
+    def commit_marks_each(self, marks: Sequence[Mark], checks: Sequence[Side] = ()) -> int:
+        """Commit independent marks. Return the number of stored marks."""
         try:
             self.commit([], marks, checks=checks)
         except Stale:
-            return 0 if len(marks) == 1 else sum(self.marks_apart([mark], checks) for mark in marks)
+            return 0 if len(marks) == 1 else sum(self.commit_marks_each([mark], checks) for mark in marks)
         self.note_act()
         return len(marks)
 
     def write(self, marks: Callable[[], Sequence[Mark]]) -> int:
-        """Commit the marks that ``marks`` returns, called again where others were quicker. Return their number."""
+        """Commit the marks that ``marks`` returns, which is called again after a refusal. Return their number."""
         for _ in self.tries():
             made = marks()
             try:
@@ -387,9 +397,9 @@ class Committer:
         raise AssertionError("unreachable")
 
     def sweep(self, overdue: Sequence[Stored], now: int) -> list[Record]:
-        """Write down lapses and passed due times. Return the written records; others may have written the rest."""
+        """Write down lapses and passed due times. Return the written records: others may have written the rest."""
         swept: list[Record] = []
-        for before, after, _ in self.apart([sweep_change(each, now) for each in overdue]):
+        for before, after, _ in self.commit_each([sweep_change(each, now) for each in overdue]):
             if isinstance(after, Record):
                 swept.append(after)
                 # The record of a job that is claimed again has only a new end of its lease.

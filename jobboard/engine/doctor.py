@@ -38,13 +38,13 @@ def weaknesses(found: Characteristics, has_replicas: bool) -> Iterator[Oddity]:
 
 
 def oddities(committer: Committer) -> Iterator[Oddity]:
-    """Yield what is odd in the store. Reads in pages, and writes nothing."""
+    """Yield the defects of the store. Reads in pages, and writes nothing."""
     try:
         Rules.of(committer.store.read([], [GATE]).sides[0])
     except JobFailure as error:
-        yield Oddity(committer.store.gate_place, str(error), "delete it, and set pauses and limits anew")
+        yield Oddity(committer.store.traits.gate_place, str(error), "delete it, and set pauses and limits again")
     yield from committer.store.oddities()
-    for side in committer.listed("schedule").sides:
+    for side in committer.read_all("schedule").sides:
         match schedule_of(side):
             case Unreadable(id_, why, newer):
                 # An argument that begins with a dash would be an option.

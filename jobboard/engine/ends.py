@@ -16,7 +16,7 @@ PURGE_REMEMBERED = 24 * 3600 * 1_000_000
 """The µs for which a purged job is remembered."""
 
 MOST_RECENT = 500
-"""The number of claims that an engine remembers: those of a few batches."""
+"""The most claims that an engine remembers: a few batches."""
 
 
 class Recent:

@@ -21,10 +21,10 @@ from jobboard.engine.expirations import Expirations
 from jobboard.engine.finder import Choice, Finder
 from jobboard.engine.keeper import ClaimKeeper
 from jobboard.engine.keys import Remembered, holder_of, holders_of
-from jobboard.engine.limits import ClosedScope, Grouped, IdleScopes, Limits, Rooms, free_slots, plan_revival
+from jobboard.engine.limits import ClosedScope, IdleScopes, Rooms, free_slots, plan_revival
 from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
-from jobboard.engine.rules import Rules
+from jobboard.engine.rules import Grouped, Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
 from jobboard.engine.store import (
     GATE,
@@ -176,19 +176,19 @@ class Engine(Hears):
     def _begin(self) -> None:
         committer = self._committer = self._make_committer()
         self._keeper = ClaimKeeper(committer)
-        self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.wire)
+        self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.traits.wire)
         self._recent = Recent()
         self._finder = Finder(committer, self._ttl)
         self._idle = IdleScopes(committer)
         self._expirations = Expirations(self._clear_up_soon)
-        committer.noted = self._expirations.note
+        committer.on_commit = self._expirations.note
 
     def _make_committer(self) -> Committer:
         return Committer(lambda: self.store, self.sleep_unless_closed)
 
     def hurry(self) -> None:
         """Let no request take long from now on, as the board is about to be closed."""
-        self.backend.patience = min(self.backend.patience, CLOSING)
+        self.backend.hurry(CLOSING)
 
     def shut(self) -> None:
         """Drop the connections of this board; never a client of the caller's."""
@@ -334,15 +334,15 @@ class Engine(Hears):
 
         def plan() -> Plan:
             nonlocal lapsed
-            found, stored, record = self._committer.one(uuid, [GATE])
+            found, stored, record = self._committer.read_job(uuid, [GATE])
             status, after = states.claim(record, found.now, who, *self._lease(expiry, nonce, found.now))
             rules = Rules.of(found.sides[0])
-            rooms = Rooms(self._committer, Limits(rules.limits), found.now, [], stored)
+            rooms = Rooms(self._committer, rules, found.now, [], stored)
             if status == OK and after is not None:
                 rooms.learn([after])
                 if after.name in rules.paused:
                     status = Status.PAUSED
-                elif rooms.full(after):
+                elif rooms.full_scopes(after):
                     status = Status.LIMITED
             if status != OK or after is None or stored is None or record is None:
                 return Plan([], [Deed(status, uuid)])
@@ -379,7 +379,7 @@ class Engine(Hears):
             if rules.gate.value is None:
                 taken = store.take(lease, limit, names, codec.VERSION, nonce)
             elif limit == 1 and not rules.paused:
-                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.limits.places)
+                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.scopes)
                 taken = job and ([job], None)
             if taken is not None:
                 jobs, event = taken
@@ -405,7 +405,7 @@ class Engine(Hears):
                         rooms.enter(record)
             return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
 
-        result = self._committer.do(nonce, plan, beaten=choice.beaten)
+        result = self._committer.do(nonce, plan, on_refusal=choice.note_refusal)
         records, margin = self._claims(result, expiry)
         # The stored answer of a fast path has any order.
         records.sort(key=serving_order)
@@ -421,11 +421,11 @@ class Engine(Hears):
         """Return the keeper and the end of a lease that begins now."""
         if expiry is not None:
             return None, now + expiry
-        return nonce.handle, now + self._ttl if self.backend.keeps == "lease" else None
+        return nonce.handle, now + self._ttl if self.backend.traits.keeps == "lease" else None
 
     def _margin(self, expiry: int | None) -> int | None:
         """Return the µs for which a new or renewed claim surely stands."""
-        if self.backend.keeps == "lease":
+        if self.backend.traits.keeps == "lease":
             return (self._ttl if expiry is None else expiry) - self.backend.precision
         return self.backend.margin if expiry is None else expiry
 
@@ -434,7 +434,7 @@ class Engine(Hears):
         margin = self._margin(expiry)
         self._recent.learn(result.stored)
         if not result.replayed:
-            if expiry is None and margin is not None and self.backend.keeps == "session":
+            if expiry is None and margin is not None and self.backend.traits.keeps == "session":
                 # The session was alive at the commit, so the time of the looks before does not count.
                 margin += result.late
             return [stored.record for stored in result.stored if stored.record.state == CLAIMED], margin
@@ -467,7 +467,7 @@ class Engine(Hears):
         Return the status, and the µs for which the claim surely stands."""
 
         def plan() -> Plan:
-            found, stored, record = self._committer.one(uuid)
+            found, stored, record = self._committer.read_job(uuid)
             status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
             made = Plan([], [Deed(status, uuid, 0)])
             if status != OK or stored is None or record is None or after is None:
@@ -500,7 +500,7 @@ class Engine(Hears):
 
         :param since: the time, on :func:`~jobboard.runtime.boottime`, until which the holder works under the claim.
         """
-        if self.backend.keeps != "lease":
+        if self.backend.traits.keeps != "lease":
             self._keeper.forsake(uuid, token, since)
             self._clear_up_soon()
 
@@ -508,7 +508,7 @@ class Engine(Hears):
         """Free the jobs that a call may have claimed, or may still claim, whose outcome stays unknown.
 
         Does not block, as :meth:`forsake`."""
-        if self.backend.keeps != "lease":
+        if self.backend.traits.keeps != "lease":
             self._keeper.doubt(nonce)
             self._clear_up_soon()
 
@@ -582,7 +582,7 @@ class Engine(Hears):
         def plan() -> Plan:
             nonlocal released, gate
             purged = [("purged", uuid)] if verb == Verb.PURGE else []
-            found, stored, before = self._committer.one(uuid, [*purged, GATE])
+            found, stored, before = self._committer.read_job(uuid, [*purged, GATE])
             status, after = _operated(verb, before, found.now, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
@@ -614,8 +614,8 @@ class Engine(Hears):
         if not jobs:
             return
         try:
-            rules = self._finder.rules_of(gate[0]) if gate else self._finder.newest()
-            if left := rules.limits.slots_of(jobs):
+            rules = self._finder.rules_of(gate[0]) if gate else self._finder.read_rules()
+            if left := rules.slots_of(jobs):
                 free_slots(self._committer, left)
         except JobBoardError as error:
             LOG.info("waiters could not be told of free slots: %s", error)
@@ -642,7 +642,7 @@ class Engine(Hears):
         if not uuids:
             return {}
         found = self.store.read([], [("purged", uuid) for uuid in uuids])
-        return {side.key: Seen(TRASHED if side.stands(found.now) else COMPLETE, None, None) for side in found.sides}
+        return {side.key: Seen(TRASHED if side.is_valid(found.now) else COMPLETE, None, None) for side in found.sides}
 
     def page(
         self,
@@ -680,22 +680,27 @@ class Engine(Hears):
 
     # Waits and reports
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         """See :meth:`Store.watch <jobboard.engine.Store.watch>`. The reports reach the :attr:`life` of the board."""
-        return self._is_open and self.backend.watch(topic, on)
+        return self._is_open and self.backend.watch(topic)
+
+    def unwatch(self) -> None:
+        """End the reports of events."""
+        if self._is_open:
+            self.backend.unwatch()
 
     # Pauses and limits
 
     def rules(self) -> Rules:
         """Return the pauses and limits of the board."""
-        return self._finder.newest().rules
+        return self._finder.read_rules()
 
     def pause(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Pause jobs of these names, or (None) all jobs. Existing claims go on, and can be extended, revived and ended.
 
         No call that begins after this one has returned claims a paused job."""
         self._rule(lambda rules: rules.pause(names), nonce)
-        self.backend.commit((), after_older_gates=True)
+        self.backend.outlast_gates()
 
     def resume(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Resume jobs of these names, or (None) all jobs, and wake the waiters."""
@@ -704,7 +709,7 @@ class Engine(Hears):
     def set_limit(self, nonce: Nonce, /, limit: Limit) -> None:
         """Bound the claims of some jobs once this returns. Claims from before may stay uncounted."""
         self._rule(lambda rules: rules.limit(limit), nonce)
-        self.backend.commit((), after_older_gates=True)
+        self.backend.outlast_gates()
 
     def remove_limit(self, nonce: Nonce, /, name: str, per: str | None) -> Status:
         """Remove limits of a name, and have waiters look again. Without ``per``, remove both. Return OK or ABSENT."""
@@ -727,8 +732,8 @@ class Engine(Hears):
         return self._committer.do(nonce, plan).deeds[0].status
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
-        """Return the uuids of those of these unclaimed jobs that are neither paused nor wait for a slot, each judged by
-        itself."""
+        """Return the uuids of the unclaimed jobs that the rules admit: neither paused nor in a full scope. Each job is
+        judged by itself."""
         return self._finder.open_to_claims(jobs)
 
     def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
@@ -744,30 +749,29 @@ class Engine(Hears):
     def outcomes(self, uuids: Sequence[str]) -> list[StoredOutcome | None]:
         """Return the outcomes of these jobs, in the order asked for; None for a job without an outcome."""
         found = self.store.read([], [(OUTCOME, uuid) for uuid in uuids])
-        return [StoredOutcome.of(side) if side.stands(found.now) else None for side in found.sides]
+        return [StoredOutcome.of(side) if side.is_valid(found.now) else None for side in found.sides]
 
     def outcome_page(self, after: StoredOutcome | None, limit: int) -> list[StoredOutcome]:
         """Return the next outcomes behind ``after``, the newest first. Fewer than ``limit`` mean the end."""
         dones: list[StoredOutcome] = []
-        place: Any = None if after is None else after.place
+        position: Any = None if after is None else after.position
         while len(dones) < limit:
-            found, place = self.store.sides(OUTCOME, place, limit - len(dones))
-            dones += [
-                done for side in found.sides if side.stands(found.now) and (done := StoredOutcome.of(side)) is not None
-            ]
-            if place is None:
+            found, position = self.store.sides(OUTCOME, position, limit - len(dones))
+            stored = (StoredOutcome.of(side) for side in found.sides if side.is_valid(found.now))
+            dones += [done for done in stored if done is not None]
+            if position is None:
                 break
         return dones
 
     def store_outcomes(self, dones: Sequence[StoredOutcome]) -> int:
         """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
         of stored ones."""
-        most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.most_kept
+        most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.traits.most_kept
         if limit is not None and most > limit:
             raise ValueError(f"the outcome takes {most} bytes, and {limit} fit here")
         there = self.outcomes([done.record.uuid for done in dones])
         # Others may store some of them meanwhile, and expired records of these uuids may be left.
-        return self._committer.marks_apart(
+        return self._committer.commit_marks_each(
             [
                 Mark(Side(OUTCOME, done.record.uuid, None, None, None), done.packed(), until=done.until)
                 for done, known in zip(dones, there, strict=True)
@@ -775,16 +779,16 @@ class Engine(Hears):
             ]
         )
 
-    def remembered_keys(self, place: Any) -> tuple[list[Remembered], Any]:
-        """Return some of the keys whose windows run though no live job has them, and the next place; None at the end.
+    def remembered_keys(self, position: Any) -> tuple[list[Remembered], Any]:
+        """Return some keys that outlive their jobs, and the next position; None at the end.
 
-        :param place: the place that the call before has returned; None at the beginning.
+        :param position: the position that the last call has returned; None at the beginning.
         """
-        found, further = self.store.sides("key", place, PAGE)
+        found, further = self.store.sides("key", position, PAGE)
         remembered = [
             Remembered(side.key, holder, side.until)
             for side in found.sides
-            if side.until is not None and side.stands(found.now) and (holder := holder_of(side)) is not None
+            if side.until is not None and side.is_valid(found.now) and (holder := holder_of(side)) is not None
         ]
         return remembered, further
 
@@ -797,7 +801,7 @@ class Engine(Hears):
             return [
                 Mark(side, each.uuid.encode(), until=each.until)
                 for each, side in zip(keys, found.sides, strict=True)
-                if not side.stands(found.now) and each.until > found.now
+                if not side.is_valid(found.now) and each.until > found.now
             ]
 
         return self._committer.write(marks)
@@ -855,15 +859,15 @@ class Engine(Hears):
         """Remove every entity of this handle."""
 
         def marks() -> list[Mark]:
-            sides = self._committer.listed(ENTITY).sides
+            sides = self._committer.read_all(ENTITY).sides
             return [Mark(side, None) for side in sides if (each := StoredEntity.of(side)) and each.handle == handle]
 
         self._committer.write(marks)
 
     def roster(self) -> list[tuple[str, str, str]]:
         """Return the living entities as (kind, name, metadata), in any order."""
-        found = self._committer.listed(ENTITY)
-        stored = (StoredEntity.of(side) for side in found.sides if side.stands(found.now))
+        found = self._committer.read_all(ENTITY)
+        stored = (StoredEntity.of(side) for side in found.sides if side.is_valid(found.now))
         return [entity[1:] for entity in stored if entity is not None]
 
 

@@ -9,13 +9,13 @@ from jobboard import runtime
 from jobboard.engine.store import Mark
 
 MANY = 1000
-"""The number of expired records of a handle that are worth a tidying."""
+"""The number of expired records of a handle that are worth a tidy run."""
 
 PARTS = 16
-"""The number of parts of a lifetime by which ends are counted together, so that the memory is small."""
+"""The parts of a lifetime. Ends in one part are counted together, so that the memory is small."""
 
 COUNTED = ("key", "outcome", "purged")
-"""The kinds of side records of which there are as many as ended jobs."""
+"""The kinds of side records that grow with the number of ended jobs."""
 
 
 class Expirations:
@@ -23,8 +23,8 @@ class Expirations:
 
     A wrong clock makes a tidying early or late, and decides nothing: the store drops what has expired by its own time.
 
-    :param alert: called once there are so many that a heartbeat has to watch :attr:`are_many`, and whenever that is
-        found true after as many more.
+    :param alert: called once there are :data:`MANY`, so that a heartbeat watches :attr:`are_many`, and whenever that is
+        true after as many more.
     """
 
     def __init__(self, alert: Callable[[], None]) -> None:
@@ -32,8 +32,7 @@ class Expirations:
         self._lock = runtime.Lock()
         self._numbers: dict[float, int] = {}
         """The numbers of records by their ends on runtime.boottime(), rounded up."""
-        self._next = math.inf
-        self._expired = self._unwatched = 0
+        self._unwatched = 0
         self._is_watched = False
 
     def note(self, marks: Sequence[Mark]) -> None:
@@ -46,12 +45,11 @@ class Expirations:
                     self.add(1, ttl / 1e6)
 
     def add(self, number: int, seconds: float) -> None:
-        """Count records that expire in so many seconds."""
+        """Count records that expire in ``seconds``."""
         width = max(1.0, seconds / PARTS)
         with self._lock:
             end = math.ceil((runtime.boottime() + seconds) / width) * width
             self._numbers[end] = self._numbers.get(end, 0) + number
-            self._next = min(self._next, end)
             self._unwatched += number
             if self._unwatched < MANY:
                 return
@@ -64,11 +62,7 @@ class Expirations:
     def _count(self) -> int:
         """Return the number of expired records."""
         now = runtime.boottime()
-        if self._next <= now:
-            for end in [end for end in self._numbers if end <= now]:
-                self._expired += self._numbers.pop(end)
-            self._next = min(self._numbers, default=math.inf)
-        return self._expired
+        return sum(number for end, number in self._numbers.items() if end <= now)
 
     @property
     def are_many(self) -> bool:
@@ -78,6 +72,6 @@ class Expirations:
 
     def clear(self) -> None:
         """Forget expired records, as they are about to be tidied."""
+        now = runtime.boottime()
         with self._lock:
-            self._count()
-            self._expired = 0
+            self._numbers = {end: number for end, number in self._numbers.items() if end > now}

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobboard import codec, runtime
+from jobboard.engine import tries
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
-from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Limits, LimitScope, Rooms, lane
+from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Rooms
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, Lane, Look, Side, Stale, Stored, weight
+from jobboard.engine.store import GATE, RETRY_HELD, HeldTooLong, LimitScope, Look, Side, Stale, Stored, weight
 from jobboard.primitives import batches
 from jobboard.states import TRASHED, UNCLAIMED, Record, serving_order
 
 SWEEPING = 0.25
-"""The seconds that a call waits for another process to sweep a job. After that the job is skipped, as a frozen process
-or a caller's transaction may hold its lock."""
-
-_AGAIN = 5
-"""The number of refused tries after which a claim looks again, though it has seen more jobs."""
-
-_HALVED = 10
-"""The number of refused tries after which a claim of many jobs is content with half as many. Among others that claim
-single jobs, one of many jobs always lacks some at its commit."""
+"""The seconds that a call waits for another process to sweep a job. Then the call skips the job, as a frozen process or
+a caller's transaction may hold its lock."""
 
 LAST_WAIT = 1.0
 """The seconds for which a call waits for the lock of a scope before it finds nothing to claim."""
 
-LOCK_ROUNDS = 3
-"""The number of requests by which a try locks jobs. Between them, it replaces the jobs that other calls hold."""
-
 SPARE_LOCKED = 8
-"""The number of jobs whose scopes a call locks beside those that it claims. Others may claim the first ones while the
-call waits."""
+"""The number of spare jobs whose scopes a call locks, too. Others may claim the first jobs while the call waits."""
 
 Version = tuple[str, object]
 """The uuid and the tag of a job."""
@@ -41,42 +31,6 @@ Version = tuple[str, object]
 
 def version(stored: Stored) -> Version:
     return stored.record.uuid, stored.tag
-
-
-class Allowed(NamedTuple):
-    """The jobs that one gate lets be claimed.
-
-    names: the names of the jobs; None for any name but those in ``without``. shut: no job can be claimed. full: groups
-    whose jobs cannot be claimed."""
-
-    gate: Side
-    names: Sequence[str] | None
-    without: Sequence[str]
-    shut: bool
-    full: Sequence[Lane] = ()
-
-
-class GateRules:
-    """The rules of one gate. They never change, so that a thread decides by one gate throughout."""
-
-    def __init__(self, gate: Side) -> None:
-        self.gate = gate
-        self.rules = rules = Rules.of(gate)
-        self.paused = rules.paused
-        self.limits = Limits(rules.limits)
-
-    def limited(self, names: Sequence[str] | None) -> bool:
-        """Return whether jobs of these names, or (None) of any name, may have limits."""
-        return self.limits.bind(names)
-
-    def allowed(self, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Allowed:
-        """Return the jobs of these names that may be claimed, without those of full scopes."""
-        lanes = [lane(scope) for scope in full]
-        closed = [scope.limit.name for scope, found in zip(full, lanes, strict=True) if found is None]
-        left = None if names is None else [name for name in names if name not in self.paused and name not in closed]
-        without = () if names is not None else (*self.paused.names, *closed)
-        full_lanes = [found for found in lanes if found is not None]
-        return Allowed(self.gate, left, without, self.paused.everything or left == [], full_lanes)
 
 
 class Finder:
@@ -88,7 +42,7 @@ class Finder:
     def __init__(self, committer: Committer, recheck: int) -> None:
         self.committer = committer
         self.recheck = recheck
-        self.rules = GateRules(Side(*GATE, None, None, None))
+        self.rules = Rules()
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
         self._refused: dict[Version, float] = {}
@@ -96,14 +50,14 @@ class Finder:
         # holds such a lock.
         self._waits = True
 
-    def rules_of(self, gate: Side) -> GateRules:
+    def rules_of(self, gate: Side) -> Rules:
         """Return the rules of this gate."""
         rules = self.rules
-        return rules if rules.gate.tag == gate.tag else GateRules(gate)
+        return rules if rules.gate.tag == gate.tag else Rules.of(gate)
 
-    def newest(self) -> GateRules:
+    def read_rules(self) -> Rules:
         """Read the gate, and return its rules."""
-        self.rules = rules = GateRules(self.committer.store.read([], [GATE]).sides[0])
+        self.rules = rules = Rules.of(self.committer.store.read([], [GATE]).sides[0])
         return rules
 
     def look(
@@ -116,16 +70,19 @@ class Finder:
         """Find the first jobs that may be claimed, without those of full scopes."""
         store = self.committer.store
         for _ in self.committer.tries():
-            asked = self.rules.allowed(names, full)
-            gate, allowed, without, shut, lanes = asked
-            wanted = (0, [], codec.VERSION) if shut else (limit, allowed, codec.VERSION, without, lanes, where)
-            look = store.look(*wanted)
-            if look.gate.tag != gate.tag:
-                self.rules = rules = GateRules(look.gate)
-                if rules.allowed(names, full) != asked._replace(gate=look.gate):
+            rules = self.rules
+            claimable = rules.claimable(names, full)
+            if claimable is None:
+                look = store.look(0, [], codec.VERSION)
+            else:
+                allowed, without, groups = claimable
+                look = store.look(limit, allowed, codec.VERSION, without, groups, where)
+            if look.gate.tag != rules.gate.tag:
+                self.rules = rules = Rules.of(look.gate)
+                if rules.claimable(names, full) != claimable:
                     continue
             # Where no job may be claimed, a lapse or due time wakes nobody.
-            return look._replace(overdue=[], next_event=None) if shut and not full else look
+            return look._replace(overdue=[], next_event=None) if claimable is None and not full else look
         raise AssertionError("unreachable")
 
     def sweep_and_look(
@@ -143,20 +100,20 @@ class Finder:
         :param trashed: receives the jobs that the sweep has moved to the trash.
         """
         look = self.look(limit, names, full, where)
-        settled, tries = False, self.committer.tries()
+        settled, rounds = False, self.committer.tries()
         while look.overdue and not (settled and look.ready):
             met = self.committer.sweep(look.overdue, look.now)
             trashed.extend(record for record in met if record.state == TRASHED)
-            waits = self._refused_lately(look.overdue, met)
+            waits = self._note_refused(look.overdue, met)
             if not met and not waits:
                 break
             if not met:
-                next(tries)
+                next(rounds)
             look, settled = self.look(limit, names, full, where), not waits
         return look
 
-    def _refused_lately(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
-        """Return whether another sweep may hold one of these jobs, so that its place is known in a moment.
+    def _note_refused(self, overdue: Sequence[Stored], swept: Sequence[Record]) -> bool:
+        """Note the jobs that a sweep could not change. Return whether another sweep may hold one of them.
 
         A job that does not change for :data:`SWEEPING` is held by a transaction of a caller's."""
         now, done = runtime.monotonic(), {record.uuid for record in swept}
@@ -195,18 +152,18 @@ class Finder:
         return look._replace(ready=sorted([*look.ready, *back], key=_order), overdue=[])
 
     def open_to_claims(self, jobs: Sequence[Record]) -> set[str]:
-        """Return the uuids of those unclaimed jobs that the rules let be claimed, each judged by itself."""
+        """Return the uuids of the unclaimed jobs that the rules admit, each judged by itself."""
         rules, rooms = self._rooms(jobs)
-        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full(job)}
+        return {job.uuid for job in jobs if job.name not in rules.paused and not rooms.full_scopes(job)}
 
     def closed_scopes(self, jobs: Sequence[Record]) -> dict[str, list[ClosedScope]]:
         """Return the scopes without room for these unclaimed jobs, by the uuids of the jobs."""
         _, rooms = self._rooms(jobs)
         return {job.uuid: closed for job in jobs if (closed := rooms.closures(job))}
 
-    def _rooms(self, jobs: Sequence[Record]) -> tuple[GateRules, Rooms]:
-        rules = self.newest()
-        rooms = Rooms(self.committer, rules.limits, 0, None)
+    def _rooms(self, jobs: Sequence[Record]) -> tuple[Rules, Rooms]:
+        rules = self.read_rules()
+        rooms = Rooms(self.committer, rules, 0, None)
         rooms.learn(jobs)
         return rules, rooms
 
@@ -244,7 +201,7 @@ class Choice:
         self._goes_on = False
         # The jobs that were found and not lost. _full has the scopes without room behind which it has looked.
         self._met: dict[str, Stored] = {}
-        # Jobs at which others were quicker. Another transaction holds those that a look shows unchanged.
+        # Jobs that other processes have claimed. If a look shows such a job unchanged, another transaction holds it.
         self._lost: set[Version] = set()
         self._needed: dict[str, LimitScope] = {}
         self._full: dict[str, LimitScope] = {}
@@ -270,13 +227,13 @@ class Choice:
             look = self._under_locks(look, self.rooms)
         locked: dict[str, Stored] = {}
         lost: set[str] = set()
-        for _ in range(LOCK_ROUNDS):
-            ready = [stored for stored in self._ready() if stored.record.uuid not in locked]
+        for _ in range(tries.LOCKS):
+            ready = [stored for stored in self._lockable() if stored.record.uuid not in locked]
             if not ready:
                 break
-            # The call may have waited for others, which have claimed the first jobs. A single claim takes any other.
-            tried = self._free() if self._limit == 1 else ready
-            found = self._finder.committer.store.lock(tried, len(ready))
+            # Other calls may have claimed the first jobs during a wait. A single claim then takes another job.
+            tried = self._lockable_singly() if self._limit == 1 else ready
+            found = self._finder.committer.store.grab(tried, len(ready))
             locked |= {stored.record.uuid: stored for stored in found}
             if len(found) == len(ready):
                 break
@@ -301,14 +258,14 @@ class Choice:
         """
         if not rooms.locks(stored.record for stored in look.ready):
             return look
-        ahead, _ = self._fitting(self._limit + SPARE_LOCKED)
+        ahead, _ = self._choose(self._limit + SPARE_LOCKED)
         front = version(look.ready[0])
         # If the first job has changed since the last try, others are at work in its scope, and no process was stopped.
         moves = self._front not in (None, front)
         insists, self._insists, self._front = self._insists or moves, False, front
         self._has_waited = self._has_waited and not moves
         self._finder.lock({**rooms.scopes(stored.record for stored in ahead), **self._needed}, rooms, insists)
-        chosen, _ = self._fitting(1)
+        chosen, _ = self._choose(1)
         if not chosen:
             self._held = {key: scope for key, scope in self._full.items() if rooms.is_busy(key)}
             # There may be jobs with room behind these scopes.
@@ -320,39 +277,39 @@ class Choice:
             raise Stale(sides=[(SCOPE, key) for key in first])
         return look._replace(now=max(look.now, rooms.now))
 
-    def _ready(self) -> list[Stored]:
-        """Return the first jobs that one commit may claim together by the scopes that are locked."""
+    def _lockable(self) -> list[Stored]:
+        """Return the first jobs that one commit may claim together under the locked scopes."""
         store = self._finder.committer.store
-        ready = self._under_held(self._fitting(self._limit)[0])
-        if store.most_bytes is not None and ready:
-            ready = next(batches(ready, weight, len(ready), store.most_bytes))
+        ready = self._under_held(self._choose(self._limit)[0])
+        if store.traits.most_bytes is not None and ready:
+            ready = next(batches(ready, weight, len(ready), store.traits.most_bytes))
         return ready
 
-    def _free(self) -> list[Stored]:
-        """Return the first jobs each of which can be claimed alone by the scopes that are locked."""
+    def _lockable_singly(self) -> list[Stored]:
+        """Return the first jobs each of which a single claim may take under the locked scopes."""
         met, rooms = sorted(self._met.values(), key=_order), self.rooms
-        return self._under_held([stored for stored in met if rooms is None or not rooms.full(stored.record)])
+        return self._under_held([stored for stored in met if rooms is None or not rooms.full_scopes(stored.record)])
 
     def _under_held(self, jobs: Sequence[Stored]) -> list[Stored]:
         """Return these jobs up to the first that needs a scope which is not locked."""
         rooms = self.rooms
-        if rooms is None or not self._finder.committer.store.locks_scopes:
+        if rooms is None or not self._finder.committer.store.traits.locks_scopes:
             return [*jobs]
         return list(itertools.takewhile(lambda stored: rooms.holds(rooms.scopes([stored.record])), jobs))
 
-    def beaten(self, stale: Stale) -> None:
+    def note_refusal(self, stale: Stale) -> None:
         """Take note of the refusal of the last try."""
         self._beaten += 1
         self._has_waited = self._has_waited or isinstance(stale, HeldTooLong)
-        if self._beaten % _HALVED == 0:
+        if self._beaten % tries.REFUSED_BEFORE_LESS == 0:
             self._limit = (self._limit + 1) // 2
         scopes = {key for kind, key in stale.sides if kind == SCOPE}
         told = bool(stale.uuids or stale.sides) and GATE not in stale.sides
-        self._goes_on = told and not scopes & self._full.keys() and self._beaten % _AGAIN != 0
+        self._goes_on = told and not scopes & self._full.keys() and self._beaten % tries.REFUSED_BEFORE_LOOK != 0
         self._lose(stale.uuids)
         if self.rooms is not None:
             self.rooms.forget(scopes)
-            if self._finder.committer.store.locks_scopes:
+            if self._finder.committer.store.traits.locks_scopes:
                 # The refusal has ended the locks of the scopes.
                 self._goes_on = False
 
@@ -364,7 +321,7 @@ class Choice:
     def _next(self) -> Look:
         if self._look is not None and self._goes_on:
             self._goes_on = False
-            chosen, enough = self._fitting(self._limit)
+            chosen, enough = self._choose(self._limit)
             if enough:
                 return self._look._replace(ready=chosen)
         for _ in self._finder.committer.tries():
@@ -377,28 +334,28 @@ class Choice:
         a job that may come before the chosen ones."""
         finder, names, store = self._finder, self._names, self._finder.committer.store
         # Others may hold the first jobs, or these may have no room.
-        spare = store.spare * (self._looks + (store.locks_scopes or finder.rules.limited(names)))
+        spare = store.traits.spare * (self._looks + (store.traits.locks_scopes or finder.rules.bind(names)))
         wanted = min(self._limit + spare, 2 * MOST_CHANGES)
-        look = self._looked(wanted, list(self._closed.values()))
+        look = self._look_for(wanted, list(self._closed.values()))
         self._looks += 1
         rules = finder.rules_of(look.gate)
         self._look, self._full, self.rooms = look, dict(self._closed), None
         self._met = {stored.record.uuid: stored for stored in look.ready}
-        if not rules.limited(names):
-            return look._replace(ready=self._fitting(self._limit)[0])
-        self.rooms = rooms = Rooms(finder.committer, rules.limits, look.now, self._trashed)
+        if not rules.bind(names):
+            return look._replace(ready=self._choose(self._limit)[0])
+        self.rooms = rooms = Rooms(finder.committer, rules, look.now, self._trashed)
         known = len(self._full)
-        chosen, enough = self._fitting(self._limit)
+        chosen, enough = self._choose(self._limit)
         while not enough and len(look.ready) >= wanted and len(self._full) > known:
             # Behind jobs without room there may be jobs with room. Many may have none.
             if known:
                 wanted = min(4 * wanted, 2 * MOST_CHANGES)
             known = len(self._full)
-            look = self._looked(wanted, list(self._full.values()))
+            look = self._look_for(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
                 return None
             self._met |= {stored.record.uuid: stored for stored in look.ready}
-            chosen, enough = self._fitting(self._limit)
+            chosen, enough = self._choose(self._limit)
         if rooms.brought_back:
             return None
         event = look.next_event
@@ -411,7 +368,7 @@ class Choice:
         self._look = look._replace(now=max(look.now, rooms.now), next_event=event)
         return self._look._replace(ready=chosen)
 
-    def _looked(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
+    def _look_for(self, wanted: int, full: Sequence[LimitScope] = ()) -> Look:
         finder, names = self._finder, self._names
         if self._trashed is None:
             return finder.preview(wanted, names, full)
@@ -430,29 +387,29 @@ class Choice:
             # Others hold some of the first jobs.
             asked *= 2
 
-    def _fitting(self, limit: int) -> tuple[list[Stored], bool]:
-        """Return the first jobs that can be claimed together, and whether one commit may claim no more."""
+    def _choose(self, limit: int) -> tuple[list[Stored], bool]:
+        """Choose the first jobs that can be claimed together. Return them, and whether one commit may claim no more."""
         met, rooms = sorted(self._met.values(), key=_order), self.rooms
         if rooms is None:
             return met[:limit], len(met) >= limit
         rooms.learn(stored.record for stored in met)
         while True:
-            chosen, full, enough = self._entering(rooms, met, limit)
+            chosen, full, enough = self._choose_by(rooms, met, limit)
             # A list may have no room for another claim, and still hold claims that have ended.
             if not rooms.clear(full):
                 self._full |= full
                 return chosen, enough
 
-    def _entering(
+    def _choose_by(
         self, rooms: Rooms, met: Sequence[Stored], limit: int
     ) -> tuple[list[Stored], dict[str, LimitScope], bool]:
-        """Return the same by the known room of the scopes, and the scopes without room that were met."""
+        """Choose among the jobs met by the known room. Return the scopes without room that were met, too."""
         rooms.leave_all()
         chosen: list[Stored] = []
         full: dict[str, LimitScope] = {}
         enough = False
         for stored in met:
-            if closed := rooms.full(stored.record):
+            if closed := rooms.full_scopes(stored.record):
                 full |= {scope.key: scope for scope in closed}
                 continue
             rooms.enter(stored.record)

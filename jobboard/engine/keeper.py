@@ -35,7 +35,7 @@ class ClaimKeeper:
     def renew(self, handle: str, held: Sequence[ClaimKey], ttl: int) -> Renewed:
         """See :meth:`Engine.renew <jobboard.engine.Engine.renew>`."""
         store = self._committer.store
-        leased = store.keeps == "lease"
+        leased = store.traits.keeps == "lease"
         lost: list[ClaimKey] = []
         unkept: list[tuple[str, int, int | None]] = []
         missed: list[ClaimKey] = []
@@ -66,7 +66,7 @@ class ClaimKeeper:
                         stands = record.state == CLAIMED
                         (changes if stands else revived)[claim] = Change(stored, after)
             before = worn_at((change.before for change in changes.values()), found.now)
-            done = {id(change) for change in self._committer.apart(list(changes.values()), before=before)}
+            done = {id(change) for change in self._committer.commit_each(list(changes.values()), before=before)}
             out, again = revive(self._committer, revived)
             lost += out
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
@@ -87,7 +87,7 @@ class ClaimKeeper:
         self._doubted.setdefault((nonce.handle, nonce.slot), nonce)
 
     def clear_up(self, until: float | None = None) -> None:
-        """Give back the forsaken claims, and those of doubted calls. A refused one stops none of the others.
+        """Give back forsaken claims, and the claims of doubted calls. A refused claim does not stop the others.
 
         :param until: leave claims that are forsaken from a later time on; None: from now on.
         :raises Exception: the last reason why a claim is left.
@@ -111,7 +111,7 @@ class ClaimKeeper:
             now, stored, record = self._claimed(uuid, token)
             if stored is None or record is None or record.keeper is None or (uuid, token) not in self._forsaken:
                 break
-            if self._committer.alone(Change(stored, states.lapse(record, now))):
+            if self._committer.commit_one(Change(stored, states.lapse(record, now))):
                 break
         self._forsaken.pop((uuid, token), None)
 
@@ -142,11 +142,11 @@ class ClaimKeeper:
                 return
             holder = Holder(record.who or "", token)
             _, after = states.finish(record, holder, now, Verb.ABANDON, refund=True)
-            if self._committer.alone(change_by(Verb.ABANDON, stored, after), before=worn_at([stored], now)):
+            if self._committer.commit_one(change_by(Verb.ABANDON, stored, after), before=worn_at([stored], now)):
                 return
 
     def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
         """Read a job. Return the time, the job as stored, and its record; without a record if this claim has ended."""
-        found, stored, record = self._committer.one(uuid)
+        found, stored, record = self._committer.read_job(uuid)
         stands = record is not None and record.state == CLAIMED and record.token == token
         return found.now, stored, record if stands else None

@@ -81,7 +81,7 @@ def holders_of(store: Store, keys: Sequence[str]) -> Holders:
     if not keys:
         return Holders(0, [], {}, {}, [])
     found = store.read([], [("key", key) for key in keys])
-    holding = ((side.key, holder_of(side)) for side in found.sides if side.stands(found.now))
+    holding = ((side.key, holder_of(side)) for side in found.sides if side.is_valid(found.now))
     held = {key: uuid for key, uuid in holding if uuid is not None}
     there = store.read(list(held.values())) if held else found
     holders = Holders(there.now, found.sides, held, {}, [])

@@ -29,9 +29,21 @@ from jobboard import runtime
 from jobboard.engine.answers import HOUR
 from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
-from jobboard.engine.store import GATE, Change, Found, Lane, Mark, Occupied, ScopePlace, Side, Stale, Stored, turns
+from jobboard.engine.store import (
+    GATE,
+    Change,
+    CommitTerms,
+    Found,
+    LimitScope,
+    Mark,
+    Occupied,
+    Side,
+    Stale,
+    Stored,
+    turns,
+)
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Finish, Limit
+from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
 
 LOG = logging.getLogger(__name__)
@@ -42,7 +54,7 @@ ClaimKey = tuple[str, int]
 """The uuid of a job, and the token."""
 
 TIMELY = 0.1
-"""The part of a rate's window in which the commit of a claim has to follow the reading of its start. Two windows may
+"""The part of a rate's window within which a claim has to be committed after the reading of its start. Two windows may
 overlap by this part."""
 
 HEAVY = 10_000
@@ -63,17 +75,6 @@ MOST_LAPSED = 100
 """The number of lapsed claims of a scope that a counting store lists."""
 
 
-Grouped = Record | Finish
-"""A job with its uuid, name and group."""
-
-
-class LimitScope(NamedTuple):
-    """A scope of a limit. key: the key of its side record."""
-
-    key: str
-    limit: Limit
-
-
 class ClosedScope(NamedTuple):
     """A scope without room for another claim.
 
@@ -85,40 +86,6 @@ class ClosedScope(NamedTuple):
     group: str | None
     is_full: bool
     opens_in: int
-
-
-class Limits:
-    """The limits of a board, by the names that they bind."""
-
-    def __init__(self, limits: Iterable[Limit]) -> None:
-        self._by_name: dict[str, list[Limit]] = {}
-        for limit in limits:
-            self._by_name.setdefault(limit.name, []).append(limit)
-
-    def scopes(self, name: str, group: str | None) -> list[LimitScope]:
-        """Return the scopes that a claim of a job of this name and group has to enter."""
-        # A line feed separates them, as neither names nor groups have control characters.
-        return [
-            LimitScope(name if limit.per == "name" else f"{name}\n{group}", limit)
-            for limit in self._by_name.get(name, ())
-            if limit.per == "name" or group is not None
-        ]
-
-    def places(self, name: str, group: str | None) -> list[ScopePlace]:
-        """Return the same scopes, as a store takes them."""
-        return list(map(_place, self.scopes(name, group)))
-
-    def slots_of(self, jobs: Iterable[Grouped]) -> dict[str, list[LimitScope]]:
-        """Return the scopes in which claims of these jobs have slots, by the uuids of the jobs."""
-        if not self._by_name:
-            return {}
-        scoped = ((job.uuid, self.scopes(job.name, job.group)) for job in jobs)
-        held = ((uuid, [scope for scope in scopes if scope.limit.concurrency]) for uuid, scopes in scoped)
-        return {uuid: scopes for uuid, scopes in held if scopes}
-
-    def bind(self, names: Sequence[str] | None) -> bool:
-        """Return whether jobs of these names, or (None) of any name, may have scopes."""
-        return bool(self._by_name) if names is None else any(name in self._by_name for name in names)
 
 
 class Listed(NamedTuple):
@@ -220,8 +187,7 @@ class _Room:
         """Return why the scope has no room for another claim; None if there is room."""
         limit, claims, opens_in = self.scope.limit, self._counted + len(self.listed.claims), self.opens_in(now)
         is_full = limit.concurrency is not None and claims >= limit.concurrency
-        group = (lane(self.scope) or (None, None))[1]
-        return ClosedScope(limit, group, is_full, opens_in) if is_full or opens_in else None
+        return ClosedScope(limit, self.scope.group, is_full, opens_in) if is_full or opens_in else None
 
     def enter(self, claim: ClaimKey, now: int, begins: bool) -> None:
         limit, (claims, starts) = self.scope.limit, self.listed
@@ -259,13 +225,13 @@ class Rooms:
     def __init__(
         self,
         committer: Committer,
-        limits: Limits,
+        rules: Rules,
         now: int,
         trashed: list[Record] | None,
         own: Stored | None = None,
     ) -> None:
         self._committer = committer
-        self._limits = limits
+        self._rules = rules
         self._trashed = trashed
         self._own = own
         self._rooms: dict[str, _Room] = {}
@@ -285,7 +251,7 @@ class Rooms:
     def _scopes_of(self, job: Record) -> list[LimitScope]:
         found = self._scopes.get((job.name, job.group))
         if found is None:
-            found = self._scopes[job.name, job.group] = self._limits.scopes(job.name, job.group)
+            found = self._scopes[job.name, job.group] = self._rules.scopes(job.name, job.group)
         return found
 
     def learn(self, jobs: Iterable[Record]) -> None:
@@ -293,14 +259,14 @@ class Rooms:
         wanted = {key: scope for key, scope in self.scopes(jobs).items() if key not in self._rooms}
         if not wanted:
             return
-        if self._committer.store.locks_scopes:
+        if self._committer.store.traits.locks_scopes:
             self._read_counts(wanted)
         else:
             self._read_lists(wanted)
 
     def locks(self, jobs: Iterable[Record]) -> bool:
         """Return whether claims of these jobs need locked scopes."""
-        return self._committer.store.locks_scopes and any(map(self._scopes_of, jobs))
+        return self._committer.store.traits.locks_scopes and any(map(self._scopes_of, jobs))
 
     def lock(self, scopes: Mapping[str, LimitScope], wait: float | None = None) -> bool:
         """Lock these scopes until the end of the transaction, and count again. Return whether all are locked.
@@ -310,9 +276,7 @@ class Rooms:
         :raises HeldTooLong: another transaction holds one of the scopes.
         """
         store, asked = self._committer.store, runtime.boottime()
-        now, claims = store.lock_scopes(
-            [_place(scope) for scope in scopes.values()], LOCK_WAIT if wait is None else wait
-        )
+        now, claims = store.lock_scopes(list(scopes.values()), LOCK_WAIT if wait is None else wait)
         # A claim that has lapsed counts, as its holder may prolong it.
         self._learn_counts(scopes, now, asked, [Occupied(number or 0, 0, []) for number in claims])
         self._busy = frozenset(key for key, number in zip(scopes, claims, strict=True) if number is None)
@@ -327,18 +291,19 @@ class Rooms:
         """Return whether another transaction held this scope."""
         return key in self._busy
 
-    def hold(self, stored: Stored, claim: Record, begins: bool = True, waits: bool = True) -> None:
+    def hold(self, stored: Stored, claim: Record, begins: bool = True, is_patient: bool = True) -> None:
         """Lock a job and then its scopes for a claim that had room. Do nothing where scopes have lists.
 
-        :param waits: as for :meth:`Store.commit`.
+        :param is_patient: as in :class:`CommitTerms`.
         :raises Stale: others were quicker.
         """
         if self.locks([claim]):
-            found = self._committer.store.lock([stored], None if waits else 1)
+            store = self._committer.store
+            found = store.hold([stored]) if is_patient else store.grab([stored], 1)
             if [each.tag for each in found] != [stored.tag]:
                 raise Stale([claim.uuid])
             self.lock(self.scopes([claim]))
-            if full := self.full(claim, begins):
+            if full := self.full_scopes(claim, begins):
                 raise Stale(sides=[(SCOPE, scope.key) for scope in full])
 
     def _read_counts(self, scopes: Mapping[str, LimitScope]) -> None:
@@ -346,7 +311,7 @@ class Rooms:
         tried: dict[str, object] = {}
         for _ in self._committer.tries():
             asked = runtime.boottime()
-            now, counts = self._committer.store.occupied([_place(scope) for scope in scopes.values()])
+            now, counts = self._committer.store.occupied(list(scopes.values()))
             lapsed, now = self._learn_counts(scopes, now, asked, counts), self.now
             # A lapse that could not be written down, as another holds the job, takes its slot for now.
             left = [each for each in lapsed if tried.get(each.record.uuid) != each]
@@ -375,7 +340,7 @@ class Rooms:
             if self._trashed is None:
                 counted -= occupied.ended
             elif occupied.ended < MOST_LAPSED:
-                # Others have swept some meanwhile. The count under locks shows those that were prolonged.
+                # Other processes have swept some of these claims. The count under locks shows the prolonged claims.
                 counted -= occupied.ended - len(occupied.lapsed)
             side = sides.get(key) or Side(SCOPE, key, None, None, None)
             self._rooms[key] = _Room(scope, side, counted)
@@ -460,7 +425,7 @@ class Rooms:
             self._rooms.pop(key, None)
             self._weights.pop(key, None)
 
-    def full(self, job: Record, begins: bool = True) -> list[LimitScope]:
+    def full_scopes(self, job: Record, begins: bool = True) -> list[LimitScope]:
         """Return the scopes that have no room for a claim of this job."""
         rooms = ((scope, self._rooms[scope.key]) for scope in self._scopes_of(job))
         return [
@@ -504,18 +469,6 @@ class Rooms:
         return min((wait for wait in waits if wait), default=None)
 
 
-def _place(scope: LimitScope) -> ScopePlace:
-    limit, lane_ = scope.limit, lane(scope)
-    most = None if limit.rate is not None else limit.concurrency
-    return ScopePlace(scope.key, limit.name, None if lane_ is None else lane_[1], most)
-
-
-def lane(scope: LimitScope) -> Lane | None:
-    """Return the lane of a scope, its name and group; None for the scope of a name."""
-    name, _, group = scope.key.partition("\n")
-    return None if scope.limit.per == "name" else (name, group)
-
-
 class Revival(NamedTuple):
     """The changes of scopes by a revived claim, and the side records that they rely on."""
 
@@ -524,32 +477,32 @@ class Revival(NamedTuple):
 
 
 def plan_revival(
-    committer: Committer, stored: Stored, claim: Record, gate: Found | None = None, waits: bool = True
+    committer: Committer, stored: Stored, claim: Record, gate: Found | None = None, is_patient: bool = True
 ) -> Revival | None:
     """Return the plan that revives a lapsed claim; None if another claim has its slot.
 
     :param stored: the job as it was read.
     :param gate: the reading of the gate, if there was one already.
-    :param waits: as for :meth:`Store.commit`.
+    :param is_patient: as in :class:`CommitTerms`.
     :raises Stale: others were quicker.
     """
     gate = gate or committer.store.read([], [GATE])
-    rooms = Rooms(committer, Limits(Rules.of(gate.sides[0]).limits), gate.now, [], stored)
+    rooms = Rooms(committer, Rules.of(gate.sides[0]), gate.now, [], stored)
     rooms.learn([claim])
-    if rooms.full(claim, begins=False):
+    if rooms.full_scopes(claim, begins=False):
         return None
-    rooms.hold(stored, claim, begins=False, waits=waits)
+    rooms.hold(stored, claim, begins=False, is_patient=is_patient)
     rooms.enter(claim, begins=False)
     return Revival(rooms.marks(), gate.sides)
 
 
 def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[list[ClaimKey], list[ClaimKey]]:
-    """Revive lapsed claims. Return the claims without a slot, and those at which others were quicker."""
+    """Revive lapsed claims. Return the claims without a slot, and the claims whose jobs another process has changed."""
     if not claims:
         return [], []
     gate = committer.store.read([], [GATE])
     try:
-        limits = Limits(Rules.of(gate.sides[0]).limits)
+        rules = Rules.of(gate.sides[0])
     except JobFailure as error:
         LOG.warning("%d claims have lapsed, and are not revived: %s", len(claims), error)
         return list(claims), []
@@ -557,19 +510,19 @@ def revive(committer: Committer, claims: Mapping[ClaimKey, Change]) -> tuple[lis
     others: dict[ClaimKey, Change] = {}
     for claim, change in claims.items():
         assert isinstance(change.after, Record)
-        (bound if limits.scopes(change.after.name, change.after.group) else others)[claim] = change
-    stored = {id(change) for change in committer.apart(list(others.values()), gate.sides)}
+        (bound if rules.scopes(change.after.name, change.after.group) else others)[claim] = change
+    stored = {id(change) for change in committer.commit_each(list(others.values()), gate.sides)}
     lost, again = [], [claim for claim, change in others.items() if id(change) not in stored]
     for claim, change in bound.items():
         assert isinstance(change.after, Record)
         assert change.before is not None
         try:
             with committer.store.transaction():
-                revival = plan_revival(committer, change.before, change.after, gate, waits=False)
+                revival = plan_revival(committer, change.before, change.after, gate, is_patient=False)
                 if revival is None:
                     lost.append(claim)
                 else:
-                    committer.commit([change], revival.marks, checks=revival.checks, waits=False)
+                    committer.commit([change], revival.marks, (), revival.checks, CommitTerms(is_patient=False))
         except Stale:
             again.append(claim)
     return lost, again
@@ -582,13 +535,13 @@ def free_slots(committer: Committer, left: Mapping[str, Sequence[LimitScope]]) -
 
     :param left: the scopes in which the ended claims had slots, by the uuids of their jobs.
     """
-    if not committer.store.locks_scopes:
+    if not committer.store.traits.locks_scopes:
         _take_from_lists(committer, left)
-    elif committer.store.wakes:
+    elif committer.store.traits.wakes:
         scopes = [scope for scopes in left.values() for scope in scopes]
         gone = Counter(scope.key for scope in scopes)
         known = {scope.key: scope for scope in scopes}
-        _, found = committer.store.occupied([_place(scope) for scope in known.values()])
+        _, found = committer.store.occupied(list(known.values()))
         for scope, occupied in zip(known.values(), found, strict=True):
             if occupied.claims + gone[scope.key] >= (scope.limit.concurrency or math.inf):
                 committer.store.wake()
@@ -638,11 +591,11 @@ def _claimed(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
 
 
 class IdleScopes:
-    """The removal of idle scopes: those without a living claim, and whose starts no rate counts."""
+    """The removal of idle scopes, which have no living claim and no start that a rate counts."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._place: Any = None
+        self._position: Any = None
         self._begun = False
 
     def tidy(self, seconds: float) -> bool:
@@ -653,9 +606,9 @@ class IdleScopes:
             self._begun = True
             return False
         for _ in turns(seconds):
-            found, self._place = self._committer.store.sides(SCOPE, self._place, MOST_CHANGES)
+            found, self._position = self._committer.store.sides(SCOPE, self._position, MOST_CHANGES)
             self._drop(found.sides)
-            if self._place is None:
+            if self._position is None:
                 return False
         return True
 
@@ -671,4 +624,4 @@ class IdleScopes:
         gone = [Mark(side, None) for side, listed in idle if held.isdisjoint(listed.claims)]
         # A claim may enter a scope meanwhile, or the rules may change.
         if gone:
-            self._committer.marks_apart(gone, gate.sides)
+            self._committer.commit_marks_each(gone, gate.sides)

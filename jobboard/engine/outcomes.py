@@ -25,7 +25,7 @@ class StoredOutcome(NamedTuple):
 
     record: the job at its end: COMPLETE, with ``who`` the consumer, and ``modified_on`` the end. begun: the begin of
     the last claim. until: the end of the outcome. result: encoded; None without a result. refused: the reason why a
-    handler's return value could not be stored. place: the store's position of the outcome, for the page behind it.
+    handler's return value could not be stored. position: the store's position of the outcome, for the page behind it.
     """
 
     record: Record
@@ -33,7 +33,7 @@ class StoredOutcome(NamedTuple):
     until: int
     result: bytes | str | None = None
     refused: str | None = None
-    place: Any = None
+    position: Any = None
 
     def packed(self) -> bytes:
         """Return the value of the side record, whose ``until`` is the end of the outcome."""
@@ -74,5 +74,5 @@ def outcome_mark(act: Finish, claimed: Record, now: int, side: Side | None) -> M
 
 
 def outcomes_of(acts: Sequence[Finish]) -> list[tuple[str, str]]:
-    """Return the places of the outcomes that these acts write."""
+    """Return the kinds and keys of the outcomes that these acts write."""
     return [(KIND, act.uuid) for act in acts if act.keep]

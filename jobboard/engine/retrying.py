@@ -27,12 +27,12 @@ def time_left() -> float | None:
     return None if runtime.call.until is None else max(0.0, runtime.call.until - runtime.boottime())
 
 
-def _query(call: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[RetryingEngine, P], T]:
+def _repeatable(call: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[RetryingEngine, P], T]:
     """Return the repeated form of a call that changes nothing, or that may be repeated as it is."""
 
     @functools.wraps(call)
     def repeated(self: RetryingEngine, /, *args: P.args, **extra: P.kwargs) -> T:
-        answer: T = self.query(getattr(self.raw, call.__name__), *args, **extra)
+        answer: T = self.repeat(getattr(self.raw, call.__name__), *args, **extra)
         return answer
 
     return repeated
@@ -134,7 +134,7 @@ class RetryingEngine:
     @property
     def wire(self) -> codec.Wire:
         """The encoding of postings and results."""
-        return self.backend.wire
+        return self.backend.traits.wire
 
     @property
     def characteristics(self) -> Characteristics:
@@ -151,44 +151,44 @@ class RetryingEngine:
     finish = _mutation(Engine.finish)
     operate = _mutation(Engine.operate)
 
-    now = _query(Engine.now)
-    read = _query(Engine.read)
-    page = _query(Engine.page)
-    trash_page = _query(Engine.trash_page)
-    open_to_claims = _query(Engine.open_to_claims)
-    closed_scopes = _query(Engine.closed_scopes)
-    key_holders = _query(Engine.key_holders)
-    tally = _query(Engine.tally)
-    peek = _query(Engine.peek)
-    boards = _query(Engine.boards)
-    watch = _query(Engine.watch)
+    now = _repeatable(Engine.now)
+    read = _repeatable(Engine.read)
+    page = _repeatable(Engine.page)
+    trash_page = _repeatable(Engine.trash_page)
+    open_to_claims = _repeatable(Engine.open_to_claims)
+    closed_scopes = _repeatable(Engine.closed_scopes)
+    key_holders = _repeatable(Engine.key_holders)
+    tally = _repeatable(Engine.tally)
+    peek = _repeatable(Engine.peek)
+    boards = _repeatable(Engine.boards)
+    watch = _repeatable(Engine.watch)
 
-    rules = _query(Engine.rules)
+    rules = _repeatable(Engine.rules)
     pause = _mutation(Engine.pause)
     resume = _mutation(Engine.resume)
     set_limit = _mutation(Engine.set_limit)
     remove_limit = _mutation(Engine.remove_limit)
 
-    outcomes = _query(Engine.outcomes)
-    outcome_page = _query(Engine.outcome_page)
-    store_outcomes = _query(Engine.store_outcomes)
-    remembered_keys = _query(Engine.remembered_keys)
-    store_keys = _query(Engine.store_keys)
+    outcomes = _repeatable(Engine.outcomes)
+    outcome_page = _repeatable(Engine.outcome_page)
+    store_outcomes = _repeatable(Engine.store_outcomes)
+    remembered_keys = _repeatable(Engine.remembered_keys)
+    store_keys = _repeatable(Engine.store_keys)
 
-    schedules = _query(Engine.schedules)
-    all_schedules = _query(Engine.all_schedules)
+    schedules = _repeatable(Engine.schedules)
+    all_schedules = _repeatable(Engine.all_schedules)
     set_schedule = _mutation(Engine.set_schedule)
     remove_schedule = _mutation(Engine.remove_schedule)
-    post_due = _query(Engine.post_due)
-    kept_stats = _query(Engine.kept_stats)
+    post_due = _repeatable(Engine.post_due)
+    kept_stats = _repeatable(Engine.kept_stats)
 
     def renew(self, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         """Renew kept claims, in one try: the heartbeat repeats it."""
         return self.raw.renew(self.handle, held, ttl)
 
-    enlist = _query(Engine.enlist)
-    delist = _query(Engine.delist)
-    roster = _query(Engine.roster)
+    enlist = _repeatable(Engine.enlist)
+    delist = _repeatable(Engine.delist)
+    roster = _repeatable(Engine.roster)
 
     # Repetition
 
@@ -202,7 +202,7 @@ class RetryingEngine:
         try:
             answer = call(nonce, *args, **extra), sent
             # A slot whose last try failed is not worn: its next call refuses the try if that is still on its way.
-            is_worn = nonce.call >= self.backend.slot_calls
+            is_worn = nonce.call >= self.backend.traits.slot_calls
             return answer
         except ConnectionFailure as error:
             attempts = itertools.count(2)
@@ -223,7 +223,7 @@ class RetryingEngine:
             if not is_worn and nonce.handle == self.handle:
                 self._slots.append(Nonce(nonce.handle, nonce.slot, nonce.call + 1))
 
-    def query(self, call: Callable[..., T], *args: Any, **extra: Any) -> T:
+    def repeat(self, call: Callable[..., T], *args: Any, **extra: Any) -> T:
         """Make a call that changes nothing, or that may be repeated as it is."""
         self.check_open()
         acts = self.raw.acts
@@ -251,11 +251,11 @@ class RetryingEngine:
         try:
             yield
         except ConnectionFailure as error:
-            self._judge(error, acts)
+            self._note_outcome(error, acts)
             raise
 
-    def _judge(self, error: ConnectionFailure, acts: int) -> bool:
-        """Return whether the outcome of a failed call is unknown, and note that in the error.
+    def _note_outcome(self, error: ConnectionFailure, acts: int) -> bool:
+        """Note in the error of a failed call whether the outcome is unknown. Return that.
 
         :param acts: :attr:`Engine.acts` before the call. What a call has committed is not undone by a later failure.
         """
@@ -266,11 +266,11 @@ class RetryingEngine:
     def _repeated(self, call: Callable[[], T], first: ConnectionFailure, acts: int, nonce: Nonce | None = None) -> T:
         """Repeat a call after its first failure.
 
-        :param acts: as for :meth:`_judge`.
+        :param acts: as for :meth:`_note_outcome`.
         :param nonce: the nonce of a mutation. The engine clears up behind it if no try tells its outcome.
         """
         over = self._over
-        is_unknown = self._judge(first, acts)
+        is_unknown = self._note_outcome(first, acts)
         left = time_left()
         if not left or over.is_set():
             if is_unknown and nonce is not None:
@@ -282,7 +282,7 @@ class RetryingEngine:
             try:
                 return call()
             except ConnectionFailure as error:
-                is_unknown = self._judge(error, acts) or is_unknown
+                is_unknown = self._note_outcome(error, acts) or is_unknown
                 raise
 
         def worth_it(error: BaseException) -> bool:

@@ -29,10 +29,10 @@ VERSION = 1
 """The version of written schedules, and the highest readable version."""
 
 MOST_POSTED = 100
-"""The number of missed jobs that one commit posts at most."""
+"""The most missed jobs that one commit posts."""
 
 MOST_POSTED_BYTES = 512 * 1024
-"""The bytes of postings that one commit posts at most, unless a single posting is larger."""
+"""The most bytes of postings that one commit posts, unless a single posting is larger."""
 
 REPEAT_REFUSED = 10_000_000
 """The µs after which a schedule whose post was refused is tried again."""
@@ -135,11 +135,11 @@ class Schedules:
 
     def listed(self) -> list[StoredSchedule | Unreadable]:
         """Return all schedules."""
-        return [schedule_of(side) for side in self._committer.listed(KIND).sides]
+        return [schedule_of(side) for side in self._committer.read_all(KIND).sides]
 
     def readable(self) -> list[StoredSchedule]:
         """Return the readable schedules."""
-        return [entry for side in self._committer.listed(KIND).sides if (entry := self._readable(side)) is not None]
+        return [entry for side in self._committer.read_all(KIND).sides if (entry := self._readable(side)) is not None]
 
     def set(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
         entry: StoredSchedule | None = None
@@ -167,7 +167,7 @@ class Schedules:
 
     def stats(self) -> KeptStats:
         """Count schedules and outcomes. An unreadable schedule counts, and is never due."""
-        found = self._committer.listed(KIND)
+        found = self._committer.read_all(KIND)
         entries = (schedule_of(side) for side in found.sides)
         times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.held is None]
         due = min(times, default=None)
@@ -177,7 +177,7 @@ class Schedules:
 
     def post_due(self, posted: DuePosts) -> int | None:
         """Post the due jobs of all schedules. A failed post of one schedule does not stop the others."""
-        found = self._committer.listed(KIND)
+        found = self._committer.read_all(KIND)
         coming: list[int] = []
         for side in found.sides:
             entry = self._readable(side)
@@ -198,7 +198,7 @@ class Schedules:
             if entry is not None:
                 coming.append(entry.due)
         if self._unsure:
-            self._committer.commit([])
+            self._committer.store.sync()
             self._unsure = False
         self._learn(posted)
         return max(0, min(coming) - found.now) if coming else None

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from jobboard import runtime
 from jobboard.conf import Option, Settings
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
+from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Limit, Nonce, Oddity
 from jobboard.states import Record, State
 
 # Arguments and answers
@@ -58,7 +58,7 @@ class Side(NamedTuple):
     until: int | None
     tag: object
 
-    def stands(self, now: int) -> bool:
+    def is_valid(self, now: int) -> bool:
         """Return whether the record is stored and counts at ``now``."""
         return self.value is not None and (self.until is None or self.until > now)
 
@@ -82,8 +82,11 @@ LAPSING = ("entity", "answer", "key", "purged")
 GATE = ("gate", "rules")
 """The kind and the key of the gate."""
 
+NO_GATE = Side(*GATE, None, None, None)
+"""The gate of a board without rules, as far as a handle knows before its first look."""
+
 OVERDUE = 100
-"""The number of overdue jobs that a look returns at most."""
+"""The most overdue jobs that a look returns."""
 
 _NO_TRANSACTION = contextlib.nullcontext()
 
@@ -97,10 +100,6 @@ class Found(NamedTuple):
     now: int
     jobs: list[Stored | None]
     sides: list[Side]
-
-
-Lane = tuple[str, str]
-"""A name and a group: the scope of a limit that counts each group by itself."""
 
 
 class Look(NamedTuple):
@@ -120,17 +119,21 @@ class Look(NamedTuple):
     gate: Side
 
 
-class ScopePlace(NamedTuple):
-    """A scope whose claims a store counts.
+class LimitScope(NamedTuple):
+    """A scope: the jobs whose claims a limit counts together.
 
-    key: the key of its side record. name, group: of its jobs; None for any group. most: the concurrency limit, if the
-    scope has no rate.
+    key: the key of its side record. name, group: of its jobs; None for any group.
     """
 
     key: str
     name: str
     group: str | None
-    most: int | None
+    limit: Limit
+
+    @property
+    def most(self) -> int | None:
+        """The number of claims at any instant, if the scope has no rate."""
+        return self.limit.concurrency if self.limit.rate is None else None
 
 
 class Occupied(NamedTuple):
@@ -196,6 +199,24 @@ class Stale(Exception):
         self.uuids = frozenset(uuids)
         self.sides = frozenset(sides)
         super().__init__(*self.uuids)
+
+
+class CommitTerms(NamedTuple):
+    """The conditions of a commit beside its records. Otherwise the commit raises :class:`Stale`.
+
+    is_patient: wait for the end of another transaction that holds a job of the commit. If False, that job counts as
+    changed. by: the latest time to send the commit, on :func:`~jobboard.runtime.boottime`. A store whose commits take
+    several requests compares the time before the last request. before: the instant, on the server's clock, before which
+    the commit has to be stored. A server that compares no times gets the last request before that instant by what the
+    client knows of it.
+    """
+
+    is_patient: bool = True
+    by: float | None = None
+    before: int | None = None
+
+
+ANY_TERMS = CommitTerms()
 
 
 class HeldTooLong(Stale):
@@ -276,7 +297,7 @@ class Hears:
             life.beat_soon()
 
     def happened(self, event: str, record: Record) -> None:
-        """Report an act of another process, between ``watch("events")`` and ``watch("events", on=False)``."""
+        """Report an act of another process, between ``watch("events")`` and :meth:`Store.unwatch`."""
         if (life := self.life) is not None:
             life.happened(event, record)
 
@@ -327,33 +348,19 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-class Store(abc.ABC):
-    """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
-
-    Every method may be called from several threads at once. It raises ConnectionFailure where the server cannot be
-    reached, with ``outcome='unknown'`` if a commit may have happened or may still happen. The constructor sends no
-    request.
-    """
-
-    options: ClassVar[Mapping[str, Option]] = {}
-    """The options of the backend, beside those that every board has."""
-
-    uri_parts: ClassVar[Mapping[str, str]] = {}
-    """The option that each part of a URI sets: user, password, host, port, path."""
-
-    wire: ClassVar[Literal["msgpack", "json"]] = "msgpack"
-    """The form of postings: msgpack bytes, or JSON text for stores that people query."""
-
-    extras: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """Public verb -> the arguments that this backend adds to it. Users pass them in ``extra=``, except ``where=`` and
-    ``connection=``, which each board's verbs declare."""
+@dataclass(frozen=True)
+class Traits:
+    """The lasting properties of a store. :meth:`Store.open` may replace the traits that only the server knows."""
 
     keeps: Literal["process", "lease", "session"]
     """The keeper of a claim without an ``expiry``: the process itself, so that the claim never lapses; a lease, which
     is renewed; or a session with the server, whose end :attr:`Stored.alive` shows."""
 
+    wire: Literal["msgpack", "json"] = "msgpack"
+    """The form of postings: msgpack bytes, or JSON text for stores that people query."""
+
     poll_cap: float = POLL_CAP
-    """The longest sleep of :meth:`wait` without a look, in seconds; larger where the server wakes waiters."""
+    """The longest sleep of :meth:`Store.wait` without a look, in seconds; larger where the server wakes waiters."""
 
     most_kept: int | None = None
     """The bytes that an outcome may have; None for any number."""
@@ -363,12 +370,6 @@ class Store(abc.ABC):
 
     spare: int = 16
     """The number of additional jobs that a look reads where some of the first may not be claimable."""
-
-    precision: int = 0
-    """The µs by which the time in an answer may lag behind the server's clock."""
-
-    margin: int | None = None
-    """The µs for which a claim of a session surely stands after an answer of the server; None for ever."""
 
     has_replicas: bool = False
     """True if a replica may take the place of the server, as far as the store knows."""
@@ -382,18 +383,43 @@ class Store(abc.ABC):
     slot_calls: float = math.inf
     """The number of calls after which a slot is better replaced by a new one, where repeated writes get slow."""
 
-    patience: float = 10.0
-    """The seconds that one request may take. The engine lowers them when the board is about to be closed."""
-
     table: Any = None
     """The table of the jobs on SQL; None elsewhere."""
 
     locks_scopes: bool = False
-    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`lock_scopes`. Otherwise the
-    side record of the scope lists the claims."""
+    """True if the store counts the claims in the scope of a limit under a lock: see :meth:`Store.lock_scopes`.
+    Otherwise the side record of the scope lists the claims."""
 
     wakes: bool = False
-    """True if :meth:`wake` reaches other processes; for a store that ``locks_scopes``."""
+    """True if :meth:`Store.wake` reaches other processes; for a store that ``locks_scopes``."""
+
+
+class Store(abc.ABC):
+    """The contract that a backend implements under :class:`~jobboard.engine.Engine`.
+
+    Every method may be called from several threads at once. It raises ConnectionFailure where the server cannot be
+    reached, with ``outcome='unknown'`` if a commit may have happened or may still happen. The constructor sends no
+    request, and sets ``traits``. The attributes of the class are read before there is a store.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options of the backend, beside those that every board has."""
+
+    uri_parts: ClassVar[Mapping[str, str]] = {}
+    """The option that each part of a URI sets: user, password, host, port, path."""
+
+    extras: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """Public verb -> the arguments that this backend adds to it. Users pass them in ``extra=``, except ``where=`` and
+    ``connection=``, which each board's verbs declare."""
+
+    traits: Traits
+
+    precision: int = 0
+    """The µs by which the time in an answer may lag behind the server's clock. The server may change them."""
+
+    margin: int | None = None
+    """The µs for which a claim of a session surely stands after an answer of the server; None for ever. The server may
+    change them with each session."""
 
     def __init__(self, seat: Seat) -> None:
         """:raises ValueError, TypeError: the backend does not accept the options or the client."""
@@ -428,6 +454,9 @@ class Store(abc.ABC):
         :raises BoardMissing: the board is missing.
         :raises JobFailure: the board is of a layout that only a newer version of this library reads: :func:`too_new`.
         """
+
+    def hurry(self, seconds: float) -> None:  # noqa: B027 - requests of some stores end in time anyway
+        """Let no request take more than ``seconds`` from now on, as the board is about to be closed."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -464,7 +493,7 @@ class Store(abc.ABC):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         """Find the first ``limit`` jobs that are stored as UNCLAIMED, by (priority, sequence).
@@ -475,7 +504,7 @@ class Store(abc.ABC):
         :param names: only jobs of these names.
         :param readable: only postings of this version or below.
         :param without: no jobs of these names.
-        :param full: no jobs of these names and groups, which may be most of the board. These places leave them out:
+        :param full: no jobs of these scopes of groups, which may be most of the board. Each store leaves them out:
             ``not_full`` in the statements of SQL, ``ready_beside`` in ``jobboard/backends/sql/scopes.py``, ``look.lua``
             on Redis, and ``LookFilter`` in ``jobboard/kv/store.py``.
         :param where: only jobs that meet this condition. Only a store with the extra argument ``where`` gets one.
@@ -505,14 +534,14 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         """Read about ``limit`` side records of a kind, outcomes newest first, others in any order.
 
-        Keys are those whose jobs no longer live; other keys may be among them.
+        The keys that outlive their jobs are listed. Other keys may be among them.
 
-        :param place: the place that the call before has returned; None at the beginning. For outcomes, also the side
-            record of any outcome, which may be gone: the answer begins behind it.
-        :returns: the records and the next place; None at the end.
+        :param position: the position that the last call has returned; None at the beginning. For outcomes, also the
+            side record of any outcome, which may be gone: the answer begins behind it.
+        :returns: the records and the next position; None at the end.
         """
 
     @abc.abstractmethod
@@ -526,31 +555,32 @@ class Store(abc.ABC):
         """Return the block of one try of a call of this thread.
 
         At first the block has no transaction: a reading locks nothing, and a commit stands at once. A transaction
-        begins with :meth:`lock`, :meth:`lock_scopes` or ``connection=``. It stands once the block has ended without an
-        exception, or once the caller has committed. It never stands if the block commits nothing. A reading in a
-        transaction of the caller's locks the jobs.
+        begins with :meth:`hold`, :meth:`grab`, :meth:`lock_scopes` or ``connection=``. It stands once the block has
+        ended without an exception, or once the caller has committed. It never stands if the block commits nothing. A
+        reading in a transaction of the caller's locks the jobs.
 
         :param extra: ``connection``: the caller's own transaction, where the store has this extra argument.
         :raises Stale: at the end of the block, or at any request in it: the transaction has lost against another.
         """
         return _NO_TRANSACTION
 
-    def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
-        """Lock the unchanged jobs that no other transaction holds, until the end of the block's transaction. Return
-        them.
+    def hold(self, jobs: Sequence[Stored]) -> list[Stored]:
+        """Wait for other transactions that hold these jobs, and lock the jobs until the end of the block's transaction.
+        Return the jobs as the other transactions have left them."""
+        return list(jobs)
 
-        The caller has to claim the locked jobs, as others pass them over.
+    def grab(self, jobs: Sequence[Stored], limit: int) -> list[Stored]:
+        """Lock the first ``limit`` of these jobs, in serving order, that are unchanged and that no other transaction
+        holds, until the end of the block's transaction. Return the locked jobs.
 
-        :param limit: the number of jobs to lock, in serving order. None: wait for other transactions, and return the
-            jobs as these have left them.
-        """
+        The caller has to claim the locked jobs, as others pass them over."""
         return list(jobs)[:limit]
 
-    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
+    def occupied(self, scopes: Sequence[LimitScope]) -> tuple[int, list[Occupied]]:
         """Return the time, and the claims in each of these scopes. Only for a store that ``locks_scopes``."""
         raise NotImplementedError
 
-    def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         """Lock scopes until the end of the transaction, and count the jobs of each that are stored as claimed.
 
         Locks are taken in one order. The count is a statement that begins under the locks. Missing records are created.
@@ -579,27 +609,24 @@ class Store(abc.ABC):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
         """Store all changes and marks, if all jobs and side records are as they were read and no new job exists.
 
-        A commit has at most 500 drafts, or 100 changes of other jobs. It wakes waiters where a job becomes UNCLAIMED,
-        where a lease or delay is stored, and for marks with ``wakes``. A commit without changes returns once everything
-        stored so far is as safe as a commit.
+        A commit has a change or a mark, and at most 500 drafts or 100 changes of other jobs. It wakes waiters where a
+        job becomes UNCLAIMED, where a lease or delay is stored, and for marks with ``wakes``.
 
         :param checks: side records that have to be as they were read: the gate.
-        :param after_older_gates: If True, wait until all transactions that read an older gate have ended. A store whose
-            commits compare the gate has nothing to wait for.
-        :param waits: false: a job that another transaction holds counts as changed. True: wait for the end of that
-            transaction.
-        :param by: the latest time to send the commit, on :func:`~jobboard.runtime.boottime`. A store whose commits take
-            several requests raises Stale if the time has passed before the last request.
-        :param before: the instant, on the server's clock, before which the commit has to be stored, or raises Stale. A
-            server that compares no times gets the last request before that instant by what the client knows of it.
-        :raises Stale: a record is not as it was read; nothing was stored.
+        :raises Stale: a record is not as it was read, or the terms do not hold; nothing was stored.
+        """
+
+    def sync(self) -> None:  # noqa: B027 - what most servers have acknowledged is as safe as it gets
+        """Return once everything stored so far is as safe as a commit."""
+
+    def outlast_gates(self) -> None:  # noqa: B027 - where each commit compares the gate, there is nothing to wait for
+        """Return once all transactions that read an older gate have ended.
+
+        :raises JobFailure: the transactions go on for too long.
         """
 
     # Fast paths: one request for the plain case. None or False leaves the call to the engine. All but renew serve first
@@ -630,7 +657,7 @@ class Store(abc.ABC):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes: Callable[[str, str | None], Sequence[ScopePlace]],
+        scopes: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         """Claim the first job of these names that has room in its scopes.
 
@@ -660,13 +687,15 @@ class Store(abc.ABC):
 
     # Waits and reports
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         """Report to ``hears`` from now on: news for waiters, changed schedules, or acts of other processes.
 
-        :param on: false ends the reports of events, as the last listener has gone.
         :returns: whether the store can report now. Otherwise the caller polls.
         """
         return False
+
+    def unwatch(self) -> None:  # noqa: B027 - where events are not reported, there is nothing to end
+        """End the reports of events, as the last listener has gone."""
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
         """Sleep until a job of these names may have become claimable since this thread's last look.
@@ -722,7 +751,7 @@ def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:
 
 
 _REST = 0.002
-"""The seconds between two steps of a tidying, in which a thread that waits for a lock wakes up."""
+"""The seconds between two steps of a tidy run, in which a thread that waits for a lock wakes up."""
 
 
 def turns(seconds: float) -> Iterator[None]:

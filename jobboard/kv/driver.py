@@ -70,11 +70,11 @@ class Range(NamedTuple):
     ``after`` need not be a name: it may be the beginning of one, or ``100.0000000000000007/``, which sorts behind all
     names of that beginning.
 
-    ``place`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last
+    ``folder`` is an index. It may also be the folder of records, ``side/key`` for instance. The names are then the last
     parts of the records' paths, in an order that the driver chooses and keeps. There ``after`` is such a name, whose
     record may be gone."""
 
-    place: str
+    folder: str
     most: int
     after: str = ""
 
@@ -116,7 +116,7 @@ class Op(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Numbers for new jobs: ``first`` and those behind it. The commit that uses them has these ``ops``, too."""
+    """Numbers for new jobs, from ``first`` on. The commit that uses the numbers has these ``ops``, too."""
 
     first: int
     ops: Sequence[Op]
@@ -167,9 +167,6 @@ class Driver(abc.ABC):
     precision: int = 0
     """The µs by which the time in a snapshot may lag behind the server's clock."""
 
-    patience: float = 10.0
-    """The seconds that one request may take. The store lowers it when the board is about to be closed."""
-
     def __init__(self, seat: Seat) -> None:  # noqa: B027 - not each of them has options to check
         """:raises ValueError, TypeError: the backend does not accept the options or the client."""
 
@@ -186,6 +183,9 @@ class Driver(abc.ABC):
 
         :param heard: receives :data:`CONNECTED` from now on, and the bells and :data:`MISSED` from :meth:`watch` on.
         """
+
+    def hurry(self, seconds: float) -> None:  # noqa: B027 - requests of some drivers end in time anyway
+        """Let no request take more than ``seconds`` from now on, as the board is about to be closed."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -214,7 +214,7 @@ class Driver(abc.ABC):
             commits of this driver, and everything that this driver has shown before.
         """
 
-    def count(self, place: str) -> int | None:
+    def count(self, folder: str) -> int | None:
         """Return the number of names in an index or a folder of records.
 
         None: the server can count them only at a cost that grows with them. The store then lists the names if it

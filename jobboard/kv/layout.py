@@ -96,10 +96,10 @@ def entry_name(rank: int, sequence: int, uuid: str, version: int, name: str, gro
     return f"{rank:03d}.{sequence:016d}.{quoted(uuid)}.{version}.{quoted(name)}.{quoted(group or '')}"
 
 
-def behind(place: tuple[int, int] | None) -> str:
+def behind(job: tuple[int, int] | None) -> str:
     """Return a text that sorts behind the names of this rank and sequence in ``ready`` and ``live``, and before all
     later names."""
-    return "" if place is None else f"{place[0]:03d}.{place[1]:016d}/"
+    return "" if job is None else f"{job[0]:03d}.{job[1]:016d}/"
 
 
 def timed_name(until: int, sequence: int, state: str, uuid: str) -> str:
@@ -119,7 +119,7 @@ def newest_of(record: Record) -> str:
     return newest_name(record.modified_on, record.sequence, record.uuid)
 
 
-def newest_place(name: str) -> tuple[int, int]:
+def parse_newest(name: str) -> tuple[int, int]:
     """Return the time and the sequence in a name of ``trash`` or ``done``."""
     when, sequence, _ = name.split(".")
     return _TIMES - int(when), _SEQUENCES - int(sequence)

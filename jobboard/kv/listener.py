@@ -20,14 +20,14 @@ REPORTED = frozenset({POSTED, TRASHED, REMOVAL})
 """The events that two listings show."""
 
 REST = 1.0
-"""The least seconds between two listings."""
+"""The minimum seconds between two listings."""
 
 SHARE = 10
 """The ratio of the listener's rest to the time of a listing, at least. The shorter of the last two listings counts, as
 a single long one may have waited for a connection."""
 
 READ = 100
-"""The most jobs that one request reads."""
+"""The maximum number of jobs that one request reads."""
 
 
 class Listener:

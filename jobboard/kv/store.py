@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, compress, islice, takewhile
 from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import unquote
@@ -13,15 +13,17 @@ import msgpack
 
 from jobboard import retry, runtime
 from jobboard.engine import (
+    ANY_TERMS,
     GATE,
     LAPSING,
     OVERDUE,
     BoardMissing,
     Change,
     Committed,
+    CommitTerms,
     Found,
     Hears,
-    Lane,
+    LimitScope,
     Look,
     Mark,
     Seat,
@@ -30,10 +32,12 @@ from jobboard.engine import (
     Store,
     Stored,
     StoredOutcome,
+    Traits,
     damaged_value,
     library_version,
     reschedules,
     too_new,
+    tries,
     turns,
 )
 from jobboard.engine.committer import record_at
@@ -58,8 +62,8 @@ from jobboard.kv.layout import (
     job_path,
     kept_by_session,
     newest_of,
-    newest_place,
     outcome_names,
+    parse_newest,
     side_path,
     time_of,
     uuid_at,
@@ -76,55 +80,49 @@ VERSION = 1
 version of the library that wrote the record."""
 
 FEW = 4
-"""The number of next ends that a look reads at first."""
+"""The number of next ends of leases and delays that a look reads first."""
 
 LEAST_GUESS = 2
-"""The least number of jobs that a look remembers for the next look, which reads their records in its first request."""
+"""The minimum number of jobs that a look remembers. The next look reads their records in its first request."""
 
 PAGE = 200
-"""The number of names that one request reads where nobody knows how many it takes."""
+"""The number of names that one request reads where the needed number is unknown."""
 
 ALL = 1_000_000
-"""More sessions than a board has."""
+"""The upper bound on sessions."""
 
 SESSIONS = (Range(HOLDERS, ALL), Range(ALIVE, ALL))
-"""The sessions with claims, and then those alive: a session that is in the first and not in the second has ended."""
-
-TRIES = 50
-"""The number of tries of a look whose jobs others have all taken, and of a beaten commit."""
-
-STRAY = 10
-"""The number of looks in a row that must meet the same names without their jobs, and no job, until they return none."""
+"""The sessions with claims, and then the living sessions. A session in the first index alone has ended."""
 
 BEATEN = 1.0
-"""The seconds for which a store that was beaten at the counter draws its numbers at once. On etcd a post is then two
-requests, and not four: eight processes that post at once get 1.7 times as many jobs through."""
+"""The seconds for which a store whose counter was refused draws its numbers at once. On etcd a post is then two
+requests instead of four: eight processes that post at once store 1.7 times as many jobs."""
 
 TICK = 0.02
-"""The least seconds between two looks of a waiter, while others go on posting."""
+"""The minimum seconds between two looks of a waiter, while others go on posting."""
 
 UNHEARD = 0.2
-"""The seconds that a waiter sleeps while it can't hear the bell."""
+"""The seconds that a waiter sleeps while the bell cannot reach it."""
 
 WALKED = 1_000
-"""The most jobs of other states that a page passes over."""
+"""The maximum number of jobs of other states that a page passes over."""
 
 DROPPED = 50
-"""The outcomes that one commit drops."""
+"""The maximum number of outcomes that one commit deletes."""
 
 WALKS = 10
-"""The durations of a walk through other side records that pass until the next walk."""
+"""The rest between two walks through other side records, in durations of a walk."""
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Tag:
     """The tag of a job. session: the session that keeps the claim. is_damaged: the record can't be decoded, so the
-    names of the job are unknown. names: the names of the job, if they are at hand. Never changed."""
+    names of the job are unknown. names: the names of the job, if they are known. Never changed."""
 
     version: Version
     session: str | None
     is_damaged: bool = False
-    names: Sequence[str] = field(default=(), compare=False)
+    names: Sequence[str] = dataclasses.field(default=(), compare=False)
 
 
 class LookFilter(NamedTuple):
@@ -132,7 +130,7 @@ class LookFilter(NamedTuple):
 
     names: frozenset[str] | None
     without: frozenset[str]
-    full: frozenset[Lane]
+    full: frozenset[tuple[str, str | None]]
     readable: int
 
     @property
@@ -160,18 +158,23 @@ class KVStore(Store):
     def __init_subclass__(cls) -> None:
         if "driver" in vars(cls):
             driver = cls.driver
-            cls.options, cls.uri_parts, cls.keeps = driver.options, driver.uri_parts, driver.keeps
-            cls.poll_cap, cls.most_bytes, cls.most_kept = driver.poll_cap, driver.most_bytes, driver.most_kept
+            cls.options, cls.uri_parts = driver.options, driver.uri_parts
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
-        self._driver = self.driver(seat)
+        self._driver = driver = self.driver(seat)
+        self.traits = Traits(
+            keeps=driver.keeps,
+            poll_cap=driver.poll_cap,
+            most_kept=driver.most_kept,
+            most_bytes=driver.most_bytes,
+            gate_place=driver.place(GATE_PATH),
+        )
         self._read_only = seat.conf["read_only"]
-        self.gate_place = self._driver.place(GATE_PATH)
         self._begin()
 
     def _begin(self) -> None:
-        # The jobs that the last look has found behind those that it returned.
+        # The jobs that the last look has found behind the returned jobs.
         self._guess: Sequence[str] = ()
         # The session of this process that is in holders.
         self._holder: str | None = None
@@ -199,7 +202,8 @@ class KVStore(Store):
         except BaseException:
             driver.close()
             raise
-        self.reported_events = REPORTED if promised.remote_events else frozenset()
+        reported = REPORTED if promised.remote_events else frozenset()
+        self.traits = dataclasses.replace(self.traits, reported_events=reported)
         return promised
 
     def _check_layout(self, value: bytes) -> None:
@@ -217,7 +221,7 @@ class KVStore(Store):
         return f"board {self.seat.name!r} at {self.seat.shown}"
 
     def close(self) -> None:
-        self._listen(on=False)
+        self.unwatch()
         self._driver.close()
 
     def forked(self) -> None:
@@ -225,7 +229,7 @@ class KVStore(Store):
         listened = self._listener is not None
         self._begin()
         if listened:
-            self._listen(on=True)
+            self._listen()
 
     @property
     def connected(self) -> bool:
@@ -239,13 +243,8 @@ class KVStore(Store):
     def precision(self) -> int:  # type: ignore[override]
         return self._driver.precision
 
-    @property
-    def patience(self) -> float:
-        return self._driver.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        self._driver.patience = seconds
+    def hurry(self, seconds: float) -> None:
+        self._driver.hurry(seconds)
 
     def now(self) -> int:
         return self._driver.now()
@@ -260,9 +259,11 @@ class KVStore(Store):
         self._driver.beat()
         return held
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         if topic == "events":
-            return bool(self.reported_events) and self._listen(on)
+            if self.traits.reported_events:
+                self._listen()
+            return bool(self.traits.reported_events)
         try:
             self._driver.watch()
         except ConnectionFailure:
@@ -291,13 +292,14 @@ class KVStore(Store):
         if word != JOBS:
             self.hears.rescheduled()
 
-    def _listen(self, on: bool) -> bool:
+    def unwatch(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-        if on:
-            self._listener = Listener(lambda: _entries(self._names(LIVE, fresh=True)), self.read, self.hears)
-        return on
+
+    def _listen(self) -> None:
+        self.unwatch()
+        self._listener = Listener(lambda: _entries(self._names(LIVE, fresh=True)), self.read, self.hears)
 
     # Reading
 
@@ -316,7 +318,7 @@ class KVStore(Store):
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
         """Return the time, jobs with the states of their sessions, and the records at these paths."""
-        ranges = [Range(ALIVE, ALL)] if uuids and self.keeps == "session" else []
+        ranges = [Range(ALIVE, ALL)] if uuids and self.traits.keeps == "session" else []
         found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
         jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
         if ranges:
@@ -332,18 +334,18 @@ class KVStore(Store):
         mine = job.record.keeper == self.hears.handle
         return job._replace(alive=session in alive, passing=mine and session != self._driver.session())
 
-    def _names(self, place: str, after: str = "", fresh: bool = False, most: int = 1_000) -> Iterator[str]:
+    def _names(self, folder: str, after: str = "", fresh: bool = False, most: int = 1_000) -> Iterator[str]:
         """Yield all names of an index, or of a folder of records, behind ``after``."""
-        while names := self._driver.read([], [Range(place, most, after)], fresh).names[0]:
+        while names := self._driver.read([], [Range(folder, most, after)], fresh).names[0]:
             yield from names
             if len(names) < most:
                 return
             after, fresh = names[-1], False
 
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
-        after = place or ""
-        if isinstance(place, Side):
-            done = StoredOutcome.of(place)
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
+        after = position or ""
+        if isinstance(position, Side):
+            done = StoredOutcome.of(position)
             after = "" if done is None else newest_of(done.record)
         outcomes = kind == "outcome"
         names = self._driver.read([], [Range(DONE if outcomes else f"side/{kind}", limit, after)]).names[0]
@@ -359,13 +361,14 @@ class KVStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
-        wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), frozenset(full), readable)
+        groups = frozenset((scope.name, scope.group) for scope in full)
+        wanted = LookFilter(None if names is None else frozenset(names), frozenset(without), groups, readable)
         strays: set[Entry] | None = None
         outdated: set[str] = set()
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.STORE + 1):
             look, gone, moved = self._look(0 if wanted.names == frozenset() else limit, wanted)
             # A swept job may be in none of the listings, and come before the jobs found. A name that outlives a look
             # without its job belongs to no job.
@@ -374,13 +377,13 @@ class KVStore(Store):
             if look.overdue or (is_whole and (look.ready or not gone)):
                 return look
             strays = gone if strays is None else strays & gone
-            if is_whole and number >= STRAY and gone == strays:
-                # Others are not that quick each time: somebody has deleted or changed the records by hand.
+            if is_whole and number >= tries.STRAY and gone == strays:
+                # No process is that quick each time: somebody has deleted or changed the records by hand.
                 for place in sorted(self._driver.place(f"{READY}/{entry}") for entry in strays):
                     LOG.warning("%s is set aside: no job that can be claimed has this name. Delete it", place)
                 return look
             self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
-        raise ConnectionFailure(f"given up after {TRIES} looks, in each of which others had taken all jobs")
+        raise ConnectionFailure(f"given up after {tries.STORE} looks, in each of which others had taken all jobs")
 
     def _look(self, limit: int, wanted: LookFilter) -> tuple[Look, set[Entry], set[str]]:
         """Return a look, the entries whose jobs were gone before the look could read them, and the names of ended
@@ -388,10 +391,10 @@ class KVStore(Store):
         guess, ahead = self._guess, max(LEAST_GUESS, limit)
         some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
-        if self.keeps == "session":
+        if self.traits.keeps == "session":
             ranges += SESSIONS
         found = self._driver.read([GATE_PATH, *map(job_path, guess)], ranges)
-        listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
+        listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
         known = dict(zip(guess, found.nodes[1:], strict=True))
         page, timed = listed.get(READY, []), listed[TIMED]
         now = self._time(found.now, map(self._time_of, timed))
@@ -401,7 +404,7 @@ class KVStore(Store):
         ended = [name for name in timed[:OVERDUE] if self._time_of(name) <= now]
         event = max(0, self._time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
         overdue = self._ended(ended, now) if ended else []
-        if self.keeps == "session":
+        if self.traits.keeps == "session":
             moved |= _ended_sessions(listed)
             overdue += islice(self._orphans(listed, now), OVERDUE)
         ready: list[Stored] = []
@@ -476,9 +479,9 @@ class KVStore(Store):
 
     def _overdue(self) -> tuple[int, list[str], list[Record]]:
         """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
-        ranges = SESSIONS if self.keeps == "session" else ()
+        ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
-        listed = {each.place: names for each, names in zip(ranges, found.names, strict=True)}
+        listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
         last = found.now + self._driver.precision
         timed = [*takewhile(lambda name: self._time_of(name) <= last, self._names(TIMED))]
         now = self._time(found.now, map(time_of, timed))
@@ -500,12 +503,12 @@ class KVStore(Store):
         states: frozenset[State],
         fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
-        place = behind(after and (after.priority, after.sequence))
+        last = behind(after and (after.priority, after.sequence))
         jobs: list[Stored] = []
         read = 0
         while True:
             some = limit if names is None else PAGE
-            found = self._driver.read([], [Range(LIVE, some, place)], fresh)
+            found = self._driver.read([], [Range(LIVE, some, last)], fresh)
             listed = found.names[0]
             entries = [entry for entry in _entries(listed) if names is None or entry.name in names]
             now, met, _ = self._jobs([entry.uuid for entry in entries]) if entries else (found.now, [], [])
@@ -518,7 +521,7 @@ class KVStore(Store):
             if read >= WALKED and fits and not fits[-1]:
                 # The next page goes on behind this job.
                 return now, [*jobs, there[-1]]
-            place, fresh = listed[-1], False
+            last, fresh = listed[-1], False
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = "" if after is None else newest_of(after)
@@ -528,7 +531,7 @@ class KVStore(Store):
         while len(page) < limit and (some := [*islice(names, limit)]):
             for name, job in self._unjudged(some, self.now()):
                 if job.record.state == TRASHED:
-                    when, sequence = newest_place(name)
+                    when, sequence = parse_newest(name)
                     page[job.record.uuid] = job.record._replace(modified_on=when, sequence=sequence)
         # Another call may have swept some of the lapsed ones meanwhile.
         left = [record for record in lapsed if record.uuid not in page]
@@ -553,9 +556,9 @@ class KVStore(Store):
         # Each index was counted at a time of its own.
         return {state: max(0, count) for state, count in counts.items()}
 
-    def _count(self, place: str) -> int:
-        count = self._driver.count(place)
-        return sum(1 for _ in self._names(place, fresh=True)) if count is None else count
+    def _count(self, folder: str) -> int:
+        count = self._driver.count(folder)
+        return sum(1 for _ in self._names(folder, fresh=True)) if count is None else count
 
     # Damage
 
@@ -577,24 +580,19 @@ class KVStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if not (changes or marks):
-            return Committed([], [])
         if self._listener is None:
-            return self._commit(changes, marks, checks, before)
+            return self._commit(changes, marks, checks, terms.before)
         with self._listener.own(changes):
-            return self._commit(changes, marks, checks, before)
+            return self._commit(changes, marks, checks, terms.before)
 
     def _commit(
         self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], before: int | None
     ) -> Committed:
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
-        for number in range(1, TRIES + 1):
+        for number in range(1, tries.STORE + 1):
             numbers = driver.number(drafts, runtime.boottime() < self._beaten_until) if drafts else None
             first, lag = numbers.first if numbers else 0, driver.precision
             batch = _Commit(driver.now(), lag, first, self._keeping(changes), self._search)
@@ -623,12 +621,12 @@ class KVStore(Store):
             self._holder = batch.session or self._holder
             return batch.committed(versions)
         raise ConnectionFailure(
-            f"given up after {TRIES} tries, in each of which the session or the counter had changed"
+            f"given up after {tries.STORE} tries, in each of which the session or the counter had changed"
         )
 
     def _keeping(self, changes: Sequence[Change]) -> str | None:
         """Return the session that is to keep the claims of these changes; None where they make none."""
-        if self.keeps == "session":
+        if self.traits.keeps == "session":
             for change in changes:
                 if isinstance(change.after, Record) and kept_by_session(change.after):
                     return self._driver.session()
@@ -677,29 +675,29 @@ class KVStore(Store):
             if not names:
                 break
             sides = self.read([], [("outcome", uuid_of(name)) for name in names]).sides
-            self._apart([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
+            self._commit_each([_dropping(name, side) for name, side in zip(names, sides, strict=True)])
             yield
 
     def _drop_lapsed(self) -> Iterator[None]:
         """Walk through all other side records that have an end, drop expired ones, and yield after each short step."""
         for kind in LAPSING:
-            found, place = self.sides(kind, None, PAGE)
+            found, position = self.sides(kind, None, PAGE)
             while True:
-                over = [side for side in found.sides if not side.stands(found.now)]
-                self._apart([[Op("delete", side_path(kind, side.key), version=side.tag)] for side in over])
-                if place is None:
+                over = [side for side in found.sides if not side.is_valid(found.now)]
+                self._commit_each([[Op("delete", side_path(kind, side.key), version=side.tag)] for side in over])
+                if position is None:
                     break
                 yield
-                found, place = self.sides(kind, place, PAGE)
+                found, position = self.sides(kind, position, PAGE)
 
-    def _apart(self, groups: Sequence[list[Op]]) -> None:
+    def _commit_each(self, groups: Sequence[list[Op]]) -> None:
         """Commit these groups of operations, each by itself where that is necessary. Leave out refused ones."""
         try:
             if groups:
                 self._driver.commit([op for group in groups for op in group])
         except Refused:
             for group in groups if len(groups) > 1 else ():
-                self._apart([group])
+                self._commit_each([group])
 
 
 class _Commit:
@@ -838,7 +836,7 @@ def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:
 
 
 def _is_of(job: Stored, entry: Entry) -> bool:
-    """Return whether an entry is that of this job, which is not in the trash."""
+    """Return whether an entry belongs to this job, and the job is not in the trash."""
     return job.record.state != TRASHED and Entry.of(job.record) == entry
 
 

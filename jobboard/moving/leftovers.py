@@ -16,7 +16,7 @@ from jobboard.moving.origin import Left, posting_of
 from jobboard.primitives import batches
 
 BYTES = 256 * 1024
-"""The bytes of one batch, unless a single thing is larger."""
+"""The bytes of one batch, unless a single record is larger."""
 
 _PAGE = 200
 _BATCH = 40

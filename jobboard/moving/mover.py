@@ -162,16 +162,17 @@ class Mover:
                 target.set_limit(limit.name, concurrency=limit.concurrency, per=limit.per, rate=limit.rate)
 
     def _move_all(self, source: JobBoard | None, trash: bool) -> None:
-        """Move once what can be moved. ``self._again`` is true afterwards if there may be more."""
+        """Move all jobs and schedules that can be moved now. ``self._again`` is true afterwards if there may be
+        more."""
         self._left = {}
         self._is_unfinished = self._again = False
         self._finish_copies()
         for page in pages_of(self._source, UNCLAIMED, SCHEDULED):
-            self._carry(page)
+            self._move_jobs(page)
         self._empty_trash(trash)
         if source is not None:
-            # After the jobs: a job that has the key of a schedule is at the target before the schedule posts there.
-            started = ScheduleMover(source, self._target, self._run, self._knows, self._note).move()
+            # After the jobs: a job with the key of a schedule must be at the target before the schedule posts there.
+            started = ScheduleMover(source, self._target, self._run, self._has_sign, self._note).move()
             self._moved.schedules += started
             # A schedule may have posted jobs until it moved.
             self._again = self._again or bool(started)
@@ -196,9 +197,9 @@ class Mover:
         for board, other in ((self._source, self._target), (self._target, self._source)):
             # The other board knows nothing of a run that was killed after its first sign.
             signs = [job for job in trash_of(board) if is_sign(job)]
-            self._purge(board, [job for job in signs if job.error == self._sign or self._knows(other, job.uuid)])
+            self._purge(board, [job for job in signs if job.error == self._sign or self._has_sign(other, job.uuid)])
 
-    def _knows(self, board: Origin, run: str) -> bool:
+    def _has_sign(self, board: Origin, run: str) -> bool:
         """Return whether a board has the sign of a run."""
         if (run, board) not in self._runs:
             [seen] = board.engine.read([run])
@@ -225,7 +226,7 @@ class Mover:
         for copy, job in zip(copies, (each.record for each in seen), strict=True):
             mark, departure = copy_mark(copy), departure_mark(job)
             assert mark is not None
-            if job is None and not seen_before and not self._knows(self._source, mark.run):
+            if job is None and not seen_before and not self._has_sign(self._source, mark.run):
                 why = f"held at {place_of(self._target)} by a move from another board, which must be run again"
                 self._leave(copy, why)
             elif job is None:
@@ -252,12 +253,12 @@ class Mover:
 
     # Jobs of the source
 
-    def _carry(self, jobs: Sequence[Record]) -> None:
-        """Move these jobs, as far as they are as they were read."""
+    def _move_jobs(self, jobs: Sequence[Record]) -> None:
+        """Move the jobs that have not changed since they were read."""
         now = self._source.engine.now() if any(job.key_until is not None for job in jobs) else 0
         drafts = [(job, draft) for job in jobs if (draft := self._draft(job, now)) is not None]
         for batch in batches(drafts, lambda each: _size(each[1]), BATCH, BYTES):
-            self._carry_batch(batch)
+            self._move_batch(batch)
 
     def _draft(self, job: Record, now: int) -> Draft | None:
         """Return the copy of a job. None: the job can't be moved."""
@@ -292,7 +293,7 @@ class Mover:
             key_for=window - now if window is not None and window > now else None,
         )
 
-    def _carry_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:
+    def _move_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:
         target = place_of(self._target)
         try:
             answers = self._target.engine.insert([draft for _, draft in batch])
@@ -302,7 +303,7 @@ class Mover:
                 self._leave(batch[0][0], str(error))
                 return
             for each in batch:
-                self._carry_batch([each])
+                self._move_batch([each])
             return
         held: list[tuple[Record, Record]] = []
         outdated: list[Record] = []
@@ -312,7 +313,7 @@ class Mover:
             if uuid != job.uuid:
                 self._leave(job, f"{target} has another job with its key, {uuid}")
             elif copy is None:
-                # Worked off already, or dropped by another mover.
+                # The job was already consumed, or another mover has dropped the copy.
                 self._again = True
             elif copy_mark(copy) is None:
                 there.append(job)
@@ -321,7 +322,7 @@ class Mover:
             else:
                 outdated.append(copy)
         self._depart(held)
-        # Outdated by the copy of another mover, or by what this one has read.
+        # The copy of another mover, or a newer reading of this one, has replaced it.
         self._judge(outdated, seen_before=True)
         # A job that the target has already must have left the source.
         seen = self._source.engine.read([job.uuid for job in there]) if there else []
@@ -330,7 +331,7 @@ class Mover:
                 self._leave(job, f"{target} has it already: was it restored after a move?")
 
     def _depart(self, held: Sequence[tuple[Record, Record]]) -> None:
-        """Have the source let go of these jobs, if they are as their copies are."""
+        """Have the source let go of the jobs that are the same as their copies."""
         target = place_of(self._target)
         statuses = self._finish(
             self._source,
@@ -371,9 +372,9 @@ class Mover:
             elif all_of_it and not is_sign(job):
                 jobs.append(job)
             if len(jobs) == PAGE:
-                self._carry(jobs[::-1])
+                self._move_jobs(jobs[::-1])
                 jobs = []
-        self._carry(jobs[::-1])
+        self._move_jobs(jobs[::-1])
         for start in range(0, len(marked), BATCH):
             self._finish_marked(marked[start : start + BATCH])
 
@@ -384,7 +385,7 @@ class Mover:
         for job, copy in zip(marked, (seen.record for seen in found), strict=True):
             departure = departure_mark(job)
             assert departure is not None
-            if copy is None and not self._knows(self._target, departure.run):
+            if copy is None and not self._has_sign(self._target, departure.run):
                 self._leave(job, job.error or "")
             elif copy is not None and copy.state == CLAIMED and copy_mark(copy) is not None:
                 copies.append(copy)

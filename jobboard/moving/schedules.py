@@ -30,7 +30,7 @@ from jobboard.moving.marks import COMING, GONE, MoveMark
 from jobboard.moving.origin import Left, place_of, posting_of
 
 _TRIES = 100
-"""How many times a move looks again at a schedule that others keep changing."""
+"""The most looks at a schedule that other processes keep changing."""
 
 
 class ScheduleMover:
@@ -126,12 +126,12 @@ def _mark(each: StoredSchedule | Unreadable | None) -> MoveMark | None:
 
 
 def _read(board: JobBoard, id_: str) -> StoredSchedule | None:
-    """Return a schedule as it stands."""
+    """Return the stored schedule."""
     return board.engine.set_schedule(id_, lambda now, before: before)
 
 
 def _change(
     board: JobBoard, id_: str, seen: StoredSchedule | None, after: StoredSchedule | None
 ) -> StoredSchedule | None:
-    """Change a schedule that is still as it was seen, and return it as it stands then."""
+    """Change a schedule unless it has changed since it was read, and return the stored schedule."""
     return board.engine.set_schedule(id_, lambda now, before: after if before == seen else before)

@@ -21,9 +21,9 @@ from jobboard.sql.connections import (
     Contended,
     Link,
     Links,
+    library_error,
     refused,
     repeated,
-    sorted_out,
 )
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.runners import CallersConnection, Runner
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Work = Callable[[Runner, Database], T]
 
 PATIENCE = 10.0
-"""The seconds for which work is repeated that lost against another transaction, or found no connection."""
+"""The seconds for which a transaction is repeated after it lost against another one, or got no connection."""
 
 _ERRORS = (sa.exc.SQLAlchemyError, *UNSENDABLE)
 
@@ -77,7 +77,7 @@ class Bind:
         """Run work in a transaction, with a runner of statements and the kind of database.
 
         :param table: a table that exists, if any does.
-        :param keep: False: take the work back.
+        :param keep: False: roll the work back.
         :raises ConnectionFailure: there is no connection, or it broke. ``outcome`` tells whether the work may have been
             done. Work that may have been done is not repeated.
         :raises JobFailure: the database refused the work.
@@ -89,7 +89,7 @@ class Bind:
         return self._run(work, None, keep=False, reads=True)
 
     def close(self) -> None:
-        """Give the engine's connections back. A connection that was given stays open."""
+        """Give the engine's connections back. A connection that the caller passed stays open."""
         self._closed = True
         if self._links is not None:
             self._links.close()
@@ -109,7 +109,7 @@ class Bind:
         with self._connection() as connection:
             transaction = Transaction(connection, self._name)
             if not transaction.theirs:
-                return _patiently(lambda: self._in_own(connection, work, table, keep, reads))
+                return _repeat_contended(lambda: self._in_own(connection, work, table, keep, reads))
             if reads:
                 return self._reading(connection, work)
             with transaction.joined(self._remedy) as run:
@@ -169,11 +169,11 @@ class Bind:
     def _raised(self, connection: Connection, error: Exception, in_doubt: bool = False) -> Contended | JobFailure:
         """Return the error to raise for an error of the database, with the driver's as its cause."""
         product = database(connection.dialect)
-        raised = sorted_out(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
+        raised = library_error(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
         if isinstance(raised, ConstraintViolated):
             raised = refused(raised)
         assert isinstance(raised, (Contended, JobFailure))
-        # Also where it is None: the driver's error then shows the password.
+        # Also if the cause is None: the driver's own error shows the password then.
         raised.__cause__ = raised.cause
         return raised
 
@@ -192,8 +192,8 @@ def _on_link(link: Link, work: Work[T], keep: bool, reads: bool) -> T:
     return result
 
 
-def _patiently(work: Callable[[], T]) -> T:
-    """Repeat a transaction while it loses against others."""
+def _repeat_contended(work: Callable[[], T]) -> T:
+    """Repeat a transaction while it loses against other transactions."""
     try:
         return repeated(Contended, PATIENCE)(work)
     except Contended as error:

@@ -29,7 +29,8 @@ UNSENDABLE = (OverflowError, UnicodeError)
 """Errors that drivers raise, instead of errors of their own, for a value that a request cannot hold."""
 
 _SHORTEST = 2.0
-"""The lowest deadline, in seconds. Locks are waited for in turns of half a deadline, and MariaDB's shortest is 1 s."""
+"""The lowest deadline, in seconds. A wait for a lock takes turns of half a deadline, and MariaDB's shortest turn is 1
+s."""
 _CLOSING = 2.0
 """The deadline, in seconds, once the board is being closed."""
 _IDLE = 5.0
@@ -77,7 +78,7 @@ def repeated(
     return retrying(on, seconds, base=0.005, cap=0.25, sleep=sleep)
 
 
-def sorted_out(
+def library_error(
     error: Exception, product: Database, url: URL, remedy: str, raw: Raw | None = None, in_doubt: bool = False
 ) -> Exception:
     """Return this library's error for an error of the driver's; an error that is not about the database stays.
@@ -178,7 +179,7 @@ class Link(Runner):
 
     def each(self, statement: Text, rows: Sequence[Mapping[str, Any]]) -> int:
         text, first = statement.compiled(self.dialect, rows[0])
-        # A driver that takes values by their names needs no other form.
+        # A driver that takes values by name needs no other form.
         values = rows if isinstance(first, dict) else [statement.compiled(self.dialect, row)[1] for row in rows]
         self.since = runtime.monotonic()
         self.cursor.executemany(text, values)
@@ -247,7 +248,8 @@ class Link(Runner):
     def begin(self) -> None:
         self.since = runtime.monotonic()
         if self.connection.dispatch.begin and not self.connection.in_transaction():
-            # A listener to this event may begin by hand, as SQLite's users are told to. Let it do so before ours.
+            # A listener to this event may begin a transaction itself, as SQLAlchemy advises for SQLite. Let it do so
+            # first.
             self.connection.begin()
             self.product.rollback(self.raw, self.cursor)
         self.product.begin(self.cursor)
@@ -265,8 +267,8 @@ class Link(Runner):
         self.product.rollback(self.raw, self.cursor)
 
     def end_read(self) -> None:
-        """End the transaction, if there is one, in which something was read. A transaction that was begun goes on, with
-        its locks: the reading was a part of it."""
+        """End the transaction that a read has begun, if any. A transaction that begin() has begun goes on with its
+        locks."""
         if not self.has_begun:
             self.since = runtime.monotonic()
             self.product.end_read(self.raw)
@@ -293,13 +295,14 @@ class Link(Runner):
         self._forget()
 
     def leak(self) -> None:
-        """Leave the connection, which nobody uses, to the parent. For a forked child."""
+        """Leave an unused connection to the parent. For a forked child."""
         forks.keep(self)
         if self.product.exclusive:
             close_later(self.raw.close)
 
     def broke(self) -> None:
-        """Discard a broken connection, and have a caller's pool replace its others: they have hardly been spared."""
+        """Discard a broken connection, and have the caller's pool replace its other connections: most likely they are
+        broken, too."""
         if self._descriptor is not None:
             self.cut()
             with contextlib.suppress(Exception):
@@ -315,7 +318,7 @@ class Link(Runner):
         return self._descriptor is not None
 
     def is_late(self, before: float) -> bool:
-        """Return whether a request was sent before that instant, and no part of its answer waits to be read."""
+        """Return whether a request was sent before this instant, and no part of its answer has arrived."""
         if self.since is None or self.since > before or self._descriptor is None:
             return False
         unread = select.poll()
@@ -323,7 +326,7 @@ class Link(Runner):
         return not unread.poll(0)
 
     def cut(self) -> None:
-        """Shut the socket down, so that the thread which reads from it meets the end of the connection."""
+        """Shut the socket down, so that a thread that reads from it gets an error."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._descriptor)) as sock:
                 sock.shutdown(socket.SHUT_RDWR)
@@ -338,15 +341,15 @@ class Link(Runner):
 
 
 def _discard(connection: Connection) -> None:
-    """Close a connection of a pool itself. Listeners to the pool's events may raise anything."""
+    """Close a pooled connection. Listeners to the pool's events may raise anything."""
     for end in (connection.invalidate, connection.close):
         with contextlib.suppress(Exception):
             end()
 
 
 class Watchdog:
-    """Ends requests whose answer does not come in time: psycopg has no time limit for reading, nor has every caller's
-    driver. Its thread runs only while requests are under way.
+    """Ends requests whose answer is late: psycopg has no time limit for reading, nor do the drivers of all callers. Its
+    thread runs only while requests are under way.
 
     :param name: the name of the watched board in the log.
     :param deadline: the number of seconds after which a request is ended.
@@ -375,10 +378,10 @@ class Watchdog:
         since = self._closing_since
         return since is not None and bool(self.cuts) and runtime.monotonic() - since > 1.5 * _CLOSING
 
-    def hurry(self) -> None:
-        """Shorten the deadline of all requests, as the board is being closed."""
+    def hurry(self, seconds: float) -> None:
+        """Shorten the deadline of all requests to ``seconds``, as the board is being closed."""
         self._closing_since = runtime.monotonic()
-        self._deadline = min(self._deadline, _CLOSING)
+        self._deadline = min(self._deadline, seconds)
         self._hurried.set()
 
     def watch(self, link: Link) -> None:
@@ -411,7 +414,7 @@ class Watchdog:
         try:
             started(f"{self._name}-connections", self._run)
         except RuntimeError as error:
-            # So it is at the end of the interpreter.
+            # No thread starts at the end of the interpreter.
             if not self.closing:
                 LOG.warning("%s: nobody watches this request's connection: %s", self._name, error)
             return False
@@ -443,9 +446,9 @@ class Links:
     """The connections of one board or task loop to its database.
 
     :param make: makes the engine; a forked child calls it again, as it needs another.
-    :param own: whether the engine is ours. It has no pool then: connections are kept here, as SQLAlchemy's pool costs a
-        call a third of its CPU time. Otherwise the engine is the caller's: each of its connections is used for one
-        call, and given back to its pool.
+    :param own: True: the engine is the library's own and has no pool. Links pools its connections, as SQLAlchemy's pool
+        costs a call a third of its CPU time. False: the engine is the caller's. Each call takes a connection from its
+        pool and gives it back.
     :param patience: the number of seconds for which a transaction that lost against another is repeated.
     :param deadline: the number of seconds after which a server that does not answer counts as silent.
     :param name: the name of the board or task loop in errors.
@@ -475,11 +478,11 @@ class Links:
 
     def _reset(self) -> None:
         self._engine: Engine | None = None
-        self._apart: Links | None = None
+        self._unpooled: Links | None = None
         self._local = runtime.Local()
         self._lock = runtime.Lock()
         self.idle: list[Link] = []
-        """The connections that no call uses, the one that was given back last at the end."""
+        """The idle connections, in the order in which they were given back."""
         self._closed = False
         self.watch = Watchdog(self._name, self._deadline)
 
@@ -495,16 +498,16 @@ class Links:
         return self._engine
 
     @property
-    def apart(self) -> Links:
-        """Links beside a caller's pool, for heartbeats: the pool may have no connection to give."""
+    def unpooled(self) -> Links:
+        """Links outside the caller's pool, for heartbeats: the pool may be exhausted."""
         if self.own:
             return self
-        if self._apart is None:
+        if self._unpooled is None:
             with self._lock:
-                self._apart = self._apart or self._beside()
-        return self._apart
+                self._unpooled = self._unpooled or self._make_unpooled()
+        return self._unpooled
 
-    def _beside(self) -> Links:
+    def _make_unpooled(self) -> Links:
         engine = self._made_engine()
         theirs = engine.pool
         # Without the limit of the caller's pool, and with its listeners.
@@ -525,26 +528,26 @@ class Links:
         )
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        """Have the calls of this thread within the block run beside a caller's pool, as those of a heartbeat."""
-        self._local.beside = not self.own
+    def outside_pool(self) -> Iterator[None]:
+        """Run this thread's calls within the block outside the caller's pool, as those of a heartbeat."""
+        self._local.outside_pool = not self.own
         try:
             yield
         finally:
-            self._local.beside = False
+            self._local.outside_pool = False
 
     def known_product(self) -> Database:
-        """Return the database, which must have been met."""
+        """Return the database. A connection must have been made before."""
         assert self.product is not None
         return self.product
 
     # Work
 
     def run(self, work: Callable[[Link], T], patient: bool = False) -> T:
-        """Do some work on a connection, and repeat it with a backoff while it loses against other transactions. Within
-        the work of this thread, more work runs on the same connection.
+        """Do work on a connection, and repeat it with a backoff while it loses against other transactions. Within the
+        work of this thread, more work runs on the same connection.
 
-        :param patient: wait for answers as long as it takes.
+        :param patient: wait for answers without a deadline.
         :raises ConnectionFailure: the connection is broken, or the database stayed busy.
         :raises ConstraintViolated: a constraint refused it. After any error the transaction is rolled back.
         """
@@ -565,15 +568,15 @@ class Links:
     def finish(self, work: Callable[[Link], T], patient: bool = False) -> T:
         """Run work as :meth:`run` does, where nothing else can be tried.
 
-        :raises JobFailure: also where a constraint that somebody has added to the tables refused the work."""
+        :raises JobFailure: also if a constraint that a user has added to the tables refused the work."""
         try:
             return self.run(work, patient)
         except ConstraintViolated as error:
             raise refused(error) from error.cause
 
-    def sorted_out(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
+    def library_error(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """Return this library's error for an error of the driver's."""
-        return sorted_out(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
+        return library_error(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
     def _once(self, work: Callable[[Link], T], patient: bool) -> T:
         with self.held(patient) as link:
@@ -588,8 +591,8 @@ class Links:
         if link is not None:
             yield link
             return
-        if getattr(self._local, "beside", False):
-            with self.apart.held(patient) as link:
+        if getattr(self._local, "outside_pool", False):
+            with self.unpooled.held(patient) as link:
                 yield link
             return
         link = self._taken()
@@ -599,7 +602,7 @@ class Links:
         try:
             yield link
         except Exception as error:
-            raised = error if isinstance(error, JobBoardError) else self.sorted_out(error, link.raw, link.in_doubt)
+            raised = error if isinstance(error, JobBoardError) else self.library_error(error, link.raw, link.in_doubt)
             self._failed(link, raised)
             if raised is error:
                 raise
@@ -623,7 +626,7 @@ class Links:
             else:
                 self._leave(link)
                 return
-        # Idle connections have hardly been spared, and each would cost a call one of its tries.
+        # Idle connections are most likely broken, too, and each would cost a call one of its tries.
         link.broke()
         self.watch.release(link)
         self._discard_idle()
@@ -631,7 +634,7 @@ class Links:
     # Connections
 
     def _taken(self) -> Link:
-        """Take the connection that was given back last, or make one."""
+        """Take the newest idle connection, or make one."""
         try:
             link = self.idle.pop()
         except IndexError:
@@ -682,8 +685,8 @@ class Links:
             _discard(connection)
             if not isinstance(error, Exception):
                 raise
-            if isinstance(busy := self.sorted_out(error, None, False), Contended):
-                # As where several processes turn a new SQLite file to its write-ahead log at once.
+            if isinstance(busy := self.library_error(error, None, False), Contended):
+                # For instance, several processes switch a new SQLite file to its write-ahead log at once.
                 raise busy from error
             raise self._unreachable(error) from None
 
@@ -692,28 +695,28 @@ class Links:
         return unreachable(getattr(error, "orig", None) or error, self.engine.url, product)
 
     def listener(self) -> Link:
-        """Connect, beside a caller's pool, for somebody who sleeps on the connection and then discards it."""
-        return (self if self.own else self._beside())._connected()
+        """Connect outside the caller's pool, for a listener that sleeps on the connection and then discards it."""
+        return (self if self.own else self._make_unpooled())._connected()
 
     # The end
 
     def close(self) -> None:
         """Close the connections; one that is at work is closed by its thread, as soon as that has its reply."""
-        self.watch.hurry()
+        self.watch.hurry(_CLOSING)
         self._closed = True
         self._discard_idle()
-        if self._apart is not None:
-            self._apart.close()
+        if self._unpooled is not None:
+            self._unpooled.close()
 
-    def hurry(self) -> None:
-        """Shorten the deadline of all requests, as the board is being closed."""
-        self.watch.hurry()
-        if self._apart is not None:
-            self._apart.hurry()
+    def hurry(self, seconds: float) -> None:
+        """Shorten the deadline of all requests to ``seconds``, as the board is being closed."""
+        self.watch.hurry(seconds)
+        if self._unpooled is not None:
+            self._unpooled.hurry(seconds)
 
     def leak(self) -> None:
         """Leave the connections to the parent, and connect anew. For a forked child."""
-        for link in (*self.idle, *(self._apart.idle if self._apart is not None else ())):
+        for link in (*self.idle, *(self._unpooled.idle if self._unpooled is not None else ())):
             link.leak()
-        forks.keep(self._engine, self._apart)
+        forks.keep(self._engine, self._unpooled)
         self._reset()

@@ -51,7 +51,7 @@ class Database:
     wakes = False
     """A statement can notify listeners."""
     exclusive = False
-    """A transaction that writes is alone from its begin on."""
+    """A transaction that writes excludes all others from its begin on."""
     commits_at_create = False
     """The creation of a table commits the transaction."""
     nulls_last = False
@@ -61,11 +61,11 @@ class Database:
     ignored: sa.TextClause | None = None
     """The statement that returns the errors which :func:`insert_counted` has passed over: level, code and message."""
     duplicate = 0
-    """The code of a taken key among these errors."""
+    """The code of a duplicate key among these errors."""
     precision = 0
     """The number of µs by which a reading of the clock may lag."""
     way_out = ""
-    """Advice that keeps a caller's transaction from losing, where there is more to do than to repeat it."""
+    """Advice that keeps a caller's transaction from losing, if repeating it is not enough."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -73,10 +73,10 @@ class Database:
     isolation: Literal["READ COMMITTED", "AUTOCOMMIT"] = "READ COMMITTED"
 
     def prepare(self, raw: Raw, **options: Any) -> None:
-        """Set up a new connection of our own, once."""
+        """Set up a new connection of the library's own, once."""
 
     def prepare_file(self, raw: Raw) -> None:
-        """Give the database, where it is a file, the journal in which readers wait for no writer."""
+        """Switch a database file to the journal with which readers do not wait for writers."""
 
     def begin(self, cursor: Any) -> None:
         """Open a transaction for writing."""
@@ -113,7 +113,7 @@ class Database:
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             return True
         pooled = connection.connection
-        # Of an async driver the first one stands before the second, and not all tell both ways.
+        # An async driver has an adapter before its connection, and either of the two may show the mode.
         for raw in (pooled.dbapi_connection, pooled.driver_connection):
             tell = getattr(raw, "get_autocommit", None)
             autocommits = tell() if tell else getattr(raw, "autocommit", None)
@@ -128,7 +128,7 @@ class Database:
         raw.rollback()
 
     def end_read(self, raw: Raw) -> None:
-        # Its snapshot and its locks on the tables' definitions would stay.
+        # The snapshot and the locks on table definitions would stay.
         raw.rollback()
 
     def descriptor(self, raw: Raw) -> int:
@@ -153,24 +153,24 @@ class Database:
         return Trouble.OTHER
 
     def is_duplicate(self, error: BaseException) -> bool:
-        """Return whether a unique index has refused it."""
+        """Return whether the error is the refusal of a unique index."""
         return self._duplicates(getattr(error, "orig", None) or error)
 
     def _duplicates(self, error: BaseException) -> bool:
         return False
 
     def refusal(self, error: BaseException, url: URL) -> str | None:
-        """Return the reason for which no connection can be made until somebody changes the user, the password or the
-        database; None where another try may help."""
+        """Return the reason why no connection can be made until the user, the password or the database is changed; None
+        if another try may help."""
         return None
 
     def unwritable(self, url: URL) -> str | None:
-        """Return the way out where this user may not write the database at all; None where another try may help."""
+        """Return the advice if this user has no right to write the database; None if another try may help."""
         return None
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
-        """Keep all other set-ups of this name out, and undo a failed one where the database can."""
+        """Exclude other set-ups of this name, and undo a failed set-up if the database can."""
         yield
 
     def _disconnected(self, error: BaseException, raw: Raw | None) -> bool:
@@ -243,7 +243,7 @@ class PostgreSQLDatabase(Database):
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
-        # Another's may take long.
+        # Another set-up may take long.
         cursor.execute("BEGIN; SET LOCAL lock_timeout = 0")
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
@@ -274,7 +274,7 @@ class PostgreSQLDatabase(Database):
 
     def _meaning(self, error: BaseException) -> Trouble | None:
         state = self._state(error)
-        # The code stands for other errors, too, and the text has the server's language.
+        # Other errors have this code, too, and the text is in the server's language.
         source = getattr(getattr(error, "diag", None), "source_function", None)
         if state == "0A000" and source == "RevalidateCachedQuery":
             return Trouble.OUTDATED
@@ -317,7 +317,7 @@ class MySQLDatabase(Database):
         numbers = tuple(part for part in version if isinstance(part, int))
         mariadb = bool(getattr(dialect, "is_mariadb", False))
         self.skip_locked = numbers >= ((10, 6) if mariadb else (8, 0, 1))
-        # PyMySQL sends a compound statement as it is, and returns all its results. Other drivers are not known to.
+        # PyMySQL sends a compound statement unchanged, and returns all its results. Other drivers are not known to.
         self.compound = mariadb and self.skip_locked and dialect.driver == "pymysql"
 
     def joined(self, raw: Raw, cursor: Any, texts: Sequence[tuple[str, Any]], begins: bool, ends: bool) -> str | None:
@@ -328,7 +328,7 @@ class MySQLDatabase(Database):
         return "begin not atomic\n" + "".join(f"{text};\n" for text in [*written, *["commit"] * ends]) + "end"
 
     def moved_columns(self, connection: Connection, table: sa.Table) -> tuple[str, ...]:
-        # A restart notices an ALTER TABLE, as it notices other changes of columns.
+        # Kept for the life of the process: an ALTER TABLE is noticed after a restart, as other changes of columns are.
         known = _moved.setdefault(connection.dialect, {})
         place = connection.schema_for_object(table), table.name
         if place not in known:
@@ -397,7 +397,7 @@ class SQLiteDatabase(Database):
         replaced=(8,),  # READONLY: a file that could only be read when it was opened stays so for this connection
     )
     _REFUSALS = frozenset({3, 8, 13, 23, 26})  # PERM, READONLY, FULL, AUTH, NOTADB
-    # For how many seconds to wait for another's transaction at once: nothing else ends that, as a close would.
+    # The seconds of one wait for another transaction. A close of the board cannot end this wait earlier.
     _TURN = 0.5
 
     def prepare(self, raw: Raw, **options: Any) -> None:
@@ -424,16 +424,17 @@ class SQLiteDatabase(Database):
             # By itself the driver begins only with the first write.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         elif table is not None:
-            # After a plain BEGIN only what writes before it reads waits its turn. This changes and wakes nothing.
+            # After a plain BEGIN, SQLite waits for other writers only if the first statement writes. This delete
+            # matches no row.
             connection.execute(sa.delete(table).where(sa.false()))
 
     def commits_each(self, connection: Connection) -> bool:
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             return True
         driver: Any = connection.connection.driver_connection
-        # A driver without a level of its own leaves it to others to begin, as a listener to SQLAlchemy's "begin" does.
+        # A driver without a level begins no transactions: a listener to SQLAlchemy's "begin" does.
         left_alone = driver.isolation_level is None and not driver.in_transaction
-        # That of Python 3.12; -1 stands for what was before.
+        # The attribute of Python 3.12; -1 is the behaviour of earlier versions.
         return left_alone or getattr(driver, "autocommit", None) is True
 
     def commit_begun(self, raw: Raw) -> None:
@@ -483,7 +484,7 @@ class SQLiteDatabase(Database):
     def refusal(self, error: BaseException, url: URL) -> str | None:
         """Find the reason in the file's rights: SQLite's own error only says that the file cannot be opened."""
         path = Path(str(url.database))
-        # Not by opening it: to close it again would give up all locks that this process has on it.
+        # Do not open the file: closing it would give up all locks that this process has on it.
         try:
             if not path.parent.is_dir():
                 return f"there is no folder {path.parent}"

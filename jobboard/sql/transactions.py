@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.clients import is_async
-from jobboard.sql.connections import ConstraintViolated, Contended, refused, sorted_out
+from jobboard.sql.connections import ConstraintViolated, Contended, library_error, refused
 from jobboard.sql.dialects import Database, Trouble, database
 from jobboard.sql.runners import CallersConnection
 
@@ -132,7 +132,7 @@ def check_savepoint(connection: Connection, name: str) -> None:
 
 def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Exception:
     """Return the public error for an error in the caller's transaction."""
-    raised = sorted_out(error, product, url, remedy)
+    raised = library_error(error, product, url, remedy)
     if isinstance(raised, Contended):
         way_out = product.way_out and f"; {product.way_out}"
         return JobFailure(

@@ -14,7 +14,7 @@ import pytest
 from jobboard import codec
 from jobboard.cli import release
 from jobboard.cli.common import FAILED, USAGE
-from jobboard.primitives import Draft, Limit, Nonce
+from jobboard.primitives import Draft, Limit
 from tests.support.commands import Commands
 
 pytestmark = pytest.mark.backends("memory")
@@ -87,7 +87,7 @@ def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_job_with_unreadable_details_is_acted_on(board: Any, run: Commands) -> None:
     draft = Draft(NOBODY, "newer", 2, None, codec.VERSION + 1, b"from the future", None, None, None)
-    board.engine.raw.insert(Nonce("h", 1, 1), [draft])
+    board.engine.insert([draft])
     assert "upgrade to read it" in run("show", NOBODY, status=FAILED).err
     for command in (["cancel"], ["trash", "restore"], ["cancel"], ["trash", "purge"]):
         run(*command, NOBODY)

@@ -150,16 +150,17 @@ def test_a_file_may_be_a_pipe(board: Any, run: Commands, tmp_path: Path, monkeyp
 def test_a_post_that_breaks_off_reports_the_posted_jobs(
     board: Any, run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = type(board.engine.raw)
-    insert, calls = store.insert, []
+    # The store of the board that the command connects.
+    store = type(board.engine.store)
+    post, calls = store.post, []
 
     def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         if len(calls) > 2:
             raise jobboard.ConnectionFailure("the server has gone away")
-        return insert(self, *args, **kwargs)
+        return post(self, *args, **kwargs)
 
-    monkeypatch.setattr(store, "insert", failing)
+    monkeypatch.setattr(store, "post", failing)
     monkeypatch.setenv("JOBBOARD_URL", os.environ["JOBBOARD_URL"] + "?retry_for=0")
     file = tmp_path / "jobs"
     file.write_text(lines_of(*[{"name": "a"}] * 1500))

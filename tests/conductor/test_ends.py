@@ -13,6 +13,7 @@ from jobboard.conductor import Conductor, Tally, finisher
 from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, until_free
+from jobboard.testing.requests import ENDS, TAKES, requests
 from tests.conftest import Runner
 from tests.support.conductors import WAIT, Hanging, MakeBoard, Outage, Refusal, assert_not_kept
 
@@ -103,17 +104,17 @@ def test_two_runs_of_one_job_that_end_in_one_batch_are_both_reported(
 @FAST
 @pytest.mark.parametrize("retry_for", [0, 0.2])
 def test_conductor_lives_through_an_outage(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, hanging: Hanging, retry_for: float
+    make_board: MakeBoard, start: Runner, hanging: Hanging, retry_for: float
 ) -> None:
     board, other = make_board(retry_for=retry_for), make_board()
-    outage = Outage(board, monkeypatch, "take", "finish")
+    outage = Outage(board, TAKES, ENDS)
     other.post("a")
     conductor = start(Conductor("one", board, hanging, max_simultaneous_jobs=2))
     hanging.await_begin()
     outage.on = True
     other.post("a")
     hanging.gate.set()
-    eventually(lambda: outage.failed["finish"] >= 2 and outage.failed["take"] >= 2)
+    eventually(lambda: outage.failed[ENDS] >= 2 and outage.failed[TAKES] >= 2)
     assert conductor.tally.consumed == 0
     outage.on = False
     eventually(lambda: conductor.tally.consumed == 2)
@@ -122,16 +123,14 @@ def test_conductor_lives_through_an_outage(
 
 
 @FAST
-def test_work_whose_consume_got_no_answer_is_not_repeated(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_whose_consume_got_no_answer_is_not_repeated(make_board: MakeBoard, start: Runner) -> None:
     board, other = make_board(retry_for=0), make_board()
-    outage = Outage(board, monkeypatch, "finish", after=True)
+    outage = Outage(board, ENDS, after=True)
     outage.on = True
     runs = Counter[str]()
     job = other.post("a")
     conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid])))
-    eventually(lambda: outage.failed["finish"])
+    eventually(lambda: outage.failed[ENDS])
     outage.on = False
     eventually(lambda: conductor.tally.lost + conductor.tally.consumed == 1)
     assert job.state == "COMPLETE"
@@ -146,16 +145,15 @@ def test_end_that_was_answered_before_the_outage_counts(
     monkeypatch.setattr("jobboard.board.POST_BYTES", 1)
     board = make_board(retry_for=0, keep_done=3600)
     board.post_many([{"name": "a"}] * 5)
-    finish, asked, released = board.engine.raw.finish, [], threading.Event()
+    asked, released = [], threading.Event()
 
-    def break_off(nonce: Any, acts: Any) -> Any:
-        asked.extend(acts)
+    def break_off() -> None:
+        asked.append(None)
         assert released.wait(WAIT)
         if len(asked) == 3:
             raise ConnectionFailure("the server has gone away", outcome="none")
-        return finish(nonce, acts)
 
-    monkeypatch.setattr(board.engine.raw, "finish", break_off)
+    requests(board).before(ENDS, break_off)
     conductor = start(Conductor("one", board, lambda job: "result"), 5 if stops else None)
     eventually(lambda: asked and conductor.tally.dispatched == 5 and not conductor.at_work)
     released.set()
@@ -164,17 +162,15 @@ def test_end_that_was_answered_before_the_outage_counts(
     assert stops or conductor.tally.lost == 0
 
 
-def test_claims_do_not_pile_up_behind_results_that_cannot_be_handed_over(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claims_do_not_pile_up_behind_results_that_cannot_be_handed_over(make_board: MakeBoard, start: Runner) -> None:
     board = make_board(retry_for=0)
     board.post_many([{"name": "a"}] * 50)
-    outage = Outage(board, monkeypatch, "finish")
+    outage = Outage(board, ENDS)
     outage.on = True
     conductor = start(Conductor("one", board, lambda job: None, max_simultaneous_jobs=4))
     eventually(lambda: conductor.tally.dispatched == 8)
-    seen = outage.failed["finish"]
-    eventually(lambda: outage.failed["finish"] >= seen + 3)
+    seen = outage.failed[ENDS]
+    eventually(lambda: outage.failed[ENDS] >= seen + 3)
     assert conductor.tally.dispatched == board.stats().claimed == 8
     outage.on = False
     eventually(lambda: conductor.tally.consumed == 50)
@@ -182,17 +178,17 @@ def test_claims_do_not_pile_up_behind_results_that_cannot_be_handed_over(
 
 @FAST
 def test_conductor_that_stops_in_an_outage_keeps_no_claim(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, hanging: Hanging
+    make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
     """On a board that goes on without the conductor."""
     board = make_board(retry_for=0, claim_ttl=HELD)
-    outage = Outage(board, monkeypatch, "take", "finish")
+    outage = Outage(board, TAKES, ENDS)
     board.post("a")
     conductor = start(Conductor("one", board, hanging))
     hanging.await_begin()
     outage.on = True
     hanging.gate.set()
-    eventually(lambda: outage.failed["finish"])
+    eventually(lambda: outage.failed[ENDS])
     conductor.stop()
     assert conductor.wait(WAIT)
     assert conductor.tally.lost == 1
@@ -212,7 +208,7 @@ def test_claim_that_came_too_late_in_an_outage_is_not_kept(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = make_board(retry_for=0, claim_ttl=HELD)
-    outage = Outage(board, monkeypatch, "finish")
+    outage = Outage(board, ENDS)
     outage.on = True
     gate, claimed = threading.Event(), threading.Event()
     claim_many, jobs = board.claim_many, []
@@ -230,7 +226,7 @@ def test_claim_that_came_too_late_in_an_outage_is_not_kept(
     conductor.stop()
     assert conductor.wait(WAIT)
     gate.set()
-    eventually(lambda: outage.failed["finish"])
+    eventually(lambda: outage.failed[ENDS])
     eventually(lambda: not board.claims.held())
     comes_back(board, *jobs)
 
@@ -278,12 +274,10 @@ def test_job_that_can_neither_be_finished_nor_given_back_ends_its_run(
     comes_back(board, *done)
 
 
-def test_work_whose_end_is_refused_for_a_while_is_not_repeated(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_whose_end_is_refused_for_a_while_is_not_repeated(make_board: MakeBoard, start: Runner) -> None:
     """A right is revoked, and granted again. Other jobs are done meanwhile."""
     board, runs = make_board(), Counter[str]()
-    refusal = Refusal(board, monkeypatch, "refused")
+    refusal = Refusal(board, "refused")
     board.post_many([{"name": "refused"}, {"name": "other"}, {"name": "refused"}, {"name": "other"}])
     conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid]), max_simultaneous_jobs=2))
     eventually(lambda: refusal.met >= 5)
@@ -303,7 +297,7 @@ def test_end_that_stays_refused_is_given_up(
     """After a while, or when the conductor stops."""
     monkeypatch.setattr(finisher, "REFUSED_FOR", 3600 if stopped else 0.1)
     board = make_board()
-    refusal = Refusal(board, monkeypatch, "refused")
+    refusal = Refusal(board, "refused")
     job = board.post("refused")
     conductor = start(Conductor("one", board, lambda job: None))
     eventually(lambda: refusal.met >= 2)
@@ -315,11 +309,11 @@ def test_end_that_stays_refused_is_given_up(
 
 
 def test_refused_end_of_work_that_took_too_long_is_repeated(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, hanging: Hanging
+    make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
     """The claim of such work reads as lost to its handler, and stands all the same."""
     board = make_board()
-    refusal = Refusal(board, monkeypatch, "slow", "abandon")
+    refusal = Refusal(board, "slow", "abandon")
     job = board.post("slow")
     conductor = start(Conductor("one", board, hanging, job_timeout=0.05, max_simultaneous_jobs=1))
     eventually(lambda: refusal.met >= 5)
@@ -329,11 +323,9 @@ def test_refused_end_of_work_that_took_too_long_is_repeated(
     assert "TimeoutError" in board.get(job.uuid).error
 
 
-def test_refused_end_is_not_repeated_beyond_its_claim(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_end_is_not_repeated_beyond_its_claim(make_board: MakeBoard, start: Runner) -> None:
     board, other, runs = make_board(), make_board(), Counter[str]()
-    refusal = Refusal(board, monkeypatch, "refused")
+    refusal = Refusal(board, "refused")
     job = board.post("refused")
     conductor = start(Conductor("one", board, lambda job: runs.update([job.uuid])))
     eventually(lambda: refusal.met >= 2)

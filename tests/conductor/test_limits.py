@@ -15,6 +15,7 @@ import jobboard
 from jobboard.conductor import Conductor
 from jobboard.conductor.workers import WorkerThreads
 from jobboard.testing import eventually
+from jobboard.testing.requests import ENDS, POSTER_LOOKS, TAKES, RequestKind, requests
 from tests.conftest import Runner
 from tests.support import handlers
 from tests.support.conductors import (
@@ -140,17 +141,16 @@ def test_drain_that_is_over_gives_the_jobs_back(
     assert job.state == "UNCLAIMED"
 
 
-@pytest.mark.parametrize("stuck", ["take", "finish", "post_due"])
+@pytest.mark.parametrize("stuck", [TAKES, ENDS, POSTER_LOOKS], ids=["take", "end", "post due"])
 def test_backend_that_does_not_answer_does_not_hold_up_the_end(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: str
+    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: RequestKind
 ) -> None:
     """Jobs that a late answer brings are given back."""
     monkeypatch.setattr("jobboard.conductor.scheduler.LINGER", 2.0 * WAIT)
     board = make_board()
-    request = getattr(board.engine.raw, stuck)
     asked, silent, answered = threading.Event(), threading.Event(), threading.Event()
 
-    def slow(*args: Any, **kwargs: Any) -> Any:
+    def slow(request: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         asked.set()
         assert silent.wait(2 * WAIT)
         try:
@@ -158,8 +158,8 @@ def test_backend_that_does_not_answer_does_not_hold_up_the_end(
         finally:
             answered.set()
 
-    monkeypatch.setattr(board.engine.raw, stuck, slow)
-    if stuck != "post_due":
+    requests(board).around(stuck, slow)
+    if stuck is not POSTER_LOOKS:
         board.post("a")
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     try:
@@ -170,25 +170,24 @@ def test_backend_that_does_not_answer_does_not_hold_up_the_end(
     finally:
         silent.set()
     assert answered.wait(WAIT)
-    eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck == "take" else 0))
-    assert [job.attempts for job in board.iterjobs()] == ([0] if stuck == "take" else [])
+    eventually(lambda: (board.stats().claimed, board.job_count) == (0, 1 if stuck is TAKES else 0))
+    assert [job.attempts for job in board.iterjobs()] == ([0] if stuck is TAKES else [])
 
 
 def test_backend_that_does_not_let_go_of_the_board_does_not_hold_up_the_end(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
+    make_board: MakeBoard, start: Runner
 ) -> None:
     board = make_board()
     board.close()
-    silent, asked, shut = threading.Event(), threading.Event(), board.engine.raw.shut
+    silent, asked = threading.Event(), threading.Event()
 
     def slow() -> None:
         asked.set()
         assert silent.wait(2 * WAIT)
-        shut()
 
-    monkeypatch.setattr(board.engine.raw, "shut", slow)
     conductor = start(Conductor("one", board, lambda job: None, drain_timeout=0.3))
     eventually(lambda: board.connected)
+    requests(board).before("close", slow)
     conductor.stop()
     try:
         assert conductor.wait(WAIT)

@@ -18,6 +18,7 @@ from jobboard.outcomes import RetryPolicy
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, until_free
+from jobboard.testing.requests import ENDS, TAKES, requests
 from tests.conftest import Runner
 from tests.full import IN_FULL
 from tests.support.conductors import LATE, WAIT, Hanging, MakeBoard, Outage, Refusal, conductor_of, fail
@@ -31,10 +32,10 @@ class Held:
     The conductor claims nothing before :meth:`let_claim`, and hands nothing over before :meth:`let_end`.
     """
 
-    def __init__(self, make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, hanging: Hanging) -> None:
+    def __init__(self, make_board: MakeBoard, hanging: Hanging) -> None:
         self.board, self.other = make_board(retry_for=0, claim_ttl=HELD, keep_done=3600), make_board()
-        self.ends = Outage(self.board, monkeypatch, "finish", "renew")
-        self.claims = Outage(self.board, monkeypatch, "take")
+        self.ends = Outage(self.board, ENDS, "renew")
+        self.claims = Outage(self.board, TAKES)
         self.hanging = hanging
 
     def lapse(
@@ -52,9 +53,9 @@ class Held:
         self.hanging.await_begin()
         self.ends.on = self.claims.on = True
         self.hanging.gate.set()
-        eventually(lambda: self.ends.failed["finish"])
+        eventually(lambda: self.ends.failed[ENDS])
         free(self.other, self.job)
-        eventually(lambda: self.claims.failed["take"])
+        eventually(lambda: self.claims.failed[TAKES])
 
     def let_claim(self) -> None:
         """Have the conductor claim the job again, while its end still can't be handed over."""
@@ -67,8 +68,8 @@ class Held:
 
 
 @pytest.fixture
-def held(make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, hanging: Hanging) -> Held:
-    return Held(make_board, monkeypatch, hanging)
+def held(make_board: MakeBoard, hanging: Hanging) -> Held:
+    return Held(make_board, hanging)
 
 
 # The job is claimed again
@@ -330,45 +331,35 @@ def test_conductor_claims_nothing_after_an_outage_before_ends_were_tried(
     # It has just failed as the server comes back.
     monkeypatch.setattr(finisher, "outage_pause", lambda failures: 3600.0)
     answered: list[str] = []
-    reads = Outage(held.board, monkeypatch, "read")
+    reads = Outage(held.board, "read")
 
-    def noted(verb: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            answer = call(*args, **kwargs)
-            answered.append(verb)
-            return answer
-
-        return noting
-
-    for verb in ("take", "finish"):
-        monkeypatch.setattr(held.board.engine.raw, verb, noted(verb, getattr(held.board.engine.raw, verb)))
+    for kind, name in ((TAKES, "take"), (ENDS, "end")):
+        requests(held.board).after(kind, functools.partial(answered.append, name))
     held.other.post("work")
     conductor = start(Conductor("one", held.board, held.hanging))
     held.hanging.await_begin()
     reads.on = held.ends.on = held.claims.on = True
     held.hanging.gate.set()
-    eventually(lambda: held.ends.failed["finish"] and reads.failed["read"] > 2)
+    eventually(lambda: held.ends.failed[ENDS] and reads.failed["read"] > 2)
     answered.clear()
     reads.on = False
     held.let_end()
     eventually(lambda: conductor.tally.consumed == 1 and "take" in answered)
-    assert answered[0] == "finish"
+    assert answered[0] == "end"
 
 
 @pytest.mark.backends("memory")
 @pytest.mark.parametrize("in_an_outage", [False, True])
-def test_refused_end_stops_no_claim(
-    make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, in_an_outage: bool
-) -> None:
+def test_refused_end_stops_no_claim(make_board: MakeBoard, start: Runner, in_an_outage: bool) -> None:
     board = make_board(retry_for=0)
-    refusal = Refusal(board, monkeypatch, "refused")
-    outage = Outage(board, monkeypatch, "take")
+    refusal = Refusal(board, "refused")
+    outage = Outage(board, TAKES)
     board.post("refused")
     conductor = start(Conductor("one", board, lambda job: None, max_simultaneous_jobs=1))
     eventually(lambda: refusal.met >= 2)
     outage.on = in_an_outage
     board.post_many([{"name": "other"}] * 20)
-    eventually(lambda: outage.failed["take"] or not in_an_outage)
+    eventually(lambda: outage.failed[TAKES] or not in_an_outage)
     outage.on = False
     eventually(lambda: conductor.tally.consumed == 20)
     assert conductor.tally.lost == 0

@@ -19,6 +19,7 @@ from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD
+from jobboard.testing.requests import POSTER_LOOKS, TAKES, requests
 from tests.conftest import Runner
 from tests.support.conductors import WAIT, Hanging, MakeBoard, Outage, errors_of
 
@@ -124,19 +125,15 @@ def test_stop_ends_a_waiting_claim_and_lets_begun_work_end(
     assert board.stats().unclaimed == 1
 
 
-def test_wait_that_is_called_off_during_its_look_does_not_go_on(
-    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wait_that_is_called_off_during_its_look_does_not_go_on(make_board: MakeBoard) -> None:
     board = make_board()
     off = threading.Event()
-    take = board.engine.raw.take
 
-    def call_off(*args: Any, **kwargs: Any) -> Any:
+    def call_off() -> None:
         off.set()
         board.wake()
-        return take(*args, **kwargs)
 
-    monkeypatch.setattr(board.engine.raw, "take", call_off)
+    requests(board).before(TAKES, call_off)
     answers: list[Any] = []
     waiter = threading.Thread(
         target=lambda: answers.append(board.claim_next("me", timeout=None, unless=off.is_set)), daemon=True
@@ -196,15 +193,13 @@ def test_refusal_of_the_first_claim_ends_the_run(
     """A refusal after that may be lifted again."""
     monkeypatch.setattr("jobboard.retry.OUTAGE_BASE", 0.01)
     board, refusals = make_board(), Counter[str]()
-    take = board.engine.raw.take
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse() -> None:
         if refusals["on"]:
             refusals["met"] += 1
             raise JobFailure("it lacks the right to")
-        return take(*args, **kwargs)
 
-    monkeypatch.setattr(board.engine.raw, "take", refuse)
+    requests(board).before(TAKES, refuse)
     refusals["on"] = 1
     [error] = errors_of(Conductor("one", board, lambda job: None).run)
     assert "lacks the right" in str(error)
@@ -338,17 +333,11 @@ def test_conductor_posts_schedules_of_all_names(make: Callable[..., Any], clock:
 
 @MEMORY
 def test_idle_scheduler_sleeps_until_a_schedule_changes(
-    make: Callable[..., Any], clock: ManualClock, start: Runner, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Any], clock: ManualClock, start: Runner
 ) -> None:
     board, other = make(), make()
     looks = Counter[str]()
-    post_due = board.engine.raw.post_due
-
-    def look(*args: Any) -> Any:
-        looks["all"] += 1
-        return post_due(*args)
-
-    monkeypatch.setattr(board.engine.raw, "post_due", look)
+    requests(board).before(POSTER_LOOKS, lambda: looks.update(["all"]))
     conductor = start(Conductor("one", board, {"report": lambda job: None}))
     eventually(lambda: looks["all"])
     for _ in range(10):
@@ -370,15 +359,14 @@ def test_scheduler_tries_again_after_an_outage(
     make: Callable[..., Any],
     clock: ManualClock,
     start: Runner,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     board, seen = make(retry_for=0), []
-    outage = Outage(board, monkeypatch, "post_due")
+    outage = Outage(board, POSTER_LOOKS)
     board.schedule("nightly", name="report", every=60)
     outage.on = True
     start(Conductor("one", board, {"report": seen.append}))
-    eventually(lambda: outage.failed["post_due"] > 2)
+    eventually(lambda: outage.failed[POSTER_LOOKS] > 2)
     clock.advance(60)
     outage.on = False
     eventually(lambda: len(seen) == 1)

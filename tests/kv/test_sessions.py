@@ -19,7 +19,7 @@ from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
 from jobboard.runtime import boottime
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, EventLog, take, uuids
+from jobboard.testing.conformance.support import LIMIT, EventLog, engine_of, take, uuids
 from jobboard.testing.drivers import names, walked
 
 from .conftest import change, driver_of
@@ -79,7 +79,7 @@ def holders_of(board: Any) -> set[str]:
 
 
 def beat(board: Any, jobs: list[Any]) -> Any:
-    return board.engine.raw.renew(board.engine.handle, held(jobs), 10**9)
+    return engine_of(board).renew(board.engine.handle, held(jobs), 10**9)
 
 
 @pytest.mark.parametrize(("count", "lives"), [(1, False), (1, True), (250, True)])
@@ -235,9 +235,9 @@ def test_a_read_only_board_writes_nothing_behind_an_ended_session(make: Callable
     driver.lose()
     before = names(driver, layout.HOLDERS)
     assert list(reader.wait(timeout=0.01)) == [] if reader.job_count else True
-    reader.engine.raw.peek(None)
+    reader.engine.peek(None)
     assert names(driver, layout.HOLDERS) == before != []
-    board.engine.raw.peek(None)
+    board.engine.peek(None)
     assert names(driver, layout.HOLDERS) == []
 
 

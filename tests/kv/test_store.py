@@ -24,7 +24,7 @@ from jobboard.primitives import Draft
 from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, claim
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, let_lapse, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, engine_of, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import names, values, walked
 
@@ -131,7 +131,7 @@ def test_a_look_is_not_repeated_where_the_rules_would_not_change_it(make_board: 
         assert take(each)
         assert asked["reads"] == 3
         assert asked["commits"] == 1
-    for call in (lambda: new.claim_next("bert"), lambda: board.engine.raw.peek(None).any):
+    for call in (lambda: new.claim_next("bert"), lambda: board.engine.peek(None).any):
         asked.clear()
         assert not call()
         assert asked["reads"] <= 4, "the claims in the full scope are read, too"
@@ -156,7 +156,7 @@ def test_a_page_of_a_rare_state_reads_a_part_of_the_board(make_board: Any, asked
         board.post_many([Posting("resize")] * 500)
     delayed = board.post("late", delay=LONG)
     asked.clear()
-    page = board.engine.raw.page(None, 10, None, frozenset({SCHEDULED}))
+    page = board.engine.page(None, 10, None, frozenset({SCHEDULED}))
     assert asked["records"] < 1_100
     assert len(page) == 1
     assert page[0].state == UNCLAIMED, "the page ends with the last job that was read"
@@ -185,7 +185,7 @@ def test_ended_jobs_leave_nothing_behind(make_board: Any) -> None:
         left -= len(jobs)
 
     def tidied() -> bool:
-        while board.engine.raw.tidy(1.0):
+        while engine_of(board).tidy(1.0):
             pass
         return everything(board) == {}
 
@@ -297,7 +297,7 @@ def test_a_commit_returns_the_jobs_that_a_reading_returns(make_board: Any) -> No
     store, uuid = make_board().engine.store, uuid4().hex
     [posted] = store.commit([Change(None, draft(uuid))]).jobs
     assert store.read([uuid]).jobs == [posted] == store.look(1, None, 1).ready
-    until = store.now() + 60_000_000 if store.keeps == "lease" else None
+    until = store.now() + 60_000_000 if store.traits.keeps == "lease" else None
     _, after = claim(posted.record, store.now(), "anna", "a handle", until)
     [claimed] = store.commit([Change(posted, after)]).jobs
     assert store.read([uuid]).jobs == [claimed] != [posted]
@@ -409,7 +409,7 @@ def test_a_look_whose_jobs_others_have_taken_is_repeated(
 def test_a_look_is_given_up_after_some_repetitions(
     make_board: Any, meanwhile: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobboard.kv.store.TRIES", 5)
+    monkeypatch.setattr("jobboard.engine.tries.STORE", 5)
     board, other = make_board(retry_for=0), make_board()
     board.post("a")
 
@@ -469,7 +469,7 @@ def test_a_repeated_claim_counts_its_lease_from_the_earliest_time(
     monkeypatch.setattr(made, "now", lambda self, exact=False: now(self) - (0 if exact else lag))
     board = make_board()
     job = board.post("a")
-    with Harness(board).lost_reply("claim"):
+    with Harness(board).lost_reply():
         claim = board.claim(job, "anna", expiry=LONG)
     assert claim.expires_in() <= LONG
 
@@ -590,7 +590,7 @@ def test_a_malformed_time_is_an_error_that_says_what_to_delete(make_board: Any, 
     board = make_board()
     driver, job = driver_of(board), board.post("a", delay=LONG)
     driver.commit([Op("add", f"{index}/{name}")])
-    call = board.engine.raw.tidy if index == layout.OVER else functools.partial(board.claim_next, "anna")
+    call = engine_of(board).tidy if index == layout.OVER else functools.partial(board.claim_next, "anna")
     with pytest.raises(JobFailure, match=re.escape(driver.place(f"{index}/{name}"))):
         call()
     driver.commit([Op("remove", f"{index}/{name}")])
@@ -635,7 +635,7 @@ def test_the_trash_has_the_newest_first_with_fresh_lapses(make_board: Any) -> No
     eventually(lambda: board.stats().trashed == 2)
     board.cancel(third)
     assert uuids(board.trashed()) == uuids([third, second, first])
-    page = board.engine.raw.trash_page(None, 1)
-    rest = board.engine.raw.trash_page(page[-1], 5)
+    page = board.engine.trash_page(None, 1)
+    rest = board.engine.trash_page(page[-1], 5)
     assert [record.uuid for record in (*page, *rest)] == uuids([third, second, first])
     assert board.stats().claimed == 0

@@ -3,18 +3,19 @@
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from jobboard.engine import RetryingEngine
+from jobboard.engine import Change, RetryingEngine
 from jobboard.exceptions import NotFound
 from jobboard.job import Job
 from jobboard.moving import Mover, mover, origin, survey
-from jobboard.primitives import Draft, Nonce, Paused
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
+from jobboard.primitives import Paused
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import plant, record_of, take, trash_one, uuids
+from jobboard.testing.requests import JOB_READS, POSTS, requests
 from tests.support.boards import Boards, Killed, boards, case
 from tests.support.moving import fill, shown
 
@@ -223,13 +224,7 @@ def test_a_lapsed_holder_that_comes_back_for_a_moment(boards: Boards) -> None:
     boards.source.claim(job, "worker", expiry=1)
     boards.clock.advance(2)
     mover = boards.mover({3: lambda: boards.source.extend(job, "worker", expiry=0.0001)})
-    read = mover._source.engine.raw.read
-
-    def lapsed(asked: list[str]) -> Any:
-        boards.clock.advance(1)
-        return read(asked)
-
-    mover._source.engine.raw.__dict__["read"] = lapsed
+    requests(mover._source).before(JOB_READS, lambda: boards.clock.advance(1))
     assert mover.run().left == []
     assert boards.target.get(job.uuid).seen_state == UNCLAIMED
     check(boards, [job], trashed=0)
@@ -240,15 +235,13 @@ def test_a_copy_that_comes_while_the_mark_of_another_is_looked_at(boards: Boards
     assert boards.kill_at(5)
     boards.work(boards.target)
     mover = boards.mover()
-    page = mover._source.engine.raw.trash_page
-    late = [mover._draft(job.record, boards.source.engine.raw.now())]
+    late = [mover._draft(job.record, boards.source.engine.now())]
 
-    def look(after: Record | None, limit: int) -> list[Record]:
+    def arrive() -> None:
         if late:
-            boards.target.engine.raw.insert(Nonce("late", 1, 1), [late.pop()])
-        return page(after, limit)
+            boards.target.engine.insert([late.pop()])
 
-    mover._source.engine.raw.__dict__["trash_page"] = look
+    requests(mover._source).before("trash_page", arrive)
     mover.run()
     assert shown(boards.source) == shown(boards.target) == []
     check(boards, [job], trashed=0)
@@ -365,14 +358,13 @@ def test_unreadable_postings_stay_where_the_wire_changes(boards: Boards, monkeyp
 
 def test_a_posting_too_large_for_the_target_stays_alone(boards: Boards) -> None:
     jobs = boards.source.post_many([{"name": name} for name in ("small", "large", "tiny")])
-    original = boards.target.engine.raw.insert
 
-    def insert(nonce: Nonce, drafts: list[Draft], **extra: Any) -> list[tuple[bool, Record | None]]:
-        if any(draft.name == "large" for draft in drafts):
+    def post(store: Callable[..., Any], new: Sequence[Any], *args: Any, **extra: Any) -> Any:
+        if any((item.after if isinstance(item, Change) else item).name == "large" for item in new):
             raise ValueError("the posting takes too many bytes")
-        return original(nonce, drafts, **extra)
+        return store(new, *args, **extra)
 
-    boards.target.engine.raw.__dict__["insert"] = insert
+    requests(boards.target).around(POSTS, post)
     [left] = Mover(boards.source, boards.target).run().left
     assert (left.uuid, left.why) == (jobs[1].uuid, "the posting takes too many bytes")
     assert uuids(boards.target.iterjobs()) == [jobs[0].uuid, jobs[2].uuid]

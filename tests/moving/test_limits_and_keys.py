@@ -2,16 +2,18 @@
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from jobboard.backends import fetch
-from jobboard.engine import StoredOutcome
+from jobboard.engine import Mark
 from jobboard.exceptions import ConnectionFailure
 from jobboard.moving import Mover, leftovers
 from jobboard.primitives import Limit
 from jobboard.states import TRASHED
+from jobboard.testing.requests import requests
 from tests.support.boards import Boards, Killed, boards
 
 __all__ = ["boards"]
@@ -91,19 +93,18 @@ def test_outcomes_are_copied_though_a_mover_breaks_off(
         source.consume(source.claim_next("anna"), "anna", result=number)
         boards.clock.advance(1)
     mover = boards.mover()
-    engine = mover._target.engine.raw
-    store, count = engine.store_outcomes, itertools.count()
+    count = itertools.count()
 
-    def breaks(dones: Sequence[StoredOutcome]) -> int:
-        here = next(count) == step
+    def breaks(commit: Callable[..., Any], changes: Any, marks: Sequence[Mark] = (), *args: Any, **extra: Any) -> Any:
+        here = any(mark.before.kind == "outcome" for mark in marks) and next(count) == step
         if here and not lost:
             raise Killed
-        answer = store(dones)
+        answer = commit(changes, marks, *args, **extra)
         if here:
             raise ConnectionFailure("the connection broke", outcome="unknown")
         return answer
 
-    engine.__dict__["store_outcomes"] = breaks
+    requests(mover._target).around("commit", breaks)
     with contextlib.suppress(Killed):
         mover.run()
     boards.mover().run()

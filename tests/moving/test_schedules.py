@@ -19,9 +19,7 @@ SPAN = 60
 
 
 class Scheduled(Boards):
-    """Their movers can be killed at each change of a schedule, and at each of a job."""
-
-    changes = ("insert", "finish", "set_schedule")
+    """Boards whose schedules post jobs."""
 
     def post_due(self) -> None:
         """Conductors of both boards."""

@@ -661,7 +661,7 @@ def damage(board: Any) -> list[str]:
 
 def tidy(conf: dict[str, Any]) -> None:
     with jobboard.backend("board", conf) as board:
-        while board.engine.raw.tidy(5):
+        while engine_of(board).tidy(5):
             continue
 
 

@@ -41,18 +41,19 @@ Steps = Mapping[int, Callable[[], object]] | None
 def watch(changes: Iterable[tuple[Any, str]], meanwhile: Steps, lost: Steps, pass_time: Callable[[], object]) -> None:
     """Act at changes of boards.
 
-    :param changes: the objects and the names of their methods that change a board.
+    :param changes: the objects and the names of their methods that change a board. A call with nothing but empty
+        arguments changes nothing.
     :param meanwhile: acts before the n-th change.
     :param lost: acts after the n-th change, whose reply is then lost.
     :param pass_time: called before each change.
     """
     count = itertools.count()
 
-    def watched(original: Callable[..., Any], what: Any, *more: Any) -> Any:
-        step = next(count) if what else -1
+    def watched(original: Callable[..., Any], *what: Any, **extra: Any) -> Any:
+        step = next(count) if any(what) else -1
         pass_time()
         (meanwhile or {}).get(step, bool)()
-        answer = original(what, *more)
+        answer = original(*what, **extra)
         if lost and step in lost:
             lost[step]()
             raise ConnectionFailure("the connection broke", outcome="unknown")
@@ -77,8 +78,6 @@ class Clocks(memory.ManualClock):
 class Boards:
     """A source and a target, and movers between them."""
 
-    changes: tuple[str, ...] = ("insert", "finish")
-
     def __init__(self, behind: float = 0) -> None:
         self.names = [f"moving {next(_serial)}", f"moving {next(_serial)}"]
         self.behind = behind
@@ -101,7 +100,7 @@ class Boards:
     def mover(self, meanwhile: Steps = None, lost: Steps = None) -> Mover:
         """Return a mover with handles of its own: see :func:`watch`."""
         boards = [self.board(name) for name in self.names[:2]]
-        changes = [(board.engine.raw, name) for board in boards for name in self.changes]
+        changes = [(board.engine.store, "commit") for board in boards]
         watch(changes, meanwhile, lost, lambda: self.clock.advance(0.001))
         return Mover(*boards)
 

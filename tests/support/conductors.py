@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import pytest
-
 import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.outcomes import RetryPolicy
+from jobboard.primitives import Finish
+from jobboard.testing.requests import ENDS, Request, ends_claim, requests
 from tests.support import handlers
 
 MakeBoard = Callable[..., Any]
@@ -72,39 +73,43 @@ class Outage:
     :param after: a request is carried out, and its answer is lost.
     """
 
-    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, *names: str, after: bool = False) -> None:
-        self.failed = Counter[str]()
+    def __init__(self, board: Any, *kinds: Request, after: bool = False) -> None:
+        self.failed = Counter[Request]()
         self.on = False
-        for name in names:
-            monkeypatch.setattr(board.engine.raw, name, self._broken(name, getattr(board.engine.raw, name), after))
+        for kind in kinds:
+            requests(board).around(kind, functools.partial(self._broken, kind, after))
 
-    def _broken(self, name: str, request: Callable[..., Any], after: bool) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not self.on:
-                return request(*args, **kwargs)
-            if after:
-                request(*args, **kwargs)
-            self.failed[name] += 1
-            raise ConnectionFailure("the server has gone away", outcome="unknown" if after else "none")
-
-        return call
+    def _broken(self, kind: Request, after: bool, request: Callable[..., Any], *args: Any, **extra: Any) -> Any:
+        if not self.on:
+            return request(*args, **extra)
+        # A fast path that leaves the call to the engine has sent nothing, so no answer is lost.
+        if after and not (answer := request(*args, **extra)):
+            return answer
+        self.failed[kind] += 1
+        raise ConnectionFailure("the server has gone away", outcome="unknown" if after else "none")
 
 
 class Refusal:
     """Has the backend of a board refuse to end jobs of a name while it is ``on``."""
 
-    def __init__(self, board: Any, monkeypatch: pytest.MonkeyPatch, name: str, verb: str = "consume") -> None:
+    def __init__(self, board: Any, name: str, verb: str = "consume") -> None:
         self.met = 0
         self.on = True
-        finish = board.engine.raw.finish
 
-        def refuse(nonce: Any, acts: Any, **kwargs: Any) -> Any:
-            if self.on and any(act.name == name and act.end.verb == verb for act in acts):
+        def is_refused(item: Any) -> bool:
+            if isinstance(item, Finish):
+                return item.name == name and item.end.verb == verb
+            if not ends_claim(item) or item.before.record.name != name:
+                return False
+            return (item.after is None) == (verb == "consume")
+
+        def refuse(request: Callable[..., Any], items: Any, *args: Any, **extra: Any) -> Any:
+            if self.on and any(map(is_refused, items)):
                 self.met += 1
                 raise JobFailure("it lacks the right to")
-            return finish(nonce, acts, **kwargs)
+            return request(items, *args, **extra)
 
-        monkeypatch.setattr(board.engine.raw, "finish", refuse)
+        requests(board).around(ENDS, refuse)
 
 
 def errors_of(run: Callable[[], object]) -> list[BaseException]:

@@ -12,11 +12,11 @@ import pytest
 import jobboard
 from jobboard.backends.memory import ManualClock, MemoryStore, forget
 from jobboard.board import JobBoard
-from jobboard.engine import Committed, Mark, Recent, Side, Stale, committer, reschedules
+from jobboard.engine import Committed, Mark, Recent, Side, Stale, reschedules
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.primitives import End, Finish, Nonce
 from jobboard.states import OK, Holder, Verb
-from jobboard.testing.conformance.support import Background, take, uuids
+from jobboard.testing.conformance.support import Background, engine_of, take, uuids
 
 _names = itertools.count(1)
 
@@ -92,7 +92,7 @@ def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
 def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     slow, other = boards
     job = slow.post("a")
-    monkeypatch.setattr(committer, "TRIES", 8)
+    monkeypatch.setattr("jobboard.engine.tries.CALL", 8)
     tries: list[int] = []
 
     def beaten() -> None:
@@ -101,7 +101,7 @@ def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard
 
     slow.engine.store.meanwhile = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
-        slow.engine.raw.claim(Nonce("handle", 1, 1), job.uuid, "anna", None)
+        engine_of(slow).claim(Nonce("handle", 1, 1), job.uuid, "anna", None)
     assert len(tries) == 8
     assert other.find_owner(job) is None
 
@@ -117,19 +117,19 @@ def test_a_first_try_that_arrives_after_its_repetition_does_nothing(boards: tupl
 
     slow.engine.store.meanwhile = [hold]
     nonce = Nonce("handle", 1, 1)
-    late = Background(lambda: slow.engine.raw.take(nonce, "anna", 1, None, None))
+    late = Background(lambda: engine_of(slow).take(nonce, "anna", 1, None, None))
     assert held.wait(30)
-    [taken] = slow.engine.raw.take(nonce._replace(attempt=2), "anna", 1, None, None).records
+    [taken] = engine_of(slow).take(nonce._replace(attempt=2), "anna", 1, None, None).records
     act = Finish(taken.uuid, Holder("anna", taken.token), End(Verb.CONSUME))
-    assert slow.engine.raw.finish(Nonce("handle", 2, 1), [act]) == [OK]
+    assert engine_of(slow).finish(Nonce("handle", 2, 1), [act]) == [OK]
     free.set()
     assert late.wait().records == []
     assert [(job.name, job.seen_state) for job in other.iterjobs()] == [("b", "UNCLAIMED")]
     # The slot has gone on: the try is refused.
-    slow.engine.raw.claim(Nonce("handle", 1, 2), other.get(next(other.iterjobs()).uuid).uuid, "anna", None)
+    engine_of(slow).claim(Nonce("handle", 1, 2), other.get(next(other.iterjobs()).uuid).uuid, "anna", None)
     last = other.post("c")
     with pytest.raises(JobFailure, match="later"):
-        slow.engine.raw.take(nonce, "anna", 1, None, None)
+        engine_of(slow).take(nonce, "anna", 1, None, None)
     assert other.find_owner(last) is None
 
 
@@ -138,13 +138,13 @@ def test_a_first_try_that_arrives_twice_acts_once(boards: tuple[Any, JobBoard]) 
     board, _ = boards
     board.post_many([{"name": name} for name in "abcd"])
     first, second, third = (Nonce("handle", 1, call) for call in (1, 2, 3))
-    board.engine.raw.take(first, "anna", 1, None, None)
+    engine_of(board).take(first, "anna", 1, None, None)
     for _ in range(2):
-        [taken] = board.engine.raw.take(second, "anna", 1, None, None).records
+        [taken] = engine_of(board).take(second, "anna", 1, None, None).records
         assert taken.name == "b"
-    board.engine.raw.take(third, "anna", 1, None, None)
+    engine_of(board).take(third, "anna", 1, None, None)
     with pytest.raises(JobFailure, match="later"):
-        board.engine.raw.take(second, "anna", 1, None, None)
+        engine_of(board).take(second, "anna", 1, None, None)
     assert [job.name for job in board.iterjobs() if job.seen_state == "UNCLAIMED"] == ["d"]
 
 

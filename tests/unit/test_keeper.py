@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Nonce
 from jobboard.states import CLAIMED, LIVE, OK, UNCLAIMED, Holder
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import plant, take
+from jobboard.testing.conformance.support import engine_of, plant, take
 
 SECOND = 1_000_000
 HANDLE = "handle"
@@ -27,11 +28,12 @@ _names = itertools.count(1)
 class Sessions(MemoryStore):
     """Claims live as long as their keeper is not among ``dead``; ``breaks``: what happens instead of a commit."""
 
-    keeps = "session"
+    keeps: Any = "session"
     margin = 20 * SECOND
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
+        self.traits = replace(self.traits, keeps=self.keeps)
         self.dead: set[str] = set()
         self.breaks: list[Callable[[], object]] = []
 
@@ -99,7 +101,7 @@ def claimed(board: Any, count: int = 1) -> list[tuple[str, int]]:
     board.post_many([{"name": "a"}] * count)
     kept = []
     for call in range(1, count + 1, 100):
-        taken = board.engine.raw.take(Nonce(HANDLE, 1, call), "anna", min(count, 100), None, None)
+        taken = engine_of(board).take(Nonce(HANDLE, 1, call), "anna", min(count, 100), None, None)
         kept += [(record.uuid, record.token) for record in taken.records]
     assert len(kept) == count
     return kept
@@ -111,7 +113,7 @@ def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: 
     clock.advance(20)
     theirs = [uuid for uuid, _ in claims[::30]]
     board.engine.store.breaks = [lambda: [board.release(board.get(uuid)) for uuid in theirs]]
-    renewed = board.engine.raw.renew(HANDLE, claims, 30 * SECOND)
+    renewed = engine_of(board).renew(HANDLE, claims, 30 * SECOND)
     assert sorted(uuid for uuid, _ in renewed.lost) == sorted(theirs)
     clock.advance(15)
     assert board.stats().claimed == 290
@@ -123,9 +125,9 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 ) -> None:
     board = make(engine)
     [claim] = claimed(board)
-    board.engine.raw.extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), 5 * SECOND)
+    engine_of(board).extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), 5 * SECOND)
     for left in (5, 2, 0):
-        renewed = board.engine.raw.renew(HANDLE, [claim], 30 * SECOND)
+        renewed = engine_of(board).renew(HANDLE, [claim], 30 * SECOND)
         assert (renewed.lost, renewed.unkept) == ([], [(*claim, left * SECOND)])
         clock.advance(3)
     assert board.get(claim[0]).seen_state == UNCLAIMED, "and it keeps that lease"
@@ -134,19 +136,19 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 def test_a_claim_that_another_handle_keeps(make: Any) -> None:
     board = make(Sessions)
     [claim] = claimed(board)
-    board.engine.raw.extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), None)
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
+    engine_of(board).extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), None)
+    assert engine_of(board).renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
 
 
 def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
     board = make(Lagging)
     [claim] = claimed(board)
-    board.engine.raw.extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), 5 * SECOND)
-    assert board.engine.raw.renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
+    engine_of(board).extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), 5 * SECOND)
+    assert engine_of(board).renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, 4 * SECOND)]
 
 
 def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobboard.engine.committer.TRIES", 7)
+    monkeypatch.setattr("jobboard.engine.tries.CALL", 7)
     board = make(Leases)
     [claim] = claimed(board)
 
@@ -154,12 +156,12 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
 
     def beaten() -> None:
         left, store.breaks = store.breaks, []
-        board.engine.raw.extend(Nonce(HANDLE, 3, next(calls)), claim[0], Holder("anna", claim[1]), None)
+        engine_of(board).extend(Nonce(HANDLE, 3, next(calls)), claim[0], Holder("anna", claim[1]), None)
         store.breaks = left
 
     store.breaks = [beaten] * 100
     with pytest.raises(ConnectionFailure, match="another process was quicker"):
-        board.engine.raw.renew(HANDLE, [claim], 40 * SECOND)
+        engine_of(board).renew(HANDLE, [claim], 40 * SECOND)
 
 
 class TestForsaken:
@@ -169,24 +171,24 @@ class TestForsaken:
         board = make(Sessions)
         [claim] = claimed(board)
         board.engine.store.breaks = [AWAY, AWAY]
-        board.engine.raw.forsake(*claim)
+        engine_of(board).forsake(*claim)
         eventually(lambda: len(board.engine.store.breaks) < 2)
         board.engine.store.breaks.clear()
-        status, _ = board.engine.raw.extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
+        status, _ = engine_of(board).extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
         assert status == OK
-        board.engine.raw.clear_up()
+        engine_of(board).clear_up()
         assert board.get(claim[0]).seen_state == CLAIMED
 
     def test_what_its_holder_could_not_extend(self, make: Any) -> None:
         """The session lives on, and nobody keeps the claim any more."""
         board = make(Sessions)
         [claim] = claimed(board)
-        board.engine.raw.life.beat_soon = lambda start: None
+        board.engine.store.hears.life.beat_soon = lambda start: None
         board.engine.store.breaks = [AWAY]
-        board.engine.raw.forsake(*claim)
+        engine_of(board).forsake(*claim)
         with pytest.raises(ConnectionFailure):
-            board.engine.raw.extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
-        board.engine.raw.clear_up()
+            engine_of(board).extend(Nonce(HANDLE, 2, 1), claim[0], Holder("anna", claim[1]), None)
+        engine_of(board).clear_up()
         assert board.get(claim[0]).seen_state == UNCLAIMED
 
     def test_not_another_claim(self, make: Any) -> None:
@@ -194,8 +196,8 @@ class TestForsaken:
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
         mine = take(board, "bert")
-        board.engine.raw.forsake(*claim)
-        board.engine.raw.clear_up()
+        engine_of(board).forsake(*claim)
+        engine_of(board).clear_up()
         assert board.find_owner(mine) == "bert"
 
 
@@ -206,35 +208,35 @@ class TestDoubt:
         board = make(Sessions)
         job = board.post("a")
         nonce = Nonce(HANDLE, 1, 1)
-        board.engine.raw.doubt(nonce)
-        board.engine.raw.clear_up()
-        assert board.engine.raw.take(nonce, "anna", 1, None, None).records == []
+        engine_of(board).doubt(nonce)
+        engine_of(board).clear_up()
+        assert engine_of(board).take(nonce, "anna", 1, None, None).records == []
         assert board.get(job.uuid).seen_state == UNCLAIMED
 
     def test_the_next_call_of_its_slot_waits_for_that(self, make: Any) -> None:
         """It would write over what tells of the claims."""
         board = make(Sessions)
         [claim] = claimed(board)
-        board.engine.raw.life.beat_soon = lambda start: None
-        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.store.hears.life.beat_soon = lambda start: None
+        engine_of(board).doubt(Nonce(HANDLE, 1, 1))
         assert board.get(claim[0]).seen_state == CLAIMED, "nothing has been cleared up"
-        taken = board.engine.raw.take(Nonce(HANDLE, 1, 2), "bert", 1, None, None).records
+        taken = engine_of(board).take(Nonce(HANDLE, 1, 2), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
 
     def test_it_is_not_forgotten_for_a_later_call_that_was_never_sent(self, make: Any) -> None:
         """As long as the first one can't be cleared up."""
         board = make(Sessions)
         [claim] = claimed(board)
-        board.engine.raw.life.beat_soon = lambda start: None
-        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
+        board.engine.store.hears.life.beat_soon = lambda start: None
+        engine_of(board).doubt(Nonce(HANDLE, 1, 1))
         for call in (2, 3):
             board.engine.store.breaks = [fails(ConnectionFailure("away", outcome="unknown"))]
             with pytest.raises(ConnectionFailure) as failed:
-                board.engine.raw.take(Nonce(HANDLE, 1, call), "bert", 1, None, None)
+                engine_of(board).take(Nonce(HANDLE, 1, call), "bert", 1, None, None)
             assert failed.value.outcome == "none"
             # As where somebody interrupts it.
-            board.engine.raw.doubt(Nonce(HANDLE, 1, call))
-        taken = board.engine.raw.take(Nonce(HANDLE, 1, 4), "bert", 1, None, None).records
+            engine_of(board).doubt(Nonce(HANDLE, 1, call))
+        taken = engine_of(board).take(Nonce(HANDLE, 1, 4), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]]
 
     def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
@@ -242,8 +244,8 @@ class TestDoubt:
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
         job = take(board, "bert")
-        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
-        board.engine.raw.clear_up()
+        engine_of(board).doubt(Nonce(HANDLE, 1, 1))
+        engine_of(board).clear_up()
         assert board.find_owner(job) == "bert"
 
 
@@ -255,23 +257,23 @@ def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: boo
     [claim] = claimed(board)
     board.engine.store.breaks = [fails(error)] * 3
     if doubted:
-        board.engine.raw.doubt(Nonce(HANDLE, 1, 1))
+        engine_of(board).doubt(Nonce(HANDLE, 1, 1))
     else:
-        board.engine.raw.forsake(*claim)
+        engine_of(board).forsake(*claim)
     eventually(lambda: board.get(claim[0]).seen_state == UNCLAIMED)
 
 
 def test_what_is_refused_keeps_nothing_else_from_being_given_back(make: Any) -> None:
     board = make(Sessions)
     claims = claimed(board, 3)
-    board.engine.raw.life.beat_soon = lambda start: None
+    board.engine.store.hears.life.beat_soon = lambda start: None
     for claim in claims:
-        board.engine.raw.forsake(*claim)
+        engine_of(board).forsake(*claim)
     board.engine.store.breaks = [fails(JobFailure("may not"))]
     with pytest.raises(JobFailure, match="may not"):
-        board.engine.raw.clear_up()
+        engine_of(board).clear_up()
     assert board.stats().claimed == 1
-    board.engine.raw.clear_up()
+    engine_of(board).clear_up()
     assert board.stats().claimed == 0
 
 
@@ -279,21 +281,21 @@ def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[st
     board = make(Sessions)
     claims = claimed(board, 2)
     refused.add(f"{board.name}-heartbeat")
-    board.engine.raw.forsake(*claims[0])
+    engine_of(board).forsake(*claims[0])
     assert board.stats().claimed == 2
     refused.clear()
-    board.engine.raw.forsake(*claims[1])
+    engine_of(board).forsake(*claims[1])
     eventually(lambda: board.stats().claimed == 0)
 
 
 def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
     board, other = make(Sessions), make(Leases)
     [claim] = claimed(board)
-    board.engine.raw.life.beat_soon = lambda start: None
-    board.engine.raw.forsake(*claim)
+    board.engine.store.hears.life.beat_soon = lambda start: None
+    engine_of(board).forsake(*claim)
     board.engine.store.breaks = [AWAY]
     with pytest.raises(ConnectionFailure):
-        board.engine.raw.clear_up()
+        engine_of(board).clear_up()
     board.close()
     assert other.get(claim[0]).seen_state == UNCLAIMED
 

@@ -50,10 +50,10 @@ def test_a_damaged_scope_begins_anew(board: Any, other: Any, value: bytes, caplo
 
 def test_a_peek_obeys_a_limit_that_was_set_since(board: Any, other: Any) -> None:
     first, _ = board.post("mail"), board.post("mail")
-    assert other.engine.raw.peek().any
+    assert other.engine.peek().any
     board.set_limit("mail", concurrency=1)
     board.claim(first, "anna")
-    assert not other.engine.raw.peek().any
+    assert not other.engine.peek().any
 
 
 @pytest.mark.parametrize("verb", ["consume", "release"])

@@ -12,7 +12,7 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.memory import BLOCK, ManualClock, Names, forget
 from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import Waiter
 
@@ -116,7 +116,7 @@ def test_jobs_stay_until_they_are_forgotten(board: Any) -> None:
 def test_a_job_with_an_impossible_priority_is_trashed(board: Any) -> None:
     uuid = "00000000-0000-4000-8000-000000000009"
     posting = codec.encode(codec.Content({"a": 1}), board.engine.wire)
-    board.engine.raw.insert(Nonce("h", 1, 1), [Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)])
+    board.engine.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)])
     fine = board.post("resize", priority="VERY_LOW")
     assert list(board.iterjobs()) == [fine]
     assert [odd.place for odd in board.examine() if odd.place.startswith("job")] == [f"job {uuid}"]

@@ -28,7 +28,7 @@ class TestDone:
     )
     def test_it_is_read_as_it_was_written(self, done: StoredOutcome) -> None:
         side = Side("outcome", "u", done.packed(), 9, 1)
-        assert StoredOutcome.of(side) == done._replace(place=side)
+        assert StoredOutcome.of(side) == done._replace(position=side)
 
     @pytest.mark.parametrize("value", [b"", b"\xc1", b"\x90", b"\x01", StoredOutcome(record(uuid="v"), 2, 9).packed()])
     def test_a_damaged_one_is_passed_over_with_a_warning(self, value: bytes, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ def open_engine(call: Callable[..., Any], retry_for: float = 5, slot_calls: floa
 
     :param call: does both. A mutation passes its nonce.
     """
-    backend = SimpleNamespace(slot_calls=slot_calls)
+    backend = SimpleNamespace(traits=SimpleNamespace(slot_calls=slot_calls))
     raw: Any = SimpleNamespace(backend=backend, acts=0, doubt=lambda nonce: None, now=call)
     raw.claim = lambda nonce, uuid, who, expiry: call(nonce)
     engine = RetryingEngine(raw, retry_for)

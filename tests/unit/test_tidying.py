@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard.backends.memory import MemoryStore
 from jobboard.engine import turns
 from jobboard.job import Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, LONG, SHORT
+from jobboard.testing.conformance.support import HELD, LONG, SHORT, engine_of
+from jobboard.testing.requests import requests
 
 
 @pytest.fixture
@@ -33,11 +35,11 @@ def test_tidying_has_one_turn_or_more_within_its_time() -> None:
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(3, 0.1), (300, 1.0)])
-def test_tidying_takes_a_small_part_of_a_lease(ttl: float, seconds: float) -> None:
+def test_tidying_takes_a_small_part_of_a_lease(ttl: float, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     board: Any = jobboard.fetch(f"tidying within {ttl}", {"board": "memory", "claim_ttl": ttl})
     told: list[float] = []
-    tidy = board.engine.raw.tidy
-    board.engine.raw.tidy = lambda limit: told.append(limit) or tidy(limit)
+    tidy = MemoryStore.tidy
+    monkeypatch.setattr(MemoryStore, "tidy", lambda store, limit: told.append(limit) or tidy(store, limit))
     board.connect()
     board.close()
     assert told[0] == pytest.approx(seconds)
@@ -53,7 +55,7 @@ def test_ended_key_windows_leave_no_side_records(make_board: Any) -> None:
     board.post("resize", key="lives", key_for=0.01)
 
     def left() -> list[str]:
-        board.engine.raw.tidy()
+        engine_of(board).tidy()
         found = board.engine.store.read([], [("key", key) for key in (*ended, "runs", "lives")])
         return [side.key for side in found.sides if side.value is not None]
 
@@ -96,9 +98,8 @@ def test_ended_key_windows_are_dropped_by_their_number(make_board: Any, few: int
 
 def test_an_idle_board_tidies_nothing(make_board: Any, few: int) -> None:
     board = make_board(keep_done=SHORT, claim_ttl=LONG)
-    tidied: list[float] = []
-    tidy = board.engine.raw.tidy
-    board.engine.raw.tidy = lambda seconds: tidied.append(seconds) or tidy(seconds)
+    tidied: list[bool] = []
+    requests(board).before("tidy", lambda: tidied.append(True))
     board.post_many([Posting("resize")] * few)
     jobs = board.claim_many("anna", few)
     board.claims.beat()
@@ -106,7 +107,7 @@ def test_an_idle_board_tidies_nothing(make_board: Any, few: int) -> None:
     board.claims.beat()
     assert tidied == []
     board.consume(jobs[0], "anna")
-    eventually(lambda: board.engine.raw.has_leftovers or tidied)
+    eventually(lambda: engine_of(board).has_leftovers or tidied)
     board.claims.beat()
     assert len(tidied) == 1
     board.claims.beat()

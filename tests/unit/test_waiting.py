@@ -7,7 +7,7 @@ from jobboard.waiting import Waiters
 
 
 def test_what_came_since_the_look_is_not_slept_through() -> None:
-    engine: Any = SimpleNamespace(check_open=lambda: None, poll_cap=1.0)
+    engine: Any = SimpleNamespace(check_open=lambda: None)
     waiters = Waiters(engine)
     waiters.begin()
     next(waiters.rounds(None))

@@ -55,7 +55,7 @@ _NUMBERS = 512
 """The numbers that belong to a revision. No commit makes more jobs."""
 
 _SWEPT = 1_000
-"""The outcomes that one step of a tidying passes."""
+"""The number of outcomes that one step of a tidying passes."""
 
 
 class BoardTime:
@@ -134,7 +134,7 @@ class EtcdDriver(Driver):
             self.link.close()
             raise
         # A beat without an answer ends before its claims count as lost.
-        self.patience = min(self.patience, max(0.7, self._lease.ttl / 3))
+        self.hurry(max(0.7, self._lease.ttl / 3))
         return Characteristics(
             durable=True,
             survives_failover=members > 1,
@@ -169,13 +169,8 @@ class EtcdDriver(Driver):
     def connected(self) -> bool:
         return self.link.up
 
-    @property
-    def patience(self) -> float:
-        return self.link.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        self.link.patience = seconds
+    def hurry(self, seconds: float) -> None:
+        self.link.patience = min(self.link.patience, seconds)
 
     # Reading
 
@@ -223,10 +218,10 @@ class EtcdDriver(Driver):
         return got, names
 
     def _walk_of(self, wanted: Range) -> Walk:
-        return self._fences.walk(wanted) if wanted.place in WINDOWS else self._plain(wanted)
+        return self._fences.walk(wanted) if wanted.folder in WINDOWS else self._plain(wanted)
 
     def _plain(self, wanted: Range) -> Walk:
-        folder = self.key(f"{wanted.place}/")
+        folder = self.key(f"{wanted.folder}/")
         start = folder + (f"{wanted.after}\0" if wanted.after else "")
         [kvs] = yield [get(start, end_of(folder), max(wanted.most, 1), only="keys")]
         return [kv.key[len(folder) :] for kv in kvs][: wanted.most]
@@ -292,7 +287,7 @@ class EtcdDriver(Driver):
             yield within([below(clock, now)], [put(clock, now)])
 
     def _passed(self, ends: Sequence[str]) -> list[str]:
-        """Return those of these instants that have come."""
+        """Return the instants that have passed."""
         return [end for end in ends if self.clock.now() >= int(end)]
 
     def _refusal(self, required: Mapping[str, tuple[str, int | None]], ends: Sequence[str]) -> Refused:

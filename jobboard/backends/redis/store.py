@@ -7,6 +7,7 @@ Each request is a call of one script, see ``lua/``. ``commit`` stores changes of
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, cast
@@ -34,9 +35,10 @@ from jobboard.backends.redis.records import (
     text_of,
 )
 from jobboard.backends.redis.scripts import CAP, POST, Script, command
-from jobboard.backends.redis.traits import traits_of
+from jobboard.backends.redis.server import server_of
 from jobboard.backends.redis.waiters import RedisWaiters, Wish
 from jobboard.engine import (
+    ANY_TERMS,
     GATE,
     OVERDUE,
     Answer,
@@ -44,10 +46,11 @@ from jobboard.engine import (
     Change,
     ClaimTerms,
     Committed,
+    CommitTerms,
     Deed,
     Found,
     Hears,
-    Lane,
+    LimitScope,
     Look,
     Mark,
     Seat,
@@ -56,10 +59,12 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    Traits,
     library_version,
     reschedules,
     slot_of,
     too_new,
+    tries,
     turns,
 )
 from jobboard.engine.committer import PAGE
@@ -72,9 +77,6 @@ LOG = logs.Log(__name__)
 
 LAYOUT = 1
 """The layout of the containers that this code writes and reads."""
-
-TRIES = 50
-"""The most tries of a look that meets entries without their jobs."""
 
 SCANS, SCANNED = 200, 1000
 """The most requests of a search for other boards, and the keys that each request passes over."""
@@ -91,8 +93,7 @@ class RedisStore(Store):
 
     options: ClassVar[Mapping[str, conf.Option]] = OPTIONS
     uri_parts: ClassVar[Mapping[str, str]] = URI_PARTS
-    keeps = "lease"
-    reported_events = notifier.REMOTE
+    traits = Traits(keeps="lease", reported_events=notifier.REMOTE)
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
@@ -100,9 +101,9 @@ class RedisStore(Store):
         if seat.client is not None:
             check_client(seat.client, seat.conf)
         self.keys = keys_of(seat.conf["namespace"], seat.name)
-        self.poll_cap = min(CAP, seat.conf["claim_ttl"])
-        sides = text_of(self.keys.of("sides"))
-        self.gate_place = f'{sides}, field "{GATE[0]}\\x00{GATE[1]}"'
+        gate_place = f'{text_of(self.keys.of("sides"))}, field "{GATE[0]}\\x00{GATE[1]}"'
+        poll_cap = min(CAP, seat.conf["claim_ttl"])
+        self.traits = dataclasses.replace(self.traits, poll_cap=poll_cap, gate_place=gate_place)
         self._replicas = seat.conf["min_replicas"]
         # Sent behind each script that changes jobs: the server replies once so many replicas have the changes.
         wait = command(b"WAIT", b"%d" % self._replicas, b"%d" % int(seat.conf["socket_timeout"] * 500))
@@ -137,12 +138,12 @@ class RedisStore(Store):
         try:
             self.connections.prepare()
             if self._wait:
-                # A user without the right to it learns that before anything is stored.
+                # A user without the right to this command gets the error before anything is stored.
                 self._command(b"WAIT", b"0", b"1")
-            self.server = traits_of(self.connections, self.seat.conf["allow_eviction"])
+            self.server = server_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
             raise self._refused(error) from error
-        # A server that takes no writes for now refuses the script, and shows a board that is there all the same.
+        # A server that refuses writes for now refuses the script. It can still show that the board exists.
         *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
             stored = self.run("setup", create, LAYOUT, LAYOUT, library_version())
@@ -164,7 +165,7 @@ class RedisStore(Store):
 
     def _promises(self) -> Characteristics:
         server, waits_for = self.server, self._replicas
-        self.has_replicas = server.replicas > 0
+        self.traits = dataclasses.replace(self.traits, has_replicas=server.replicas > 0)
         return Characteristics(
             durable=server.durable,
             survives_failover=0 < server.replicas <= waits_for,
@@ -185,7 +186,7 @@ class RedisStore(Store):
         steps = self.setup_steps()
         self.open(self.hears, create=True)
         try:
-            self.commit([])
+            self.sync()
         finally:
             self.close()
         return steps
@@ -249,7 +250,7 @@ class RedisStore(Store):
                 "which makes room",
                 error,
             )
-        # Scripts of Redis 7.2 and later say it in the second way.
+        # Since Redis 7.2 a script reports this in the second form.
         in_script = "The user executing the script" in text or "ACL failure in script" in text
         if isinstance(error, errors.NoPermissionError) or in_script:
             prefix = text_of(self.keys.tag.partition(b":{")[0])
@@ -286,18 +287,19 @@ class RedisStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
-        for number in range(1, TRIES + 1):
+        groups = [(scope.name, scope.group) for scope in full]
+        for number in range(1, tries.STORE + 1):
             # One member without its job may be followed by many.
-            look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, full)
+            look, strays = self._look(limit if number == 1 else max(limit, 500), names, readable, without, groups)
             if not strays or self.seat.conf["read_only"]:
                 return look._replace(ready=look.ready[:limit])
             for stray in strays:
                 self._drop(stray)
             self.hears.sleep_unless_closed(retry.backoff(number, 0.001, 0.05))
-        raise ConnectionFailure(f"gave up after {TRIES} looks that each met entries without their jobs")
+        raise ConnectionFailure(f"gave up after {tries.STORE} looks that each met entries without their jobs")
 
     def _look(self, limit: int, *wanted: Any) -> tuple[Look, list[_Stray]]:
         ready: list[Stored] = []
@@ -374,12 +376,12 @@ class RedisStore(Store):
         found = {record.uuid: record for record in settled if record.state == TRASHED}
         return sorted(found.values(), key=lambda record: (-record.modified_on, -record.sequence))[:limit]
 
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         low = f"[{kind}\0".encode()
-        if isinstance(place, Side):
-            low = f"({kind}\0{LAST - int(cast(bytes, place.tag)):018d}{place.key}".encode()
-        elif place is not None:
-            low = b"(" + place
+        if isinstance(position, Side):
+            low = f"({kind}\0{LAST - int(cast(bytes, position.tag)):018d}{position.key}".encode()
+        elif position is not None:
+            low = b"(" + position
         now, rows, last = self.run("scan", _NUMBERS["listed"], low, f"({kind}\1", limit, False)
         skipped = len(kind.encode()) + 1 + (18 if kind == "outcome" else 0)
         sides = [
@@ -421,21 +423,18 @@ class RedisStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if not (changes or marks):
-            if self._wait:
-                # A commit without changes writes its number, so that WAIT covers all earlier changes.
-                self._commit([])
-            return Committed([], [])
-        committed = self._commit(changes, marks, checks, before=before)
+        committed = self._commit(changes, marks, checks, before=terms.before)
         claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
         if claimed:
             self.waiters.taken(claimed)
         return committed
+
+    def sync(self) -> None:
+        if self._wait:
+            # A commit without changes writes its number, so that WAIT covers all earlier changes.
+            self._commit([])
 
     def _commit(
         self,
@@ -599,15 +598,18 @@ class RedisStore(Store):
         if self._is_open:
             self.waiters.forgo()
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         if topic == "jobs":
             return True
         with self._listening:
-            if on and topic not in self._listeners:
+            if topic not in self._listeners:
                 self._listen(topic)
-            elif not on and topic in self._listeners:
-                self._listeners.pop(topic).stop()
-            return on and self._listeners[topic].hears
+            return self._listeners[topic].hears
+
+    def unwatch(self) -> None:
+        with self._listening:
+            if (listener := self._listeners.pop("events", None)) is not None:
+                listener.stop()
 
     def _listen(self, topic: str, subscribe: bool = True) -> None:
         channel = self.keys.of("meta") + b":" + topic.encode()

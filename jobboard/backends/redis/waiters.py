@@ -27,7 +27,7 @@ from jobboard.primitives import POLL_CAP
 LOG = logs.Log(__name__)
 
 _LATE = 0.1
-"""Seconds that a waiter whose time was up as it was called waits for the message of that call."""
+"""Seconds for which a waiter that was called just as its time was up waits for the message of the call."""
 
 
 class Wish(NamedTuple):

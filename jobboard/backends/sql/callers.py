@@ -23,14 +23,14 @@ from jobboard.sql.transactions import Transaction, begin_writing, check_savepoin
 LOG = logging.getLogger(__name__)
 
 NAME = "connection="
-"""The name of such a transaction in errors."""
+"""The name of a caller's transaction in errors."""
 
 SNAPSHOTS = ("REPEATABLE READ", "SERIALIZABLE")
 """PostgreSQL's isolation levels with a snapshot: they show no later commits, and fail where a row has changed since."""
 
 
 class _Place(NamedTuple):
-    """The place of a board's tables. since: what a restart of the server, or another file, changes."""
+    """The place of a board's tables. since: a value that differs after a restart of the server, or in another file."""
 
     since: object
     tables: str
@@ -42,7 +42,7 @@ class CallersTransactions:
     :param links: the board's own connections, which lead to its tables.
     :param find: the statement that returns the database of a board's tables.
     :param remedy: the command that creates missing tables.
-    :param retry_for: for how many seconds the board repeats a request of its own.
+    :param retry_for: the seconds for which the board repeats a request of its own.
     :param sleep: sleeps for some seconds between two such requests.
     """
 
@@ -86,7 +86,7 @@ class CallersTransactions:
         connection is not yet back in its pool then."""
 
         def told() -> None:
-            with self._links.beside():
+            with self._links.outside_pool():
                 done()
 
         connection = self._transaction(given).connection()
@@ -122,8 +122,8 @@ class CallersTransactions:
             return
         is_of_pool = not self._links.own and run.connection.engine.pool is self._links.engine.pool
         if known is None or not is_of_pool or there.tables != known.tables:
-            # Not asked for before, or no longer true. A server was restarted, or another has taken its place.
-            with self._links.beside():
+            # Unknown, or out of date: the server was restarted or replaced.
+            with self._links.outside_pool():
                 known = self._retrying(self._links.run, self._own_database)
             if there != known:
                 raise JobFailure(
@@ -164,7 +164,7 @@ class _Sequels:
 
     def __init__(self, connection: Connection) -> None:
         self._waiting: list[_Sequel] = []
-        # They stay for the connection's life: a listener can't be removed while it is called.
+        # The listeners stay for the connection's life: a listener cannot be removed while it is called.
         sa.event.listen(connection, "commit", self._commit)
         sa.event.listen(connection, "rollback", lambda connection: self._undo(0))
         sa.event.listen(connection, "rollback_savepoint", lambda connection, name, context: self._undo(_number(name)))
@@ -183,7 +183,7 @@ class _Sequels:
         try:
             dialect.do_commit(connection.connection)
         except dialect.loaded_dbapi.Error as error:
-            # If it is committed all the same, the heartbeat finds that out. No event of a rollback follows.
+            # If the commit has happened all the same, the heartbeat notices. No rollback event follows.
             self._undo(0)
             of_driver = dialect.loaded_dbapi.Error
             raise sa.exc.DBAPIError.instance("COMMIT", None, error, of_driver, dialect=dialect) from error
@@ -195,7 +195,7 @@ class _Sequels:
             try:
                 sequel.done()
             except Exception:
-                # What is committed stays committed, and the caller's commit has not failed.
+                # The transaction is committed, so no error may look like a failed commit to the caller.
                 LOG.exception("after the commit of a caller's transaction")
 
     def _undo(self, depth: int) -> None:

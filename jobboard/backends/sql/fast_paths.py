@@ -18,7 +18,7 @@ from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
 from jobboard.backends.sql.tables import RECORD_COLUMNS
-from jobboard.engine import ClaimTerms, ScopePlace, Side, Stored
+from jobboard.engine import ClaimTerms, LimitScope, Side, Stored, tries
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links
 from jobboard.sql.dialects import Database, Trouble
@@ -34,13 +34,11 @@ MOST_HELD = 200
 """The number of jobs that a take from a starting point reads on MariaDB where others hold all the first ones."""
 
 MOST_BELOW = 500
-"""The number of priorities, times that of names, that a look from a starting point on MariaDB finds each by itself."""
+"""The largest product of priorities and names that a look from a starting point on MariaDB reads one by one."""
 
 AHEAD = 9
-"""The number of first jobs among which a take under limits chooses one. Others may claim the first ones meanwhile."""
-
-LIMITED_TRIES = 4
-"""The number of tries of a take under limits, before the engine looks."""
+"""The number of first jobs from which a take under limits chooses one. Other workers may claim the first jobs
+meanwhile."""
 
 Params = dict[str, Any]
 
@@ -72,7 +70,7 @@ class FastPaths(abc.ABC):
         self._starts = Starts()
 
     def post(self, drafts: Sequence[Draft], nonce: Nonce) -> list[Stored] | None:
-        rows = self._inserted(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
+        rows = self._insert_jobs(list(map(_row, drafts)), {**_slot(nonce), "answer": f"* {len(drafts)}"})
         if not rows:
             return None
         places = {uuid: (id_, tag, now) for uuid, id_, tag, now, *_ in rows}
@@ -88,15 +86,15 @@ class FastPaths(abc.ABC):
         claims: list[Stored] | None = []
         if (point := self.point(names, readable)) is not None:
             take, more = self._since(point, names, limit)
-            claims = self._claimed(take, {**params, **more})
+            claims = self._claim_jobs(take, {**params, **more})
         if claims == []:
-            claims = self._claimed(looks.take, params)
+            claims = self._claim_jobs(looks.take, params)
         if claims is None:
             return None
         if claims:
             return sorted(claims, key=lambda claim: serving_order(claim.record)), None
-        # There is no job to take if one statement sees none. Otherwise the engine looks: it sweeps, and finds the jobs
-        # that came back meanwhile, and those behind the ones that others hold.
+        # No job can be taken if one statement sees none. Otherwise the engine looks: it sweeps, and finds jobs that
+        # came back meanwhile, and jobs behind those that other transactions hold.
         [(now, event, has_rules, has_jobs)] = self._read(looks.nothing, {**self._base, **params})
         if has_rules or has_jobs or (event is not None and event <= now):
             return None
@@ -109,29 +107,29 @@ class FastPaths(abc.ABC):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes_of: Callable[[str, str | None], Sequence[ScopePlace]],
+        scopes_of: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         if names is not None and len(names) > NAMES_AT_ONCE:
             return None
-        ahead, looked = self._ahead(names, self.point(names, readable))
+        ahead, looked = self._first_ready(names, self.point(names, readable))
         params = {**self._base, **_slot(nonce), **lease._asdict(), "limit": 1, "gate": gate.tag}
 
         def work(link: Link) -> Stored | None:
             waits = False
-            for _ in range(LIMITED_TRIES):
-                found = self._rows_ahead(link, ahead, {**self._base, **looked, "readable": readable})
+            for _ in range(tries.LIMITED):
+                found = self._read_first_ready(link, ahead, {**self._base, **looked, "readable": readable})
                 jobs = [(id_, tag, scopes_of(name, group)) for id_, tag, name, group in found]
                 wanted = {scope for *_, mine in (jobs[:1] if waits else jobs) for scope in mine}
                 locks = scopes.part_locks(self._statements, wanted, waits)
                 asked = [*locks, *scopes.counts(self._statements, wanted)]
-                keeps_out = any(scopes.others(scope) == 0 for scope in wanted)
+                keeps_out = any(scopes.parts_beside(scope) == 0 for scope in wanted)
                 filled = [(made, {**self._base, **some}) for made, some in asked]
                 try:
                     rows = link.several(filled, begins=True, hurries=keeps_out)
                 except Exception as error:
                     if self._links.known_product().trouble(error, link.raw) is not Trouble.CONTENDED:
                         raise
-                    # The engine claims behind a scope that is held for long.
+                    # If a scope is locked for long, the engine claims a later job.
                     link.rollback()
                     return None
                 locked = scopes.held(self._statements, wanted, rows[: len(locks)])
@@ -141,7 +139,7 @@ class FastPaths(abc.ABC):
                     more = {**params, **tags, "tags": json.dumps(free)}
                     if (claim := self._claim_one_of(link, more, keeps_out)) is not None:
                         return claim
-                    # Others have claimed all of these jobs meanwhile.
+                    # Other workers have claimed all of these jobs meanwhile.
                     waits = False
                 else:
                     link.rollback()
@@ -150,10 +148,12 @@ class FastPaths(abc.ABC):
                     waits = True
             return None
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def claim(self, uuid: str, lease: ClaimTerms, nonce: Nonce) -> Stored | None:
-        claims = self._claimed(self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid, "gate": -1})
+        claims = self._claim_jobs(
+            self._statements["claim"], {**_slot(nonce), **lease._asdict(), "uuid": uuid, "gate": -1}
+        )
         return claims[0] if claims else None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
@@ -168,14 +168,14 @@ class FastPaths(abc.ABC):
                 result, refused = act.end.result or (None, None)
                 kept.append({"uuid": act.uuid, "keep": act.keep, "refused": refused, "result": result})
         if not kept:
-            return self._ended(self._statements["consume"], params)
+            return self._end_claims(self._statements["consume"], params)
         outcomes = self._statements.text("consume_outcomes")
-        leaving = self._statements.made("consume", outcomes=outcomes, columns="*,")
-        return self._ended(leaving, {**params, "outcomes": self._packed(kept), "kept": len(kept)})
+        leaving = self._statements.fill("consume", outcomes=outcomes, columns="*,")
+        return self._end_claims(leaving, {**params, "outcomes": self._packed(kept), "kept": len(kept)})
 
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         params = {**self._claims(held), "handle": handle, "ttl": ttl}
-        renewed = {(uuid, token) for *_, uuid, token in self._renewed(params) or ()}
+        renewed = {(uuid, token) for *_, uuid, token in self._renew_claims(params) or ()}
         return [claim for claim in held if claim not in renewed]
 
     # What differs from database to database
@@ -187,22 +187,22 @@ class FastPaths(abc.ABC):
         :raises ConstraintViolated: it has done nothing.
         """
 
-    def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
+    def _insert_jobs(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         """Insert jobs; return their uuids, ids, tags and times, or None if the call was refused."""
         if len(jobs) == 1 and jobs[0]["due"] is None and jobs[0]["delay"] is None:
-            return self._do(self._statements.made("post", **self._notify), {**params, **jobs[0]})
-        return self._do(self._statements.made("post_many", **self._notify), {**params, **self._drafts(jobs)})
+            return self._do(self._statements.fill("post", **self._notify), {**params, **jobs[0]})
+        return self._do(self._statements.fill("post_many", **self._notify), {**params, **self._drafts(jobs)})
 
-    def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
+    def _claim_jobs(self, statement: Statement, params: Params) -> list[Stored] | None:
         """Run a statement that claims jobs; return None if it was refused."""
         rows = self._do(statement, params)
         return None if rows is None else [stored_of(row) for row in rows]
 
-    def _ended(self, statement: Statement, params: Params) -> bool:
+    def _end_claims(self, statement: Statement, params: Params) -> bool:
         """Run a statement that ends claims; return whether it has ended them all."""
         return bool(self._do(statement, params))
 
-    def _renewed(self, params: Params) -> Sequence[Row] | None:
+    def _renew_claims(self, params: Params) -> Sequence[Row] | None:
         """Renew claims; return rows that end with a uuid and a token."""
         return self._do(self._statements["renew"], params)
 
@@ -221,10 +221,10 @@ class FastPaths(abc.ABC):
         """Return the statements of a take; None: only the engine can do it."""
 
     @abc.abstractmethod
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         """Return the statement that reads ids, tags, names and groups of the first ready jobs, and its arguments."""
 
-    def _rows_ahead(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
+    def _read_first_ready(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
         rows = link.rows(ahead, params)
         link.end_read()
         return rows
@@ -265,17 +265,17 @@ class FastPaths(abc.ABC):
 
     def _do(self, statement: Statement, params: Params) -> Sequence[Row] | None:
         """Run a statement as a transaction; return None if it was refused."""
-        return self._tried(lambda link: self._write(link, statement, {**self._base, **params}))
+        return self._try_once(lambda link: self._write(link, statement, {**self._base, **params}))
 
-    def _tried(self, work: Callable[[Link], T]) -> T | None:
-        """Do some work as one transaction; return None if it was refused."""
+    def _try_once(self, work: Callable[[Link], T]) -> T | None:
+        """Do work as one transaction; return None if it was refused."""
         try:
             return self._links.run(work)
         except ConstraintViolated:
             return None
 
     def point(self, names: Sequence[str] | None, readable: int) -> Point | None:
-        """Return where a take begins; None: at the beginning."""
+        """Return the starting point of a take; None: the beginning of the index."""
         return self._starts.of(names).point(_Requests(self, names, readable))
 
     def moment(self, highest: int) -> WriteMoment | None:
@@ -330,8 +330,8 @@ class PostgreSQLPaths(FastPaths):
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         parts, params = self._ready(names, limit)
-        take = self._statements.made("take", limit=str(limit), **parts)
-        return Looks(take, self._statements.made("take_nothing", **parts), params)
+        take = self._statements.fill("take", limit=str(limit), **parts)
+        return Looks(take, self._statements.fill("take_nothing", **parts), params)
 
     def _ready(self, names: Sequence[str] | None, limit: int) -> tuple[dict[str, str], Params]:
         """Return the parts of a statement for the first ready jobs, and its arguments."""
@@ -340,17 +340,17 @@ class PostgreSQLPaths(FastPaths):
             return {"ready": st.text("take_any")}, {}
         if len(names) == 1:
             return {"ready": st.text("take_of_name"), "of_one": st.text("of_one")}, {"name": names[0]}
-        return {"ready": st.made("take_of_names", some=str(limit + SPARE_JOBS)).text}, {"names": "\n".join(names)}
+        return {"ready": st.fill("take_of_names", some=str(limit + SPARE_JOBS)).text}, {"names": "\n".join(names)}
 
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         parts, params = self._ready(names, AHEAD)
         if point is not None:
             ranges, params = self._ranges(point, names)
             parts = {"ready": self._statements.text("take_since", some=str(AHEAD), **ranges)}
-        return self._statements.made("ahead", limit=str(AHEAD), **parts), params
+        return self._statements.fill("ahead", limit=str(AHEAD), **parts), params
 
     def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
-        take = self._statements.made("take", ready=self._statements.text("take_ahead"), limit="1")
+        take = self._statements.fill("take", ready=self._statements.text("take_ahead"), limit="1")
         [rows] = link.several([(take, params)], ends=True, hurries=hurries)
         return stored_of(rows[0]) if rows else None
 
@@ -358,16 +358,16 @@ class PostgreSQLPaths(FastPaths):
         parts, params = self._ranges(point, names)
         ready = self._statements.text("take_since", some=str(2 * limit + SPARE_JOBS), **parts)
         since = self._statements.text("since")
-        return self._statements.made("take", ready=ready, since=since, limit=str(limit)), params
+        return self._statements.fill("take", ready=ready, since=since, limit=str(limit)), params
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
         first = self._statements.text("take_since", some=str(limit), **parts)
-        return self._statements.made("ready_since", first=first), params
+        return self._statements.fill("ready_since", first=first), params
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
         parts, params = self._ranges(point, names)
-        return self._statements.made("survey", **parts), params
+        return self._statements.fill("survey", **parts), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
         return (mark for (mark,) in link.rows(self._statements["writing"], self._base))
@@ -381,7 +381,7 @@ class PostgreSQLPaths(FastPaths):
         parts = {part: st.text(name) for part, name in texts.items()}
         return parts, {**params, "names": "\n".join(names)}
 
-    # To write out an array costs the driver more than to split a text does the server.
+    # Encoding an array costs the driver more than splitting a text costs the server.
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
         columns = zip(*(job.values() for job in jobs), strict=True)
@@ -408,18 +408,18 @@ class MariaDBPaths(FastPaths):
     def _read(self, statement: Statement, params: Params) -> Sequence[Row]:
         return _unpacked(super()._read(statement, params))
 
-    def _claimed(self, statement: Statement, params: Params) -> list[Stored] | None:
+    def _claim_jobs(self, statement: Statement, params: Params) -> list[Stored] | None:
         def work(link: Link) -> list[Stored]:
             link.begin()
             return self._claim(link, statement, {**self._base, **params})
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def _claim(self, link: Link, statement: Statement, params: Params) -> list[Stored]:
         """Claim the jobs that a statement locks, and end the transaction."""
         rows = _unpacked(link.rows(statement, params))
         if not rows and "returned" in params:
-            # Others may hold the first ones. To pass these by locks takes many times as long.
+            # Other transactions may hold the first jobs. Skipping them with locking reads takes many times as long.
             rows = _unpacked(link.rows(statement, {**params, "some": MOST_HELD}))
         if not rows:
             link.rollback()
@@ -438,24 +438,24 @@ class MariaDBPaths(FastPaths):
         claims = self._claim(link, self._statements["take_ahead"], params)
         return claims[0] if claims else None
 
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         st = self._statements
         if point is not None:
-            ones, params = self._ones("take", point, names)
+            ones, params = self._parts_of_names("take", point, names)
             returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-            return st.made("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
+            return st.fill("ahead", ones=ones, returned=returned), {**params, "some": AHEAD}
         if names is None:
-            return st.made("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
+            return st.fill("ahead", ones=st.text("ahead_any")), {"some": AHEAD}
         params = {"some": AHEAD, **{f"one{i}": name for i, name in enumerate(names)}}
         return st.union("ahead", "take_of", len(names)), params
 
-    def _rows_ahead(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
-        return [row[1:] for row in sorted(_unpacked(super()._rows_ahead(link, ahead, params)))]
+    def _read_first_ready(self, link: Link, ahead: Statement, params: Params) -> Sequence[Row]:
+        return [row[1:] for row in sorted(_unpacked(super()._read_first_ready(link, ahead, params)))]
 
-    def _ended(self, statement: Statement, params: Params) -> bool:
+    def _end_claims(self, statement: Statement, params: Params) -> bool:
         return self._do(statement, params) is not None
 
-    def _renewed(self, params: Params) -> Sequence[Row] | None:
+    def _renew_claims(self, params: Params) -> Sequence[Row] | None:
         def work(link: Link) -> Sequence[Row]:
             link.begin()
             rows = _unpacked(link.rows(self._statements["renew_locked"], {**self._base, **params}))
@@ -464,43 +464,43 @@ class MariaDBPaths(FastPaths):
             link.commit()
             return rows
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         st = self._statements
         if names is None:
-            return Looks(st.made("take", index="ready"), st.made("take_nothing", index="ready"), {})
+            return Looks(st.fill("take", index="ready"), st.fill("take_nothing", index="ready"), {})
         if len(names) > NAMES_AT_ONCE:
             return None
-        nothing = st.made("take_nothing", index="by_name", of_names=st.text("of_names"))
+        nothing = st.fill("take_nothing", index="by_name", of_names=st.text("of_names"))
         params: Params = {"names": names}
         if len(names) == 1:
-            take = st.made("take", index="by_name", of_names=st.text("of_names"))
+            take = st.fill("take", index="by_name", of_names=st.text("of_names"))
         else:
             take = st.union("take_of_all", "take_of", len(names))
             params |= {"some": limit + SPARE_JOBS, **{f"one{i}": name for i, name in enumerate(names)}}
         return Looks(take, nothing, params)
 
     def _since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (ones, params) = self._statements, self._ones("take", point, names)
+        st, (ones, params) = self._statements, self._parts_of_names("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        take = st.made("take_of_all", ones=ones, returned=returned, since=st.text("since"))
+        take = st.fill("take_of_all", ones=ones, returned=returned, since=st.text("since"))
         return take, {**params, "some": 2 * limit + SPARE_JOBS}
 
     def ready_since(self, point: Point, names: Sequence[str] | None, limit: int) -> tuple[Statement, Params]:
-        st, (ones, params) = self._statements, self._ones("take", point, names)
+        st, (ones, params) = self._statements, self._parts_of_names("take", point, names)
         returned = st.text("returned", of_names="" if names is None else st.text("of_names"))
-        return st.made("ready_since", ones=ones, returned=returned), {**params, "some": limit}
+        return st.fill("ready_since", ones=ones, returned=returned), {**params, "some": limit}
 
     def _surveying(self, point: Point, names: Sequence[str] | None) -> tuple[Statement, Params]:
-        ones, params = self._ones("survey", point, names)
-        return self._statements.made("survey_all", ones=ones), params
+        ones, params = self._parts_of_names("survey", point, names)
+        return self._statements.fill("survey_all", ones=ones), params
 
     def _under_way(self, link: Link) -> Iterable[str]:
         free = {place for (place,) in link.compound(self._statements["callers_free_locked"], self._base)}
         return self._callers - free
 
-    def _ones(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
+    def _parts_of_names(self, verb: str, point: Point, names: Sequence[str] | None) -> tuple[str, Params]:
         """Return the selects of a look or a survey, one for each name and range, and their arguments."""
         st, ranges, number = self._statements, point.ranges, 1 if names is None else len(names)
         parts = {"index": "ready"} if names is None else {"index": "by_name", "of_one": st.text("of_one")}
@@ -510,9 +510,9 @@ class MariaDBPaths(FastPaths):
             params |= zip((f"one{i}_{each}" for each in ("name", "priority", "id", "past")), one, strict=True)
         end = ranges[0][-1]
         if len(ranges) == 1 or end * number > MOST_BELOW:
-            return st.ones(f"{verb}_since", len(ones), **parts), params
-        below = st.ones(f"{verb}_below", number, **parts)
-        since = st.ones(f"{verb}_since", len(ones) - number, number, **parts)
+            return st.repeat(f"{verb}_since", len(ones), **parts), params
+        below = st.repeat(f"{verb}_below", number, **parts)
+        since = st.repeat(f"{verb}_since", len(ones) - number, number, **parts)
         return f"{below}\nunion all\n{since}", {**params, "below": _numbers(end)}
 
     def _drafts(self, jobs: Sequence[Params]) -> Params:
@@ -526,7 +526,7 @@ class MariaDBPaths(FastPaths):
 
     @staticmethod
     def _packed(rows: Sequence[Mapping[str, Any]]) -> Any:
-        # As bytes: in a text the driver looks at each character.
+        # As bytes: the driver examines each character of a text.
         return json.dumps([list(row.values()) for row in rows], ensure_ascii=False).encode()
 
 
@@ -546,13 +546,13 @@ class SQLitePaths(FastPaths):
         link.commit()
         return rows
 
-    def _ended(self, statement: Statement, params: Params) -> bool:
+    def _end_claims(self, statement: Statement, params: Params) -> bool:
         params = {**self._base, **params}
 
         def work(link: Link) -> bool:
             link.begin()
             kept = link.count(self._statements["consume_outcomes"], params) if "outcomes" in params else 0
-            # Each statement has a time of its own, at which a lease or a window may have ended.
+            # Each statement has its own time, and a lease or a window may have ended in between.
             if kept < params.get("kept", 0) or link.count(statement, params) < params["count"]:
                 link.rollback()
                 return False
@@ -560,9 +560,9 @@ class SQLitePaths(FastPaths):
             link.commit()
             return True
 
-        return bool(self._tried(work))
+        return bool(self._try_once(work))
 
-    def _inserted(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
+    def _insert_jobs(self, jobs: Sequence[Params], params: Params) -> Sequence[Row] | None:
         def work(link: Link) -> Sequence[Row]:
             link.begin()
             [(now,)] = link.rows(self._statements["clock"], {})
@@ -570,10 +570,10 @@ class SQLitePaths(FastPaths):
             [(last,)] = link.rows(self._statements["last_posted"], {})
             self._keep(link, params, params["answer"])
             link.commit()
-            # Nobody else has drawn an id meanwhile.
+            # No other transaction has drawn an id meanwhile.
             return [(job["uuid"], id_, 0, now) for id_, job in enumerate(jobs, last - len(jobs) + 1)]
 
-        return self._tried(work)
+        return self._try_once(work)
 
     def _keep(self, link: Link, params: Params, answer: str) -> None:
         if not link.count(self._statements["keep_answer"], {**params, "answer": answer}):
@@ -581,19 +581,19 @@ class SQLitePaths(FastPaths):
 
     def _looks(self, names: Sequence[str] | None, limit: int) -> Looks | None:
         ready, params = self._ready(names)
-        take, nothing = (self._statements.made(name, ready=ready) for name in ("take", "take_nothing"))
+        take, nothing = (self._statements.fill(name, ready=ready) for name in ("take", "take_nothing"))
         return Looks(take, nothing, params)
 
     def _ready(self, names: Sequence[str] | None) -> tuple[str, Params]:
         ready = self._statements.text("take_any" if names is None else "take_of_names")
         return ready, {} if names is None else {"names": json.dumps(names)}
 
-    def _ahead(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
+    def _first_ready(self, names: Sequence[str] | None, point: Point | None) -> tuple[Statement, Params]:
         ready, params = self._ready(names)
-        return self._statements.made("ahead", ready=ready), {**params, "limit": AHEAD}
+        return self._statements.fill("ahead", ready=ready), {**params, "limit": AHEAD}
 
     def _claim_one_of(self, link: Link, params: Params, hurries: bool) -> Stored | None:
-        rows = link.rows(self._statements.made("take", ready=self._statements.text("take_ahead")), params)
+        rows = link.rows(self._statements.fill("take", ready=self._statements.text("take_ahead")), params)
         if rows:
             self._keep(link, params, f"{rows[0][0]} {rows[0][10]}")
         link.commit()
@@ -632,18 +632,18 @@ def _claim_of(row: Row, lease: Params, now: int) -> Stored:
 
 
 def _free(
-    jobs: Sequence[tuple[int, int, Sequence[ScopePlace]]],
-    locked: Collection[ScopePlace],
+    jobs: Sequence[tuple[int, int, Sequence[LimitScope]]],
+    locked: Collection[LimitScope],
     claims: Mapping[tuple[str, str | None], tuple[int, int]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ids and tags of the jobs with room, up to the first job of which the locked parts do not decide."""
+    """Yield the ids and tags of the jobs with room, up to the first job about which the locked parts do not decide."""
     for id_, tag, mine in jobs:
         left = {
             scope: scope.most - claims.get((scope.name, scope.group), (0, 0))[0]
             for scope in mine
             if scope.most is not None and scope in locked
         }
-        if len(left) == len(mine) and all(room > scopes.others(scope) for scope, room in left.items()):
+        if len(left) == len(mine) and all(room > scopes.parts_beside(scope) for scope, room in left.items()):
             yield id_, tag
         elif all(room > 0 for room in left.values()):
             return

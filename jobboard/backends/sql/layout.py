@@ -22,7 +22,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database
 
 LAYOUT = 1
-"""The layout of the tables that this library creates."""
+"""The layout of the tables that this version creates."""
 
 MIN_READER = 1
 """The oldest layout whose readers understand these tables."""
@@ -52,12 +52,14 @@ class TableChange(NamedTuple):
 
 
 def setup(connection: Connection, product: Database, tables: Tables) -> list[SetupStep]:
-    """Create what is missing and upgrade what is older. Any number of processes may do so at once, and each may have to
-    wait long for another. Return what was done."""
+    """Create missing tables and indexes, and upgrade older ones. Return the steps that were done. Any number of
+    processes may do so at once, and each may wait long for another."""
     _check_text(connection)
     with _setting_up(connection, product, tables):
-        # What is missing is known after the upgrades.
-        done = [step.what for steps in (_upgrades, _missing) for step in _acted(connection, steps(connection, tables))]
+        # Which tables are missing is known only after the upgrades.
+        done = [
+            step.what for steps in (_upgrades, _missing) for step in _run_steps(connection, steps(connection, tables))
+        ]
     connection.commit()
     return [SetupStep(what) for what in done]
 
@@ -71,7 +73,7 @@ def setup_steps(connection: Connection, tables: Tables) -> list[SetupStep]:
     return found
 
 
-def _acted(connection: Connection, steps: Iterable[TableChange]) -> Iterator[TableChange]:
+def _run_steps(connection: Connection, steps: Iterable[TableChange]) -> Iterator[TableChange]:
     for step in steps:
         step.act(connection)
         yield step
@@ -113,7 +115,7 @@ def check(connection: Connection, tables: Tables, create: bool) -> bool:
 
 
 def create(connection: Connection, product: Database, tables: Tables) -> None:
-    """Create what is missing, and upgrade nothing. To wait for another's set-up may take long."""
+    """Create missing tables and indexes, and upgrade nothing. The wait for another process's set-up may take long."""
     with _setting_up(connection, product, tables):
         for step in _missing(connection, tables):
             step.act(connection)
@@ -182,7 +184,7 @@ def _missing(connection: Connection, tables: Tables, is_current: bool = True) ->
             (index for index in table.indexes if index.name not in there), key=lambda index: str(index.name)
         )
         indexes = [TableChange(f"create the index {index.name!r}", index.create) for index in absent]
-        # Not every database has all of them.
+        # Not every database has every index.
         steps += [step for step in indexes if any(_statements(connection.dialect, step))]
     if found is None:
         steps.append(TableChange(f"note layout {LAYOUT}", lambda connection: _record(connection, tables, LAYOUT)))

@@ -50,7 +50,7 @@ def changed(record: Record) -> dict[str, Any]:
 
 
 def replaced(record: Record) -> dict[str, Any]:
-    """Return the columns of a job that gets what another post brings."""
+    """Return the columns of a job whose content is replaced by another post."""
     return {
         **changed(record),
         "priority": record.priority,
@@ -78,7 +78,7 @@ def inserted(record: Record) -> dict[str, Any]:
 def wakes(change: Change, cap: float) -> bool:
     """Return whether a job becomes claimable by this change, or sooner than waiters expect.
 
-    :param cap: after how many seconds waiters look by themselves. A call costs a lock of the whole server.
+    :param cap: the seconds after which waiters look by themselves. A wake-up costs a lock of the whole server.
     """
     after = change.after
     if after is None:
@@ -109,7 +109,7 @@ def answer_text(answer: Answer) -> str:
 def answer_of(key: str, row: Row, kept: int) -> Side:
     """Return the side record of a slot from a row of call, attempt, answer and stamp.
 
-    :param kept: for how many µs an answer counts."""
+    :param kept: the µs for which an answer counts."""
     call, attempt, text, stamp = row
     done: list[Deed] = []
     for item in text.split(",") if text else ():
@@ -133,7 +133,7 @@ def outcome_of(row: Row) -> Side:
     values["errors"] = failures_from_json(values["errors"])
     record = Record(**values, state=COMPLETE, keeper=None, lock_until=None)
     done = StoredOutcome(record, begun, until, result, refused)
-    # Behind which a page goes on.
+    # A page goes on after this value.
     return Side("outcome", record.uuid, done.packed(), until, (record.modified_on, record.sequence))
 
 

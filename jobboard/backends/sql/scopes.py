@@ -26,7 +26,7 @@ from jobboard import runtime
 from jobboard.backends.sql.rows import Row, stored_of
 from jobboard.backends.sql.statements import Statement, Statements, chunks
 from jobboard.backends.sql.tables import place_of
-from jobboard.engine import LOCK_WAIT, Lane, Occupied, ScopePlace, Stored
+from jobboard.engine import LOCK_WAIT, LimitScope, Occupied, Stored
 
 GROUPS = 50
 """The number of groups whose first jobs one statement reads at most."""
@@ -48,9 +48,9 @@ def locked(
     statements: Statements,
     together: Together,
     write: Callable[..., object],
-    scopes: Sequence[ScopePlace],
+    scopes: Sequence[LimitScope],
     wait: float,
-) -> tuple[list[list[Row]], set[ScopePlace]]:
+) -> tuple[list[list[Row]], set[LimitScope]]:
     """Lock these scopes until the end of the transaction. Return the counts of a statement behind that, in one request
     where the locked rows exist, and the scopes that are locked.
 
@@ -58,7 +58,7 @@ def locked(
         free.
     """
     if "scopes_locked" not in statements:
-        # A transaction of SQLite's that writes is alone.
+        # On SQLite, a transaction that writes excludes all others.
         return together(counts(statements, scopes)), {*scopes}
     keys = {place: key for scope in scopes for place, key in _parts(scope).items()}
     statement = statements["scopes_locked" if wait else "scopes_free_locked"]
@@ -78,11 +78,11 @@ def locked(
 
 
 def _limit(wait: float) -> dict[str, Any]:
-    """Return the parameters of a statement that waits for so many seconds."""
+    """Return the parameters of a statement that waits for ``wait`` seconds."""
     return {"wait": f"{int(wait * 1000)}ms", "seconds": math.ceil(wait)}
 
 
-def part_locks(statements: Statements, scopes: Collection[ScopePlace], waits: bool) -> list[Asked]:
+def part_locks(statements: Statements, scopes: Collection[LimitScope], waits: bool) -> list[Asked]:
     """Return the statements that lock a part of each scope: any part after a wait, or else the first one that is
     free."""
     if "scopes_locked" not in statements or not scopes:
@@ -97,32 +97,32 @@ def part_locks(statements: Statements, scopes: Collection[ScopePlace], waits: bo
     return [(statements["parts_locked"], {"scopes": " ".join(map(",".join, places))})]
 
 
-def held(statements: Statements, scopes: Collection[ScopePlace], locks: Sequence[Sequence[Row]]) -> set[ScopePlace]:
+def held(statements: Statements, scopes: Collection[LimitScope], locks: Sequence[Sequence[Row]]) -> set[LimitScope]:
     """Return the scopes of which these rows of :func:`part_locks` have locked a part."""
     have = {place for rows in locks for (place,) in rows}
     return {scope for scope in scopes if "scopes_locked" not in statements or not have.isdisjoint(_parts(scope))}
 
 
-def others(scope: ScopePlace) -> int:
+def parts_beside(scope: LimitScope) -> int:
     """Return the number of claims that the holders of the other parts of a scope's lock may begin meanwhile."""
     return len(_parts(scope)) - 1
 
 
 @functools.lru_cache(1000)
-def _parts(scope: ScopePlace) -> Mapping[str, str]:
+def _parts(scope: LimitScope) -> Mapping[str, str]:
     """Return the places of the records of a lock's parts, with their keys. The first part is the scope's own record."""
     number = PARTS if scope.most is not None and scope.most > PARTS else 1
-    # No group is empty.
+    # A group is never empty, so no scope of a group has such a key.
     return {place_of(part): part for part in (scope.key, *(f"{scope.key}\n\n{i}" for i in range(1, number)))}
 
 
-def counts(statements: Statements, scopes: Collection[ScopePlace]) -> list[Asked]:
+def counts(statements: Statements, scopes: Collection[LimitScope]) -> list[Asked]:
     """Return the statements that count the claims in these scopes."""
     asked = ((statements[f"claims_of_{kind}"], params) for kind, params in _asked(scopes))
     return list(asked) or [(statements["claims_of_names"], {"names": []})]
 
 
-def _asked(scopes: Collection[ScopePlace]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _asked(scopes: Collection[LimitScope]) -> Iterator[tuple[str, dict[str, Any]]]:
     for kind in ("names", "groups"):
         some = [(scope.name, scope.group or "") for scope in scopes if (scope.group is not None) is (kind == "groups")]
         if some:
@@ -136,7 +136,7 @@ def claims_in(counts: Sequence[Sequence[Row]]) -> dict[tuple[str, str | None], t
 
 
 def counted(
-    statements: Statements, rows: Rows, scopes: Sequence[ScopePlace], found: Sequence[Sequence[Row]]
+    statements: Statements, rows: Rows, scopes: Sequence[LimitScope], found: Sequence[Sequence[Row]]
 ) -> tuple[int, list[Occupied]]:
     """Return the time, and the counted claims of these scopes."""
     claims = claims_in(found)
@@ -145,28 +145,28 @@ def counted(
         grouped = kind == "groups"
         if any(ended for (_, group), (_, ended) in claims.items() if (group is not None) is grouped):
             also = statements.text("of_groups") if grouped else ""
-            for stored in map(stored_of, rows(statements.made("lapsed_of_names", also=also), **params)):
+            for stored in map(stored_of, rows(statements.fill("lapsed_of_names", also=also), **params)):
                 lapsed[stored.record.name, stored.record.group if grouped else None].append(stored)
-    lanes = [(scope.name, scope.group) for scope in scopes]
-    return found[0][0][0], [Occupied(*claims.get(lane, (0, 0)), lapsed[lane]) for lane in lanes]
+    pairs = [(scope.name, scope.group) for scope in scopes]
+    return found[0][0][0], [Occupied(*claims.get(pair, (0, 0)), lapsed[pair]) for pair in pairs]
 
 
 def ready_beside(
-    statements: Statements, rows: Rows, limit: int, full: Sequence[Lane], also: str, given: dict[str, Any]
+    statements: Statements, rows: Rows, limit: int, full: Sequence[LimitScope], also: str, given: dict[str, Any]
 ) -> list[Row]:
-    """Read the first ``limit`` jobs that can be claimed and that are in none of these groups.
+    """Read the first ``limit`` jobs that can be claimed and that are in none of these scopes of groups.
 
     The first jobs are in the groups whose own first jobs come first.
 
     :param also: a condition on names.
     """
-    shut = {*full}
-    firsts = rows(statements.made("groups", also=also), **{**given, "limit": limit + len(shut)})
-    lanes = [(name, group) for name, group, _ in firsts if (name, group) not in shut][:limit]
+    shut = {(scope.name, scope.group) for scope in full}
+    firsts = rows(statements.fill("groups", also=also), **{**given, "limit": limit + len(shut)})
+    pairs = [(name, group) for name, group, _ in firsts if (name, group) not in shut][:limit]
     found: list[Row] = []
     for whole, one, of_kind in (
-        ("ready_of_group_all", "ready_of_group", [lane for lane in lanes if lane[1] is not None]),
-        ("ready_of_none_all", "ready_of_none", [lane for lane in lanes if lane[1] is None]),
+        ("ready_of_group_all", "ready_of_group", [pair for pair in pairs if pair[1] is not None]),
+        ("ready_of_none_all", "ready_of_none", [pair for pair in pairs if pair[1] is None]),
     ):
         for some in chunks(of_kind, GROUPS):
             ones = {f"one{i}_name": name for i, (name, _) in enumerate(some)}

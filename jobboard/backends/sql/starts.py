@@ -54,10 +54,10 @@ CALLERS_MICROS = 2_000_000
 """The µs for which callers' transactions lock one row after they have begun."""
 
 SURVEY_SECONDS = 0.25
-"""The seconds for which a survey serves. Each look passes the jobs that were consumed since the survey."""
+"""The seconds for which a survey is used. Each look passes the entries of jobs that were consumed since the survey."""
 
 EVERY = 1.0
-"""The least seconds from one full survey to the next."""
+"""The shortest time between two full surveys, in seconds."""
 
 RARELY = 20
 """The least ratio of the time between two full surveys to the duration of a full survey."""
@@ -162,7 +162,7 @@ class Surveyor:
     def point(self, requests: SurveyRequests) -> Point | None:
         """Return where the next look begins; None: at the beginning."""
         at = runtime.monotonic()
-        # A survey pays where other looks follow.
+        # A survey pays only if further looks follow.
         is_busy, self._last = at < self._last + self._period, at
         if is_busy and at >= self._due and self._turn.acquire(blocking=False):
             try:
@@ -190,10 +190,11 @@ class Surveyor:
         if is_full and result.ran < EXPENSIVE:
             self._point, self._due = None, self._until
         elif ended is None:
-            # From the beginning. MariaDB passes dead entries faster by a look without locks, as one from a point is.
+            # At the beginning of the index. A look from a point reads without locks, and so MariaDB passes dead entries
+            # faster.
             self._point, self._due = Point({}, moment.now), self._until
         else:
-            self._point, self._due = _risen(since, result, ended), min(at + SURVEY_SECONDS, self._until)
+            self._point, self._due = _raised_point(since, result, ended), min(at + SURVEY_SECONDS, self._until)
         self._priorities = {*self._priorities, *(priority for priority, _ in result.firsts)}
 
     def _note(self, begun: float, moment: WriteMoment) -> _Noted | None:
@@ -205,14 +206,14 @@ class Surveyor:
             for number, each in enumerate(noted)
             if each.at <= begun - (OPEN_SECONDS if each.under_way else COMMIT_SECONDS)
         ]
-        # Earlier ones than the latest that has ended are of no use.
+        # Moments before the newest ended one are of no more use.
         self._noted = noted[ended[-1] if ended else 0 :]
         found = self._noted[0] if ended else None
         self._noted.append(_Noted(runtime.monotonic(), moment.now, moment.highest, moment.under_way))
         return found
 
 
-def _risen(since: Point, result: SurveyResult, ended: _Noted) -> Point:
+def _raised_point(since: Point, result: SurveyResult, ended: _Noted) -> Point:
     """Return the point that a survey from ``since`` allows: nothing that the survey has seen lies before the point, and
     nothing that a transaction may bring which had not ended."""
     # Of a priority that begins no range the survey may have seen the first job of one name, and not that of another.

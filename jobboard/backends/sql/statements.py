@@ -31,7 +31,7 @@ from jobboard.backends.sql.tables import Tables, place_of
 from jobboard.engine import GATE, OVERDUE
 
 LONGEST = 1000
-"""The number of elements that a list has at most."""
+"""The most elements of a list."""
 
 NAMES_AT_ONCE = 20
 """The number of names for which one statement looks at most, as its text has a part for each name. For more names, a
@@ -55,7 +55,7 @@ _ARRAY = re.compile(r"(= any|<> all)\(:(\w+)\)")
 _LIST = re.compile(r"\bin \(:(\w+)\)")
 _JSON = re.compile(r"json_table\(:(\w+),")
 _ROWS = re.compile(r"\bvalues :(\w+)")
-# Of what looks like a parameter, a string and a cast of PostgreSQL's are none.
+# Strings and PostgreSQL's casts look like parameters, and are none.
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<![:\w]):([a-z_]\w*)")
 
 
@@ -204,10 +204,10 @@ class Statements:
         return name in self._texts
 
     def __getitem__(self, name: str) -> Statement:
-        return self.made(name)
+        return self.fill(name)
 
     def text(self, *names: str, **parts: str) -> str:
-        """Return texts of the file, one behind the other, for :meth:`made`."""
+        """Return texts of the file, one behind the other, for :meth:`fill`."""
         if parts or len(names) != 1:
             return " ".join(self._filled(self._texts[name], parts) for name in names)
         [name] = names
@@ -216,7 +216,7 @@ class Statements:
             text = self._whole[name] = self._filled(self._texts[name], {})
         return text
 
-    def made(self, name: str, **parts: str) -> Statement:
+    def fill(self, name: str, **parts: str) -> Statement:
         """Return the statement of this name.
 
         :param parts: texts in place of ``{part?}``, where nothing stands without them.
@@ -239,9 +239,9 @@ class Statements:
 
     def union(self, name: str, one: str, number: int, **parts: str) -> Statement:
         """Return the statement ``name`` with ``number`` times the text ``one`` in place of ``{ones?}``."""
-        return self.made(name, ones=self.ones(one, number, **parts))
+        return self.fill(name, ones=self.repeat(one, number, **parts))
 
-    def ones(self, name: str, number: int, begin: int = 0, /, **parts: str) -> str:
+    def repeat(self, name: str, number: int, begin: int = 0, /, **parts: str) -> str:
         """Return the text of this name ``number`` times: its parameters ``:one`` and ``:one_…`` are numbered, from
         ``begin`` on."""
         key = (name, number, begin, *parts.items())

@@ -8,8 +8,10 @@ compares their tags, and writes. Each statement stands under its name in ``postg
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,8 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import sqlalchemy as sa
 
 from jobboard import forks, runtime
-from jobboard.backends.sql import doctor, layout, scopes, starts
+from jobboard.backends.sql import doctor, layout, starts
+from jobboard.backends.sql import scopes as limits
 from jobboard.backends.sql.callers import CallersTransactions
 from jobboard.backends.sql.conditions import condition_text
 from jobboard.backends.sql.fast_paths import fast_paths
@@ -41,26 +44,29 @@ from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statement
 from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
+    ANY_TERMS,
     GATE,
+    NO_GATE,
     OVERDUE,
     Answer,
     Change,
     ClaimTerms,
     Committed,
+    CommitTerms,
     Found,
     Hears,
     HeldTooLong,
-    Lane,
+    LimitScope,
     Look,
     Mark,
     Occupied,
-    ScopePlace,
     Seat,
     SetupStep,
     Side,
     Stale,
     Store,
     Stored,
+    Traits,
     held_key,
     reschedules,
     slot_of,
@@ -68,7 +74,7 @@ from jobboard.engine import (
 )
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import Characteristics, Draft, Finish, Nonce, Oddity
+from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
 from jobboard.sql.dialects import Database, Trouble
@@ -80,13 +86,13 @@ T = TypeVar("T")
 REMEDY = "`jobboard setup`"
 
 TIDIED = 1000
-"""The most answers, and the most side records, that one tidying drops."""
+"""The maximum number of answers, and of side records, that one tidy run deletes."""
 
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
 answer, which stays while an older snapshot may need it, and a page holds some fifty."""
 
-ELSEWHERE = frozenset({"key", "answer", "outcome"})
+OTHER_TABLES = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
 
 
@@ -95,7 +101,7 @@ class Block:
 
     run: the transaction; None until something is locked in it.
     is_joined: the transaction is the caller's.
-    has_written: the transaction is to be committed. by: until when, see :meth:`SQLStore.commit`.
+    has_written: the transaction is to be committed. by: the latest time for that, as in CommitTerms.
     is_over: the transaction has been committed. keeps_out: others wait for the locks of the transaction.
     locked: the tags of jobs that the transaction has locked.
     """
@@ -123,9 +129,7 @@ class SQLStore(Store):
 
     options = OPTIONS
     uri_parts = URI_PARTS
-    keeps = "lease"
-    locks_scopes = True
-    wire = "json"
+    traits = Traits(keeps="lease", wire="json", locks_scopes=True)
     extras: ClassVar[Mapping[str, frozenset[str]]] = {
         "claim_next": frozenset({"where"}),
         "claim_many": frozenset({"where"}),
@@ -150,11 +154,12 @@ class SQLStore(Store):
             raise TypeError(f"client must be an SQLAlchemy Engine, not {type(seat.client).__name__}{hint}")
         self.board = seat.name
         self.tables = tables_of(conf["table"])
-        self.table = self.tables.jobs
+        gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
+        self.traits = dataclasses.replace(self.traits, table=self.tables.jobs, gate_place=gate_place)
         self.links = self._new_links()
         self._local = runtime.Local()
         # The gate that was seen last. Its value is not asked for again.
-        self._gate = Side(*GATE, None, None, None)
+        self._gate = NO_GATE
 
     # Life
 
@@ -166,7 +171,7 @@ class SQLStore(Store):
     def setup_steps(self) -> list[SetupStep]:
         is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
         if is_file and not Path(str(self._url.database)).exists():
-            # A connection would make the file.
+            # A connection would create the file.
             with sa.create_engine("sqlite://").connect() as empty:
                 return layout.setup_steps(empty, self.tables)
         return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
@@ -189,19 +194,17 @@ class SQLStore(Store):
             self.statements = Statements(product.dialect, self.tables)
             if "lockable_make" in self.statements and writes:
                 self._make_lockable()
-            weak = list(doctor.weak_settings(self.statements, self.query, conf["synchronous"]))
+            weak = list(doctor.weak_settings(self.statements, self.run_one, conf["synchronous"]))
         except BaseException:
             self.links.close()
             raise
         self.precision = product.precision
-        self.gate_place = f"table {self.tables.sides.name}, row of this board of kind {GATE[0]}"
-        self.slot_calls = SLOT_CALLS if product.returning else self.slot_calls
-        self.notifies = self.wakes = product.wakes
+        self.notifies = product.wakes
         base = {"board": self.board, "channel": self.tables.prefix}
         self._fast = fast_paths(self.links, product, self.statements, base, self.notifies)
         self._commits_whole = "commit" in self.statements and self._fast is not None
         self.joined = CallersTransactions(
-            self.table,
+            self.tables.jobs,
             product,
             self.links,
             self.statements["place"],
@@ -213,9 +216,13 @@ class SQLStore(Store):
             hears, self.links, product, conf["notify"], self.tables.prefix, self.board, conf["claim_ttl"]
         )
         # The end of another's claim shows at the latest when a lease as long as ours would end.
-        self._longest_sleep = max(self.poll_cap, conf["claim_ttl"])
-        if self.waiter.hears_others:
-            self.poll_cap = self._longest_sleep
+        self._longest_sleep = max(POLL_CAP, conf["claim_ttl"])
+        self.traits = dataclasses.replace(
+            self.traits,
+            poll_cap=self._longest_sleep if self.waiter.hears_others else POLL_CAP,
+            slot_calls=SLOT_CALLS if product.returning else math.inf,
+            wakes=product.wakes,
+        )
         return Characteristics(
             durable=not weak,
             survives_failover=False,
@@ -240,14 +247,8 @@ class SQLStore(Store):
         if self._fast is not None:
             self._fast.forked()
 
-    @property
-    def patience(self) -> float:
-        return float(self._conf["retry_for"])
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        # Only the closing of a board sets this, and the links have a deadline of their own for that.
-        self.links.hurry()
+    def hurry(self, seconds: float) -> None:
+        self.links.hurry(seconds)
 
     def _new_links(self) -> Links:
         conf, client, home = self._conf, self.seat.client, os.getpid()
@@ -276,7 +277,7 @@ class SQLStore(Store):
         places = [(*GATE, place_of(GATE[1])), *(("caller", str(i), str(i)) for i in range(starts.CALLERS))]
 
         asked = {"kinds": [kind for kind, *_ in places], "places": [place for *_, place in places]}
-        there = {(kind, key) for kind, key, *_ in self.query("sides", **asked)}
+        there = {(kind, key) for kind, key, *_ in self.run_one("sides", **asked)}
 
         def work(run: Runner) -> None:
             for kind, key, place in places:
@@ -323,20 +324,20 @@ class SQLStore(Store):
     def _block(self) -> Block:
         return getattr(self._local, "block", None) or Block()
 
-    def lock(self, jobs: Sequence[Stored], limit: int | None = None) -> list[Stored]:
-        run = self.lasting()
-        if limit is None:
-            rows = self._rows(run, "read_locked", uuids=[stored.record.uuid for stored in jobs])
-        else:
-            tags = [cast("tuple[int, int]", stored.tag) for stored in jobs]
-            versions = [f"{id_} {tag}" for id_, tag in tags]
-            params = {"ids": [id_ for id_, _ in tags], "versions": versions, "tags": json.dumps(tags)}
-            rows = self._rows(run, "read_free_locked", limit=limit, **params)
-        found = list(map(stored_of, rows))
+    def hold(self, jobs: Sequence[Stored]) -> list[Stored]:
+        return self._lock_by("read_locked", uuids=[stored.record.uuid for stored in jobs])
+
+    def grab(self, jobs: Sequence[Stored], limit: int) -> list[Stored]:
+        tags = [cast("tuple[int, int]", stored.tag) for stored in jobs]
+        params = {"ids": [id_ for id_, _ in tags], "versions": [f"{id_} {tag}" for id_, tag in tags]}
+        return self._lock_by("read_free_locked", limit=limit, tags=json.dumps(tags), **params)
+
+    def _lock_by(self, statement: str, **params: Any) -> list[Stored]:
+        found = list(map(stored_of, self._rows(self.open_transaction(), statement, **params)))
         self._block.locked.update(stored.tag for stored in found)
         return found
 
-    def _together(self, asked: Sequence[scopes.Asked]) -> list[list[Row]]:
+    def _run_several(self, asked: Sequence[limits.Asked]) -> list[list[Row]]:
         """Run statements in this thread's block, if possible as one request, and begin the transaction with them."""
         block, begins = self._block, False
         if block.run is None:
@@ -347,9 +348,9 @@ class SQLStore(Store):
         return link.several(filled, begins=begins, hurries=block.keeps_out)
 
     def _write_lasting(self, statement: str, **params: Any) -> int:
-        return self._count(self.lasting(), statement, **params)
+        return self._count(self.open_transaction(), statement, **params)
 
-    def lasting(self) -> Runner:
+    def open_transaction(self) -> Runner:
         """Return the transaction of this thread's block, and begin it where nothing has."""
         block = self._block
         if block.run is None:
@@ -370,23 +371,23 @@ class SQLStore(Store):
         if run is not None:
             return work(run)
 
-        def alone(link: Link) -> T:
+        def by_itself(link: Link) -> T:
             result = work(link)
             link.end_read()
             return result
 
-        return self.links.run(alone)
+        return self.links.run(by_itself)
 
     def _transact(self, work: Callable[[Runner], T], by: float | None = None) -> T:
         """Write in a transaction of its own."""
 
-        def alone(link: Link) -> T:
+        def by_itself(link: Link) -> T:
             link.begin()
             result = work(link)
             _end(link, by)
             return result
 
-        return self.links.run(alone)
+        return self.links.run(by_itself)
 
     def _rows(self, run: Runner, statement: str | Statement, **params: Any) -> list[Row]:
         found = self.statements[statement] if isinstance(statement, str) else statement
@@ -395,8 +396,8 @@ class SQLStore(Store):
     def _count(self, run: Runner, statement: str, **params: Any) -> int:
         return run.count(self.statements[statement], {"board": self.board, **params})
 
-    def query(self, statement: str | Statement, **params: Any) -> list[Row]:
-        """Read by one statement."""
+    def run_one(self, statement: str | Statement, **params: Any) -> list[Row]:
+        """Run one statement, and return its rows."""
         return self._read(lambda run: self._rows(run, statement, **params))
 
     def select(self, statement: sa.Executable, **params: Any) -> list[Row]:
@@ -406,7 +407,7 @@ class SQLStore(Store):
     # Reading
 
     def now(self) -> int:
-        return int(self.query("clock")[0][0])
+        return int(self.run_one("clock")[0][0])
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         return self._read(lambda run: self._found(run, uuids, sides))
@@ -422,8 +423,8 @@ class SQLStore(Store):
         kinds: dict[str, list[str]] = {}
         for kind, key in sides:
             kinds.setdefault(kind, []).append(key)
-        found |= {(side.kind, side.key): side for side in self._elsewhere(run, kinds, locked)}
-        # A key that a job has left meanwhile is found here.
+        found |= {(side.kind, side.key): side for side in self._sides_of_other_tables(run, kinds, locked)}
+        # This also finds a key that has become a record of its own meanwhile.
         others = [each for each in sides if each[0] not in ("answer", "outcome") and each not in found]
         for some in chunks(others):
             # In one order, so that two transactions never wait for each other.
@@ -440,7 +441,7 @@ class SQLStore(Store):
         jobs = [stored_of(rows[uuid]) if uuid in rows else None for uuid in uuids]
         return Found(now, jobs, [found.get(each) or Side(*each, None, None, None) for each in sides])
 
-    def _elsewhere(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
+    def _sides_of_other_tables(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
         """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
         # In one order, as those of other calls.
         for some in chunks(sorted(kinds.get("key", []))):
@@ -465,13 +466,13 @@ class SQLStore(Store):
         names: Sequence[str] | None,
         readable: int,
         without: Sequence[str] = (),
-        full: Sequence[Lane] = (),
+        full: Sequence[LimitScope] = (),
         where: Any = None,
     ) -> Look:
         also = self.statements.text("not_full") if full else ""
-        given: dict[str, Any] = {"without": list(without), "full": [f"{name}\n{group}" for name, group in full]}
+        given: dict[str, Any] = {"without": list(without), "full": [scope.key for scope in full]}
         if where is not None:
-            text, values = condition_text(where, self.table, self.product.dialect)
+            text, values = condition_text(where, self.tables.jobs, self.product.dialect)
             also, given = f"{also} and ({text})", {**given, **values}
         given.update(readable=readable, limit=limit)
 
@@ -481,7 +482,7 @@ class SQLStore(Store):
                 # A walk along the ready jobs would pass all of those that are not wanted.
                 wanted = [name for name in self._names(run) if name not in without]
             if wanted is not None and len(wanted) > NAMES_AT_ONCE and limit:
-                made = self.statements.made("first_names", also=also)
+                made = self.statements.fill("first_names", also=also)
                 wanted = [name for (name,) in self._rows(run, made, **given, wanted=json.dumps(wanted))]
             beside = bool(full) and where is None and limit > 0
             asked = [] if beside or not limit else self._asked(wanted, also)
@@ -490,7 +491,7 @@ class SQLStore(Store):
             now, gate, has_ended, jobs = found or self._glance(run, asked[:1], given)
             overdue = self._overdue(run, now) if has_ended else []
             if has_ended:
-                # Others may have brought back what has ended.
+                # Other processes may have returned lapsed claims and due jobs meanwhile.
                 jobs = []
             if found is None or has_ended:
                 for made, ones in asked[0 if has_ended else 1 :]:
@@ -506,7 +507,7 @@ class SQLStore(Store):
     def _since(
         self, run: Runner, limit: int, names: Sequence[str] | None, readable: int, given: Mapping[str, Any]
     ) -> tuple[int, Side, bool, list[Stored]] | None:
-        """Return what a glance from a starting point on shows; None where it does not show as many jobs as wanted."""
+        """Return a glance from a starting point on; None if it shows fewer jobs than wanted."""
         some = None if names is None else list(dict.fromkeys(names))
         if self._fast is None or not limit or (some is not None and len(some) > NAMES_AT_ONCE):
             return None
@@ -519,7 +520,7 @@ class SQLStore(Store):
     def _asked(self, names: Sequence[str] | None, also: str) -> list[tuple[Statement, dict[str, Any]]]:
         """Return the statements that read the first ready jobs of these names, with their parameters."""
         if names is None:
-            return [(self.statements.made("ready", also=also), {})]
+            return [(self.statements.fill("ready", also=also), {})]
         some = chunks(list(dict.fromkeys(names)), NAMES_AT_ONCE)
         return [
             (
@@ -540,7 +541,7 @@ class SQLStore(Store):
         known, st = self._gate, self.statements
         ready, ones = (asked[0][0].text, asked[0][1]) if asked else (st.text("ready_none"), {})
         parts = {"since": st.text(since)} if since else {}
-        rows = self._rows(run, st.made("look", ready=ready, **parts), **{**given, **ones, "known": known.tag})
+        rows = self._rows(run, st.fill("look", ready=ready, **parts), **{**given, **ones, "known": known.tag})
         now, version, value, ended, *_ = rows[0]
         if version != known.tag:
             self._gate = known = Side(*GATE, None if value is None else bytes(value), None, version)
@@ -556,7 +557,7 @@ class SQLStore(Store):
     def _overdue(self, run: Runner, now: int) -> list[Stored]:
         rows = self._rows(run, "overdue", now=now)
         if len(rows) >= OVERDUE and not self._conf["read_only"]:
-            # There may be others behind those that other transactions hold.
+            # There may be more jobs behind those that other transactions hold.
             rows = self._rows(run, "overdue_free_locked", now=now)
         return list(map(stored_of, rows))
 
@@ -566,13 +567,13 @@ class SQLStore(Store):
         limit: int,
         names: Sequence[str] | None,
         without: Sequence[str],
-        full: Sequence[Lane],
+        full: Sequence[LimitScope],
         given: dict[str, Any],
     ) -> list[Stored]:
         parts = [*(["of_names"] if names is not None else []), *(["without"] if without else [])]
         also, rows = self.statements.text(*parts), functools.partial(self._rows, run)
         given = {**given, "names": list(names or ()), "without": list(without)}
-        return list(map(stored_of, scopes.ready_beside(self.statements, rows, limit, full, also, given)))
+        return list(map(stored_of, limits.ready_beside(self.statements, rows, limit, full, also, given)))
 
     def page(
         self,
@@ -583,11 +584,11 @@ class SQLStore(Store):
         fresh: bool = False,
     ) -> tuple[int, list[Stored]]:
         parts = [*(["of_names"] if names is not None else []), *(["of_states"] if states < LIVE else [])]
-        statement = self.statements.made("page" if after is None else "page_after", also=self.statements.text(*parts))
+        statement = self.statements.fill("page" if after is None else "page_after", also=self.statements.text(*parts))
         params: dict[str, Any] = {"limit": limit, "names": list(names or ()), "states": [each.value for each in states]}
         if after is not None:
             params |= {"priority": after.priority, "id": after.sequence}
-        rows = self.query(statement, **params)
+        rows = self.run_one(statement, **params)
         return rows[0][RECORD_COLUMNS + 1] if rows else 0, list(map(stored_of, rows))
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
@@ -597,28 +598,28 @@ class SQLStore(Store):
             text = self.statements.text
             parts = {"behind_gone": text("trash_behind_gone"), "behind_lapsed": text("trash_behind_lapsed")}
             params |= {"trashed_on": after.modified_on, "id": after.sequence}
-        rows = self.query(self.statements.made("trash", **parts), **params)
+        rows = self.run_one(self.statements.fill("trash", **parts), **params)
         # The next page finds its place by the instant that sorts the rows, also where a row tells of another.
         return [
             settle(record_of(row), row[RECORD_COLUMNS + 1])._replace(modified_on=row[RECORD_COLUMNS + 2])
             for row in rows
         ]
 
-    def sides(self, kind: str, place: Any, limit: int) -> tuple[Found, Any]:
+    def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":
-            return self._outcomes_page(place, limit)
-        rows = self.query("sides_after", kind=kind, after=place or "", limit=limit)
+            return self._outcomes_page(position, limit)
+        rows = self.run_one("sides_after", kind=kind, after=position or "", limit=limit)
         found = [(side, now) for side, now in self._sides(rows) if side is not None]
         sides = [side for side, _ in found if side.value is not None]
         further = place_of(found[-1][0].key) if len(found) == limit else None
         return Found(found[0][1] if found else self.now(), [], sides), further
 
-    def _outcomes_page(self, place: Any, limit: int) -> tuple[Found, Any]:
+    def _outcomes_page(self, position: Any, limit: int) -> tuple[Found, Any]:
         behind: tuple[str, dict[str, Any]] = ("", {})
-        if place is not None:
-            modified_on, sequence = cast("tuple[int, int]", place.tag if isinstance(place, Side) else place)
+        if position is not None:
+            modified_on, sequence = cast("tuple[int, int]", position.tag if isinstance(position, Side) else position)
             behind = self.statements.text("outcomes_behind"), {"modified_on": modified_on, "id": sequence}
-        statement = self.statements.made("outcomes_newest", behind=behind[0])
+        statement = self.statements.fill("outcomes_newest", behind=behind[0])
 
         def work(run: Runner) -> Found:
             now = self._rows(run, "clock")[0][0]
@@ -632,16 +633,16 @@ class SQLStore(Store):
         if set(states) <= {COMPLETE}:
             return {}
         counts: dict[str, int] = {}
-        for state, lapsed, number in self.query("counts"):
+        for state, lapsed, number in self.run_one("counts"):
             if lapsed:
                 counts[state] = counts.get(state, 0) - number
             counts[lapsed or state] = counts.get(lapsed or state, 0) + number
         return {state: counts[state] for state in State if counts.get(state)}
 
     def boards(self, most: int) -> list[str]:
-        found: list[str] = [name for (name,) in self.query("is_there")]
+        found: list[str] = [name for (name,) in self.run_one("is_there")]
         after = ""
-        while len(found) < most and (rows := self.query("next_board", after=after)):
+        while len(found) < most and (rows := self.run_one("next_board", after=after)):
             after = rows[0][0]
             if after not in found:
                 found.append(after)
@@ -651,7 +652,7 @@ class SQLStore(Store):
         return f"table {self.tables.jobs.name}, row with uuid {uuid}"
 
     def oddities(self) -> Iterator[Oddity]:
-        return doctor.open_transactions(self.statements, self.query)
+        return doctor.open_transactions(self.statements, self.run_one)
 
     # Writing
 
@@ -660,21 +661,14 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark] = (),
         checks: Sequence[Side] = (),
-        after_older_gates: bool = False,
-        waits: bool = True,
-        by: float | None = None,
-        before: int | None = None,
+        terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if after_older_gates:
-            self._await_older_gates()
-        if not (changes or marks):
-            return Committed([], [])
-        if before is None and self._is_whole(changes, marks, checks):
+        if terms.before is None and self._is_whole(changes, marks, checks):
             return self._commit_whole(changes, marks[0], checks)
         if self._block.run is not None:
-            return self._commit_part(self._block, changes, marks, checks, waits, by, before)
+            return self._commit_part(self._block, changes, marks, checks, terms)
         try:
-            return self._transact(lambda run: self._commit(run, changes, marks, checks, waits, before), by)
+            return self._transact(lambda run: self._commit(run, changes, marks, checks, terms), terms.by)
         except ConstraintViolated as error:
             if self._is_beaten(error.cause, changes, marks):
                 raise Stale from error
@@ -685,15 +679,15 @@ class SQLStore(Store):
         new or replaced. The next try of one that was refused finds out what has changed."""
         if not self._commits_whole or self._block.is_joined or [mark.before.kind for mark in marks] != ["answer"]:
             return False
-        refused, self._local.refused = getattr(self._local, "refused", None), None
+        slot = marks[0].before
         return (
-            marks[0].before.key != refused
+            getattr(self._local, "refused", None) != (slot.key, slot.tag)
             and all(side.kind == GATE[0] for side in checks)
             and all(before is not None and not _is_replaced(before, after) for before, after, _ in changes)
         )
 
     def _commit_whole(self, changes: Sequence[Change], mark: Mark, checks: Sequence[Side]) -> Committed:
-        block, key = self._block, mark.before.key
+        block, slot = self._block, (mark.before.key, mark.before.tag)
         made, params, after = self._whole(changes, mark, checks)
 
         def work(link: Runner) -> None:
@@ -712,12 +706,12 @@ class SQLStore(Store):
             else:
                 self.links.run(work)
         except ConstraintViolated as error:
-            self._local.refused = key
+            self._local.refused = slot
             raise Stale from error
         except Exception as error:
             if block.run is None or self.product.trouble(error, None) is not Trouble.REFUSED:
                 raise
-            self._local.refused = key
+            self._local.refused = slot
             raise Stale from error
         return after
 
@@ -745,7 +739,7 @@ class SQLStore(Store):
             parts["notify"], params["channel"] = st.text("commit_notify"), self.tables.prefix
         if self.product.compound:
             parts["changes"] = st.text(*["commit_changed"] * bool(rows), *["commit_gone"] * bool(gone))
-        return st.made("commit", **parts), params, Committed(jobs, [answer])
+        return st.fill("commit", **parts), params, Committed(jobs, [answer])
 
     def _commit_part(
         self,
@@ -753,9 +747,7 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark],
         checks: Sequence[Side],
-        waits: bool,
-        by: float | None,
-        before: int | None,
+        terms: CommitTerms,
     ) -> Committed:
         """Store these in a transaction that goes on. The caller's goes on also if they are refused."""
         run = block.run
@@ -763,7 +755,7 @@ class SQLStore(Store):
         if block.is_joined:
             self._count(run, "part_begin")
         try:
-            committed = self._commit(run, changes, marks, checks, waits, before)
+            committed = self._commit(run, changes, marks, checks, terms)
         except Exception as error:
             if not (isinstance(error, Stale) or self._is_beaten(error, changes, marks)):
                 raise
@@ -774,12 +766,12 @@ class SQLStore(Store):
             raise Stale from error
         if block.is_joined:
             self._count(run, "part_end")
-        block.has_written, block.by = True, by
+        block.has_written, block.by = True, terms.by
         return committed
 
     def _is_beaten(self, error: BaseException | None, changes: Sequence[Change], marks: Sequence[Mark]) -> bool:
-        """Return whether a unique index has refused something new, or a key, as another was quicker. What else a unique
-        index refuses, somebody has added that index."""
+        """Return whether a unique index of the board has refused something new, or a key, as another process was
+        quicker. Any other unique index is the user's."""
         is_new = any(isinstance(change.after, Draft) for change in changes)
         is_new = is_new or any(mark.before.tag is None and mark.value is not None for mark in marks)
         return is_new and error is not None and self.product.is_duplicate(error)
@@ -790,19 +782,18 @@ class SQLStore(Store):
         changes: Sequence[Change],
         marks: Sequence[Mark],
         checks: Sequence[Side],
-        waits: bool,
-        before: int | None,
+        terms: CommitTerms,
     ) -> Committed:
-        """First lock and compare, then write."""
+        """Lock and compare all records, then write."""
         slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
-        self._lock(run, [change.before for change in changes if change.before is not None], waits)
+        self._lock(run, [change.before for change in changes if change.before is not None], terms.is_patient)
         if checks and not slots and "rely" in self.statements:
             # An answer shows that as well.
             self._count(run, "rely")
         for side in checks:
             self._compare(run, side)
         self._change(run, changes)
-        # Behind the changes that set their keys free.
+        # After the changes that free keys.
         drafts = iter(self._insert(run, [after for _, after, _ in changes if isinstance(after, Draft)]))
         jobs = [
             Stored(after, _next_tag(before)) if isinstance(after, Record) else next(drafts)
@@ -814,14 +805,14 @@ class SQLStore(Store):
         for mark in sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key))):
             if mark.before.kind == "outcome":
                 slots[id(mark)] = self._outcome(run, mark)
-            elif mark.before.kind not in ELSEWHERE:
+            elif mark.before.kind not in OTHER_TABLES:
                 slots[id(mark)] = self._side(run, mark)
         self._notify(run, changes, marks)
-        if before is not None and self._rows(run, "clock")[0][0] >= before:
+        if terms.before is not None and self._rows(run, "clock")[0][0] >= terms.before:
             raise Stale
         return Committed(jobs, [slots.get(id(mark), mark.before) for mark in marks if mark.value is not None])
 
-    def _lock(self, run: Runner, jobs: Sequence[Stored], waits: bool) -> None:
+    def _lock(self, run: Runner, jobs: Sequence[Stored], is_patient: bool) -> None:
         """Lock these jobs until the end of the transaction.
 
         :raises Stale: some have changed, or another transaction holds them and the caller does not wait for that.
@@ -829,7 +820,7 @@ class SQLStore(Store):
         jobs = [stored for stored in jobs if stored.tag not in self._block.locked]
         if not jobs:
             return
-        statement = "jobs_locked" if waits else "jobs_free_locked"
+        statement = "jobs_locked" if is_patient else "jobs_free_locked"
         found: set[tuple[Any, ...]] = set()
         for some in chunks(sorted(stored.record.sequence for stored in jobs)):
             found.update(map(tuple, self._rows(run, statement, ids=some)))
@@ -838,7 +829,7 @@ class SQLStore(Store):
 
     def _compare(self, run: Runner, side: Side) -> None:
         """Check that a side record is as it was read. It stays so until the end of the transaction, or the commit that
-        changes it waits for that end, see :meth:`_await_older_gates`."""
+        changes it waits for that end, see :meth:`outlast_gates`."""
         rows = self._rows(run, "side_version", kind=side.kind, place=place_of(side.key))
         if (rows[0][0] if rows else None) != side.tag:
             raise Stale(sides=[(side.kind, side.key)])
@@ -855,10 +846,10 @@ class SQLStore(Store):
         return run.each(found, [{"board": self.board, **row} for row in rows])
 
     def _change(self, run: Runner, changes: Sequence[Change]) -> None:
-        """Write what becomes of jobs that are locked.
+        """Write the new records of locked jobs.
 
         :raises Stale: a job has changed: its lock was lost.
-        :raises JobFailure: the database has written less, as triggers and rules of somebody's can have it do.
+        :raises JobFailure: the database has written fewer rows, for instance because of a user's trigger or rule.
         """
         written: dict[str, list[dict[str, Any]]] = {"jobs_delete": [], "jobs_update": [], "jobs_replace": []}
         for before, after, _ in changes:
@@ -876,12 +867,12 @@ class SQLStore(Store):
                 found = {tuple(row) for row in self._rows(run, "jobs_locked", ids=list(map(_id, rows)))}
                 if any((row["id"], row["was"]) in found for row in rows):
                     raise JobFailure(
-                        f"a trigger or a rule on the table {self.table.name} keeps jobs as they were: drop it"
+                        f"a trigger or a rule on the table {self.tables.jobs.name} keeps jobs as they were: drop it"
                     )
                 raise Stale
 
     def _insert(self, run: Runner, drafts: Sequence[Draft]) -> list[Stored]:
-        """:raises Stale: another has been quicker with a key, or with an arrival."""
+        """:raises Stale: another process was quicker with a key, or with an arrival."""
         if not drafts:
             return []
         keys = sorted(key for draft in drafts if (key := held_key(draft)) is not None)
@@ -961,17 +952,13 @@ class SQLStore(Store):
         if reschedules(changes, marks):
             self._rows(run, "notify", channel=self.tables.prefix, payload=schedules_payload(self.board))
 
-    def _await_older_gates(self) -> None:
-        """Wait until all transactions that read an older gate have ended. On MariaDB such transactions have locked the
-        gate, and on SQLite there are none.
-
-        :raises JobFailure: the transactions have not ended within ``retry_for``.
-        """
+    def outlast_gates(self) -> None:
+        # On MariaDB such transactions have locked the gate, and on SQLite there are none.
         if "under_way" not in self.statements:
             return
         seconds, pause = float(self._conf["retry_for"]), 0.001
         until = runtime.monotonic() + seconds
-        left = {row[0] for row in self.query("under_way")}
+        left = {row[0] for row in self.run_one("under_way")}
         while left:
             if runtime.monotonic() > until:
                 raise JobFailure(
@@ -980,7 +967,7 @@ class SQLStore(Store):
                 )
             runtime.sleep(pause)
             pause = min(2 * pause, 0.1)
-            left &= {row[0] for row in self.query("under_way")}
+            left &= {row[0] for row in self.run_one("under_way")}
 
     # Fast paths
 
@@ -1002,7 +989,7 @@ class SQLStore(Store):
         readable: int,
         nonce: Nonce,
         gate: Side,
-        scopes: Callable[[str, str | None], Sequence[ScopePlace]],
+        scopes: Callable[[str, str | None], Sequence[LimitScope]],
     ) -> Stored | None:
         return None if self._fast is None else self._fast.take_limited(lease, names, readable, nonce, gate, scopes)
 
@@ -1015,37 +1002,34 @@ class SQLStore(Store):
     def renew(self, handle: str, held: Sequence[tuple[str, int]], ttl: int) -> Sequence[tuple[str, int]]:
         if self._fast is None:
             return held
-        with self.links.beside():
+        with self.links.outside_pool():
             return self._fast.renew(handle, held, ttl)
 
     # Limits
 
-    def occupied(self, places: Sequence[ScopePlace]) -> tuple[int, list[Occupied]]:
-        asked = scopes.counts(self.statements, places)
+    def occupied(self, scopes: Sequence[LimitScope]) -> tuple[int, list[Occupied]]:
+        asked = limits.counts(self.statements, scopes)
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
-        return scopes.counted(self.statements, self.query, places, counts)
+        return limits.counted(self.statements, self.run_one, scopes, counts)
 
-    def lock_scopes(self, places: Sequence[ScopePlace], wait: float) -> tuple[int, list[int | None]]:
+    def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = scopes.locked(self.statements, self._together, self._write_lasting, places, wait)
+            counts, free = limits.locked(self.statements, self._run_several, self._write_lasting, scopes, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise
             raise HeldTooLong from error
-        claims = scopes.claims_in(counts)
-        lanes = [(scope.name, scope.group) for scope in places]
-        found = [
-            claims.get(lane, (0, 0))[0] if scope in free else None for scope, lane in zip(places, lanes, strict=True)
-        ]
+        claims = limits.claims_in(counts)
+        found = [claims.get((each.name, each.group), (0, 0))[0] if each in free else None for each in scopes]
         return counts[0][0][0], found
 
     def wake(self) -> None:
-        self.query("notify", channel=self.tables.prefix, payload=self.board)
+        self.run_one("notify", channel=self.tables.prefix, payload=self.board)
 
     # Waiting and hearing
 
-    def watch(self, topic: Literal["jobs", "schedules", "events"], on: bool = True) -> bool:
+    def watch(self, topic: Literal["jobs", "schedules", "events"]) -> bool:
         return topic == "schedules" and self.waiter.watch_schedules()
 
     def wait(self, names: Sequence[str] | None, readable: int, limit: float, takes: bool) -> None:
@@ -1054,7 +1038,7 @@ class SQLStore(Store):
     # Upkeep
 
     def tidy(self, seconds: float) -> bool:
-        answers, sides = self.query("answers_old"), self.query("sides_old")
+        answers, sides = self.run_one("answers_old"), self.run_one("sides_old")
         if answers:
             self._drop("answers_drop", handles=list({row[0] for row in answers}))
         places: dict[str, list[str]] = {}
@@ -1077,14 +1061,14 @@ class SQLStore(Store):
 
     def _tidy_outcomes(self, seconds: float) -> bool:
         for _ in turns(seconds):
-            uuids = [row[0] for row in self.query("outcomes_old")]
+            uuids = [row[0] for row in self.run_one("outcomes_old")]
             if not uuids:
                 return False
             held = self._drop("outcomes_drop", uuids=uuids)
             if self.product.exclusive:
-                # What this has written would else be copied into the file by the commit of the next one, and a thread
-                # that waits asks ever less often: it is to meet a rest more often than a step.
-                self.query("checkpoint")
+                # Without the checkpoint, the next writer's commit would copy these pages into the file. A waiting
+                # thread backs off, so a long rest makes it meet a rest more often than a step.
+                self.run_one("checkpoint")
                 runtime.sleep(2 * held)
         return True
 
@@ -1102,7 +1086,7 @@ def _next_tag(before: Stored | None) -> object:
 
 
 def _is_replaced(before: Stored, after: Draft | Record | None) -> bool:
-    """Return whether a job gets what another post brings."""
+    """Return whether the content of a job was replaced by another post."""
     if not isinstance(after, Record):
         return after is not None
     return (after.priority, after.posting) != (before.record.priority, before.record.posting)

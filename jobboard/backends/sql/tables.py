@@ -61,7 +61,7 @@ class Tables:
 
     def _table(self, suffix: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:
         for name in ("mysql", "mariadb"):
-            # The server may have another default format of rows, in which an index takes no long texts.
+            # The server's default row format may not allow long texts in an index.
             options |= {f"{name}_engine": "InnoDB", f"{name}_charset": "utf8mb4", f"{name}_row_format": "DYNAMIC"}
         return sa.Table(self.prefix + suffix, self.metadata, *columns, **options)
 
@@ -116,8 +116,8 @@ class Tables:
         return jobs
 
     def _constrain(self) -> None:
-        """Have the database refuse rows that a board would never come back to, or whose key is not held: nobody but a
-        person writes them.
+        """Have the database refuse rows that a board would never read again, or whose key is not held. Only a person
+        writes such rows by hand.
 
         PostgreSQL reads the constraints anew for each statement. They take a fifth of its CPU time for a post, so there
         are no more of them."""

@@ -16,7 +16,7 @@ from jobboard.threads import started
 LOG = logs.Log(__name__)
 
 _TICK = 0.015
-"""The seconds after which a waiter on SQLite asks for the count of commits again."""
+"""Seconds between two reads of the count of commits by a waiter on SQLite."""
 
 _DEAF = 0.5
 """The longest sleep of a waiter, in seconds, while PostgreSQL's notifications cannot be received."""
@@ -42,7 +42,7 @@ class SQLWaiter:
         self._hears.nap(limit)
 
     def watch_schedules(self) -> bool:
-        """Return whether ``hears`` is told from now on when a schedule changes."""
+        """Return whether changes of schedules are reported to ``hears`` from now on."""
         return False
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class FileWaiter(SQLWaiter):
         self._lock = runtime.Lock()
         # A connection of its own, as each has its own count.
         self._link: Link | None = None
-        # The count that a thread has met last: its latest look came behind that.
+        # The newest count that each thread has seen: its last look came after that commit.
         self._seen = runtime.Local()
 
     def wait(self, limit: float) -> None:
@@ -123,7 +123,7 @@ class ListeningWaiter(SQLWaiter):
     def _reset(self) -> None:
         self._lock = runtime.Lock()
         self._listener: _ListeningThread | None = None
-        # The listener that a thread has met last: its latest look came behind the begin of that.
+        # The newest listener that each thread has used: its last look came after that listener's begin.
         self._seen = runtime.Local()
 
     def wait(self, limit: float) -> None:
@@ -131,10 +131,10 @@ class ListeningWaiter(SQLWaiter):
         if listener is None:
             self._hears.nap(min(limit, _DEAF))
         elif listener is not getattr(self._seen, "listener", None):
-            # News from before it listened must be looked for once more.
+            # One more look finds the news from before the listener began.
             self._seen.listener = listener
         else:
-            # Many waiters that nobody wakes do not look at one moment.
+            # The jitter keeps many waiters from looking at the same moment.
             self._hears.nap(limit * runtime.random.uniform(0.5, 1.0) if limit > 1 else limit)
 
     def watch_schedules(self) -> bool:
@@ -158,7 +158,7 @@ class ListeningWaiter(SQLWaiter):
                 try:
                     self._listener = _ListeningThread(self._links, self._channel, self._heard, self._every)
                 except Exception as error:  # noqa: BLE001 - whatever it is, polling still works
-                    LOG.warning("can't listen, polling instead: %s", self._links.sorted_out(error, None, False))
+                    LOG.warning("can't listen, polling instead: %s", self._links.library_error(error, None, False))
                     return None
             return self._listener
 

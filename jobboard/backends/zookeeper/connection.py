@@ -288,7 +288,7 @@ class Connection:
         # A sync is not enough: the leader answers it at once, and may apply a change later than a follower does. A
         # check is a change of nothing, answered once all earlier changes have been applied. A server without an
         # ensemble answers all requests in turn.
-        before = [] if fresh is None or self.alone() else [functools.partial(multi, ops=[check(fresh)])]
+        before = [] if fresh is None or self.is_single() else [functools.partial(multi, ops=[check(fresh)])]
         requests = []
         for start in range(0, len(paths) + len(folders), _AT_ONCE):
             some = paths[start : start + _AT_ONCE]
@@ -309,7 +309,7 @@ class Connection:
         found = [None if isinstance(each, Exception) else each for each in found]
         return found[: len(paths)], found[len(paths) :]
 
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """Return whether the server is known to belong to no ensemble."""
         if self._alone is None:
             [found] = self.send([lambda client: client.get_async("/zookeeper/config")])
@@ -318,7 +318,7 @@ class Connection:
         return self._alone
 
     def commit(self, ops: Sequence[ZnodeOp]) -> list[Any]:
-        """Do all of these or none, and return their results, a stat for each put.
+        """Do all operations or none, and return their results: a stat for each put.
 
         :raises MultiRefused: one of them does not fit the znodes.
         :raises JobFailure: the server refuses them for another reason, which another try would meet as well.

@@ -150,7 +150,7 @@ class ZooKeeperDriver(Driver):
                 self._make(first)
                 missing = self._missing()
             self._exists = layout.LAYOUT not in missing
-            return self.connection.alone()
+            return self.connection.is_single()
 
         try:
             alone = self.connection.set_up(prepare)
@@ -218,13 +218,8 @@ class ZooKeeperDriver(Driver):
     def connected(self) -> bool:
         return self.connection.alive
 
-    @property
-    def patience(self) -> float:
-        return self.connection.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
-        self.connection.most_patience = seconds
+    def hurry(self, seconds: float) -> None:
+        self.connection.most_patience = min(self.connection.patience, seconds)
 
     @property
     def margin(self) -> int:  # type: ignore[override]
@@ -271,8 +266,8 @@ class ZooKeeperDriver(Driver):
 
         guessed: dict[str, None] = {}
         for each in ranges:
-            walks.append((each, FolderWalk(each.place, each.after, now, names)))
-            guessed.update(dict.fromkeys([each.place] if each.after else self._paths.get(each.place, [each.place])))
+            walks.append((each, FolderWalk(each.folder, each.after, now, names)))
+            guessed.update(dict.fromkeys([each.folder] if each.after else self._paths.get(each.folder, [each.folder])))
             guessed.update(dict.fromkeys(walks[-1][1].lowest))
         (root, *records), lists = self.connection.read(
             [self._root, *(self._at(path_of(path)) for path in paths)],
@@ -287,7 +282,7 @@ class ZooKeeperDriver(Driver):
             used.clear()
             found.append(list(itertools.islice(walk.names(), each.most)))
             if not each.after:
-                self._paths[each.place] = used[:100]
+                self._paths[each.folder] = used[:100]
         return Snapshot(self.now(), [node_of(each) for each in records], found)
 
     def listings(self, folders: Sequence[str]) -> list[list[str]]:

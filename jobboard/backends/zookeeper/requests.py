@@ -67,7 +67,7 @@ class MultiRefused(Exception):
 
 
 def multi(client: KazooClient, ops: Sequence[ZnodeOp]) -> Any:
-    """Do all of these or none. The answer to a put is a stat, to a refused operation an exception."""
+    """Do all operations or none. The answer to a put is a stat, to a refused operation an exception."""
     acl = client.default_acl or OPEN_ACL_UNSAFE
     return _promise(
         client,

@@ -222,7 +222,7 @@ class TestManyAtOnce:
             latter = take(board)
             assert handle == former == latter
             acts = [Act(job, verb) for job in (former, latter)][::order]
-            reply = Harness(board).lost_reply("finish") if lost else contextlib.nullcontext()
+            reply = Harness(board).lost_reply() if lost else contextlib.nullcontext()
             with reply, pytest.raises(JobFailures) as failures:
                 board.finish_many(acts, "anna")
             [failure] = failures.value.exceptions
@@ -238,7 +238,7 @@ class TestManyAtOnce:
             board.post("resize")
             job = take(board)
             handles = [board.get(job.uuid), job][::order]
-            reply = Harness(board).lost_reply("finish") if lost else contextlib.nullcontext()
+            reply = Harness(board).lost_reply() if lost else contextlib.nullcontext()
             with reply, pytest.raises(JobFailures) as failures:
                 board.consume_many(handles, "anna")
             [failure] = failures.value.exceptions

@@ -360,7 +360,7 @@ class TestExaminingDamage:
         for job, change in zip(broken, changes, strict=True):
             result = done.result if change else junk
             Harness(board).engine.store_outcomes(
-                [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, place=None)]
+                [done._replace(record=done.record._replace(uuid=job.uuid, **change), result=result, position=None)]
             )
         found = told()
         assert {odd.place for odd in found} == {f"outcome {job.uuid}" for job in broken}

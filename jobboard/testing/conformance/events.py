@@ -76,7 +76,7 @@ class TestEvents:
     def test_acts_of_another_handle_are_reported(self, board: JobBoard, other: JobBoard) -> None:
         """The board reports another handle's acts if it says so. Each act waits for the report of the one
         before: a board that compares lists misses a job that comes and goes between two lists."""
-        reported = Harness(board).store.reported_events
+        reported = Harness(board).store.traits.reported_events
         assert bool(reported) is board.characteristics.remote_events
         events = EventLog(board)
         expected: dict[str, list[str]] = {}

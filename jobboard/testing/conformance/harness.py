@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from jobboard.job import Claim, Job
 from jobboard.primitives import Arrival, Draft, End, Finish, Nonce
 from jobboard.states import OK, Failure, Holder, Record, Status, Verb
 from jobboard.testing import eventually
+from jobboard.testing.requests import READS, WRITES, requests
 
 LONG_AGO = 1_500_000_000_123_000
 
@@ -26,11 +28,6 @@ ERRORS = (Failure(LONG_AGO + 1, "bert", 1, "it broke"), Failure(LONG_AGO + 2, No
 MOVER = "mover"
 
 RETRIES = 7
-
-WRITES = ("commit", "post", "take", "take_limited", "claim", "consume")
-"""The requests of a store by which calls of the engine act."""
-
-READS = ("now", "read", "look", "page", "sides", "counts", "lock", "occupied")
 
 _numbers = itertools.count(1)
 
@@ -51,6 +48,7 @@ class Harness:
         """The calls of the engine as the board makes them, with the board's nonces and repetitions."""
         self.engine: Any = board.engine.raw
         self.store: Any = board.engine.store
+        self.requests = requests(board)
         self.claims = board.claims
 
     # Moments
@@ -58,43 +56,60 @@ class Harness:
     @contextlib.contextmanager
     def replaced(self, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
         """Call ``by(original, *args, **kwargs)`` in place of a primitive of this handle's engine, or of its store."""
-        owner = self.engine if hasattr(self.engine, primitive) else self.store
-        with self._replaced_in(owner, primitive, by):
-            yield
-
-    def replaced_in_store(self, primitive: str, by: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
-        """Do the same with a primitive of the store that the engine has, too."""
-        return self._replaced_in(self.store, primitive, by)
-
-    @contextlib.contextmanager
-    def _replaced_in(self, owner: Any, primitive: str, by: Callable[..., Any]) -> Iterator[None]:
-        original = getattr(owner, primitive)
-        owner.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
+        if not hasattr(self.engine, primitive):
+            with self.requests.around(primitive, by):
+                yield
+            return
+        original = getattr(self.engine, primitive)
+        self.engine.__dict__[primitive] = lambda *args, **kwargs: by(original, *args, **kwargs)
         try:
             yield
         finally:
-            del owner.__dict__[primitive]
+            del self.engine.__dict__[primitive]
 
     @contextlib.contextmanager
-    def lost_reply(self, primitive: str, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
-        """Carry out the next call of a primitive, and break the connection before its reply comes.
+    def lost_reply(self, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
+        """Carry out the next request by which a call acts, and break the connection before its reply comes. In a
+        transaction, the reply is that to its end.
 
         :param meanwhile: what happens before the caller hears of it.
         """
         told: list[bool] = []
+        block = threading.local()
 
-        def lose(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            answer = original(*args, **kwargs)
-            if told:
-                return answer
+        def lose() -> None:
             told.append(True)
             if meanwhile is not None:
                 meanwhile()
             raise ConnectionFailure("the connection broke", outcome="unknown")
 
-        with self.replaced(primitive, lose):
+        def act() -> None:
+            if not told and not getattr(block, "is_open", False):
+                lose()
+            block.acted = True
+
+        def write(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            answer = original(*args, **kwargs)
+            # A fast path that leaves the call to the engine has sent nothing.
+            if answer:
+                act()
+            return answer
+
+        @contextlib.contextmanager
+        def transaction(original: Callable[..., Any], **extra: Any) -> Iterator[None]:
+            block.is_open, block.acted = True, False
+            try:
+                with original(**extra):
+                    yield
+            finally:
+                block.is_open = False
+            if block.acted and not told:
+                lose()
+
+        hooks = self.requests.around(WRITES, write), self.requests.after("sync", act)
+        with hooks[0], hooks[1], self.requests.around("transaction", transaction):
             yield
-        assert told, f"{primitive} was not called"
+        assert told, "no request acted"
 
     @contextlib.contextmanager
     def away_after_commit(self) -> Iterator[None]:
@@ -109,10 +124,8 @@ class Harness:
                 stands.append(True)
             return answer
 
-        with contextlib.ExitStack() as stack:
-            for primitive in (*WRITES, *READS):
-                asked = functools.partial(request, primitive in WRITES)
-                stack.enter_context(self.replaced_in_store(primitive, asked))
+        writes, reads = (functools.partial(request, writes) for writes in (True, False))
+        with self.requests.around(WRITES, writes), self.requests.around(READS, reads):
             yield
         assert stands, "nothing was committed"
 

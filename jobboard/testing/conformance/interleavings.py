@@ -324,7 +324,7 @@ class TestQuickerOthers:
 
     @pytest.fixture(autouse=True)
     def _gives_up_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("jobboard.engine.committer.TRIES", 20)
+        monkeypatch.setattr("jobboard.engine.tries.CALL", 20)
 
     @staticmethod
     def hurried(wire: Wire, far: Far, call: Callable[..., Any], others: Callable[[], object]) -> str:

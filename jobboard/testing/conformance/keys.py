@@ -317,10 +317,10 @@ class TestWindows:
 
     def test_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
         """The answer of the first try is returned, also if the job has gone on meanwhile."""
-        with Harness(board).lost_reply("insert", lambda: consume(other, take_unclaimed(other))):
+        with Harness(board).lost_reply(lambda: consume(other, take_unclaimed(other))):
             job = board.post("resize", key="k", key_for=LONG)
         assert (job.created, job.state) == (True, COMPLETE)
-        with Harness(board).lost_reply("insert"):
+        with Harness(board).lost_reply():
             again = board.post("resize", key="k", key_for=LONG)
         assert (again.uuid, again.created, again.state) == (job.uuid, False, COMPLETE)
         assert other.job_count == 0
@@ -427,7 +427,7 @@ class TestReplacing:
         def replace_again() -> None:
             assert other.post("resize", details={"c": 3}, key="k", on_key="replace").replaced
 
-        with Harness(board).lost_reply("insert", replace_again):
+        with Harness(board).lost_reply(replace_again):
             again = board.post("resize", details={"b": 2}, key="k", on_key="replace")
         assert (again.uuid, again.replaced, again.details) == (job.uuid, True, {"c": 3})
 

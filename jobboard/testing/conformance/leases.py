@@ -408,7 +408,7 @@ class TestWornOut:
         # By the engine's way, whose reading and commit are two requests on every store.
         with (
             harness.replaced("consume", lambda *args: False),
-            harness.replaced_in_store("read", stopped),
+            harness.requests.around("read", stopped),
             pytest.raises(ClaimLost),
         ):
             getattr(board, verb)(job, "anna")

@@ -163,7 +163,7 @@ class TestConcurrencyLimits:
         """The repetition returns the same jobs in the same order, and they count once."""
         board.set_limit("mail", concurrency=2)
         low, high, late = (board.post("mail", priority=priority) for priority in ("LOW", "HIGH", "LOW"))
-        with Harness(board).lost_reply("take"):
+        with Harness(board).lost_reply():
             held = board.claim_many("anna", 3)
         assert uuids(held) == [high.uuid, low.uuid]
         assert other.claim_next("bert") is None
@@ -486,16 +486,16 @@ class TestRepeatedSettings:
     any_driver = True
 
     def test_repeated_setting_restores_no_removed_limit(self, board: JobBoard, other: JobBoard) -> None:
-        with Harness(board).lost_reply("set_limit", lambda: other.remove_limit("mail")):
+        with Harness(board).lost_reply(lambda: other.remove_limit("mail")):
             board.set_limit("mail", concurrency=3)
         assert other.limits() == []
 
     def test_repeated_pause_undoes_no_resume(self, board: JobBoard, other: JobBoard) -> None:
-        with Harness(board).lost_reply("pause", other.resume):
+        with Harness(board).lost_reply(other.resume):
             board.pause(["mail"])
         assert not other.paused()
         board.pause()
-        with Harness(board).lost_reply("resume", lambda: other.pause(["mail"])):
+        with Harness(board).lost_reply(lambda: other.pause(["mail"])):
             board.resume()
         assert other.paused().names == ("mail",)
 
@@ -561,7 +561,7 @@ class TestSlotWaiters:
         waiter = Waiter(other, lambda: other.claim_next("bob", timeout=PATIENCE))
         ending = make_board() if by == "another" else board
         ended = ending.get(jobs[0].uuid) if by == "another" else jobs[0]
-        with Harness(ending).lost_reply("finish") if "reply" in by else contextlib.nullcontext():
+        with Harness(ending).lost_reply() if "reply" in by else contextlib.nullcontext():
             if verb == "release":
                 ending.release(ended)
             elif verb == "abandon":
@@ -723,7 +723,7 @@ def stored(board: JobBoard, *keys: str) -> list[bool]:
 
 def has_lists(board: JobBoard) -> bool:
     """Return whether side records list the claims of a scope. A store may count them by itself."""
-    return not Harness(board).store.locks_scopes
+    return not Harness(board).store.traits.locks_scopes
 
 
 class TestIdleScopes:

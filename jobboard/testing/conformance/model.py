@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 import os
@@ -114,14 +115,11 @@ class BoardMachine(RuleBasedStateMachine):
         except JobBoardError as error:
             return None, type(error)
 
-    def both(self, act: Callable[[JobBoard, int], Any], primitive: str | None = None) -> tuple[Any, Any]:
-        """Do it on the real board (0) and on the model (1); with ``primitive`` the real one's first reply is lost."""
+    def both(self, act: Callable[[JobBoard, int], Any], loses: bool = False) -> tuple[Any, Any]:
+        """Do it on the real board (0) and on the model (1); with ``loses`` the real one's first reply is lost."""
         self.clock.now += 0.001
-        if primitive is None:
+        with Harness(self.real).lost_reply() if loses else contextlib.nullcontext():
             real, error = self.outcome(lambda: act(self.real, 0))
-        else:
-            with Harness(self.real).lost_reply(primitive):
-                real, error = self.outcome(lambda: act(self.real, 0))
         model, expected = self.outcome(lambda: act(self.model, 1))
         assert error == expected
         return real, model
@@ -145,7 +143,7 @@ class BoardMachine(RuleBasedStateMachine):
         for posting in postings:
             self.posted += 1
             numbered.append({**posting, "details": {"number": self.posted}})
-        real, model = self.both(lambda board, _: board.post_many(numbered), "insert" if lose else None)
+        real, model = self.both(lambda board, _: board.post_many(numbered), lose)
         for mine, theirs in zip(real, model, strict=True):
             self.same(Pair(mine, theirs))
             assert (mine.created, mine.replaced) == (theirs.created, theirs.replaced)
@@ -158,7 +156,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule(pair=pairs, who=WHO, expiry=EXPIRY, lose=LOSE)
     def claim(self, pair: Pair, who: str, expiry: float | None, lose: bool) -> None:
-        self.both(lambda board, side: board.claim(pair[side], who, expiry), "claim" if lose else None)
+        self.both(lambda board, side: board.claim(pair[side], who, expiry), lose)
         self.same(pair)
 
     @rule(target=pairs, who=WHO, expiry=EXPIRY, names=SOME_NAMES, limit=st.integers(1, 3), lose=LOSE)
@@ -175,7 +173,7 @@ class BoardMachine(RuleBasedStateMachine):
                 board.claim(job, who, expiry)
             return sorted(found, key=lambda job: chosen.index(number_of(job)))
 
-        real, model = self.both(claim, "take" if lose else None)
+        real, model = self.both(claim, lose)
         assert [number_of(job) for job in real] == [number_of(job) for job in model]
         made = [Pair(mine, theirs) for mine, theirs in zip(real, model, strict=True)]
         for pair in made:
@@ -188,22 +186,20 @@ class BoardMachine(RuleBasedStateMachine):
         if expiry is None and pair.real.claim is None:
             # A claim that a board keeps without having made it ends with the session, or a while later: that differs.
             expiry = LONG
-        self.both(lambda board, side: board.extend(pair[side], who, expiry), "extend" if asks else None)
+        self.both(lambda board, side: board.extend(pair[side], who, expiry), asks)
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, delay=st.sampled_from([None, LONG]), error=ERROR, lose=LOSE)
     def abandon(self, pair: Pair, who: str, delay: float | None, error: str | None, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
-        self.both(
-            lambda board, side: board.abandon(pair[side], who, delay=delay, error=error), "finish" if asks else None
-        )
+        self.both(lambda board, side: board.abandon(pair[side], who, delay=delay, error=error), asks)
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, lose=LOSE)
     def consume(self, pair: Pair, who: str, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
         result = {"by": who} if self.keeps else None
-        self.both(lambda board, side: board.consume(pair[side], who, result=result), "finish" if asks else None)
+        self.both(lambda board, side: board.consume(pair[side], who, result=result), asks)
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, reason=ERROR)
@@ -225,7 +221,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "restore", "purge"]), lose=LOSE)
     def operate(self, pair: Pair, verb: str, lose: bool) -> None:
-        self.both(lambda board, side: getattr(board, verb)(pair[side]), "operate" if lose else None)
+        self.both(lambda board, side: getattr(board, verb)(pair[side]), lose)
 
     @rule(pair=pairs, who=WHO)
     def claim_and_let_lapse(self, pair: Pair, who: str) -> None:

@@ -120,7 +120,7 @@ class TestArrivals:
             harness.finish(part(there, Verb.CONSUME))
             board.cancel(holder)
 
-        with harness.lost_reply("insert", go):
+        with harness.lost_reply(go):
             answers = harness.insert(harness.arrival(1), harness.arrival(2)._replace(key="k"), harness.arrival(3))
         assert [created for created, _ in answers] == [False, False, True]
         assert [record and record.uuid for _, record in answers][::2] == [None, harness.arrival(3).uuid]
@@ -153,7 +153,7 @@ class TestDepartures:
         trashed = board.post("resize")
         board.cancel(trashed)
         acts = [*(part(job.record, Verb.CANCEL) for job in live), part(board.get(trashed.uuid).record, Verb.PURGE)]
-        with Harness(board).lost_reply("finish", lambda: other.restore(other.get(live[0].uuid))):
+        with Harness(board).lost_reply(lambda: other.restore(other.get(live[0].uuid))):
             assert Harness(board).finish(*acts) == [OK] * 3
         assert live[0].state == UNCLAIMED
         assert uuids(board.trashed()) == [live[1].uuid]

@@ -41,16 +41,16 @@ class TestLostReplies:
     any_driver = True
 
     def test_post(self, board: JobBoard) -> None:
-        with Harness(board).lost_reply("insert"):
+        with Harness(board).lost_reply():
             job = board.post("resize", details={"a": 1}, key="k")
         assert uuids(board.iterjobs()) == [job.uuid]
         assert board.get(job.uuid).details == job.details == {"a": 1}
-        with Harness(board).lost_reply("insert"):
+        with Harness(board).lost_reply():
             assert board.post("resize", key="k").uuid == job.uuid
         assert board.job_count == 1
 
     def test_post_of_a_job_that_is_consumed_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
-        with Harness(board).lost_reply("insert", lambda: other.consume(take(other), "anna")):
+        with Harness(board).lost_reply(lambda: other.consume(take(other), "anna")):
             job = board.post("resize")
         assert job.state == COMPLETE
         assert board.job_count == 0
@@ -58,21 +58,21 @@ class TestLostReplies:
     def test_each_posting_of_a_key_keeps_its_outcome(self, board: JobBoard) -> None:
         held = board.post("resize", key="k")
         replacing = [Posting("resize", key="k", on_key="replace"), Posting("resize", key="l")]
-        with Harness(board).lost_reply("insert"):
+        with Harness(board).lost_reply():
             jobs = board.post_many([*replacing, Posting("resize", key="l", on_key="replace")])
         assert [(job.created, job.replaced) for job in jobs] == [(False, True), (True, False), (False, True)]
         assert uuids(jobs) == [held.uuid, jobs[1].uuid, jobs[1].uuid]
 
     def test_post_tells_its_listeners_once(self, board: JobBoard) -> None:
         events = EventLog(board)
-        with Harness(board).lost_reply("insert"):
+        with Harness(board).lost_reply():
             job = board.post("resize")
         events.expect(job, "POSTED")
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
-        with Harness(board).lost_reply("claim"):
+        with Harness(board).lost_reply():
             claim = board.claim(job, "anna", expiry)
         seen = board.get(job.uuid)
         assert (seen.attempts, seen.owner) == (1, "anna")
@@ -84,7 +84,7 @@ class TestLostReplies:
         board = make_board(retry_for=0, claim_ttl=HELD)
         job = board.post("resize")
         claim = board.claim(job, "anna", expiry=SHORT)
-        with Harness(board).lost_reply("extend"), pytest.raises(ConnectionFailure):
+        with Harness(board).lost_reply(), pytest.raises(ConnectionFailure):
             claim.extend()
         eventually(lambda: board.find_owner(job) is None, LIMIT)
 
@@ -93,7 +93,7 @@ class TestLostReplies:
         board = make_board(retry_for=0)
         job = board.post("resize")
         claim = board.claim(job, "anna", expiry=LONG)
-        with Harness(board).lost_reply("extend"), pytest.raises(ConnectionFailure):
+        with Harness(board).lost_reply(), pytest.raises(ConnectionFailure):
             claim.extend()
         Harness(board).beat()
         assert board.find_owner(job) == "anna"
@@ -108,7 +108,7 @@ class TestLostReplies:
         taken = take(other, "bert")
         owner = None
         with (
-            Harness(board).lost_reply("claim", lambda: other.abandon(taken, "bert")),
+            Harness(board).lost_reply(lambda: other.abandon(taken, "bert")),
             contextlib.suppress(UnclaimableJob),
         ):
             owner = board.claim(job, "anna").who
@@ -123,14 +123,14 @@ class TestLostReplies:
             if then == "taken":
                 take(other, "anna")
 
-        with Harness(board).lost_reply("claim", lapse), pytest.raises(ClaimLost):
+        with Harness(board).lost_reply(lapse), pytest.raises(ClaimLost):
             board.claim(job, "anna", expiry=SHORT)
         assert job.state == (CLAIMED if then == "taken" else UNCLAIMED)
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim_next(self, board: JobBoard, expiry: float | None) -> None:
         posted = board.post_many([Posting("resize")] * 3)
-        with Harness(board).lost_reply("take"):
+        with Harness(board).lost_reply():
             job = take(board, expiry=expiry)
         assert job == posted[0]
         assert uuids(board.iterjobs(states=[CLAIMED])) == [job.uuid]
@@ -148,13 +148,13 @@ class TestLostReplies:
             if then == "taken":
                 assert take(other, "bert") == first
 
-        with Harness(board).lost_reply("take", lapse):
+        with Harness(board).lost_reply(lapse):
             job = take(board, expiry=SHORT)
         assert job == (second if then == "taken" else first)
 
     def test_claim_many_in_serving_order(self, board: JobBoard) -> None:
         posted = board.post_many([Posting("resize", priority=priority) for priority in ("LOW", "NORMAL", "HIGH")])
-        with Harness(board).lost_reply("take"):
+        with Harness(board).lost_reply():
             jobs = board.claim_many("anna", 3)
         assert jobs == posted[::-1]
 
@@ -171,7 +171,7 @@ class TestLostReplies:
         events = EventLog(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
         job = board.post("resize")
         board.claim(job, "anna")
-        with Harness(board).lost_reply("finish"):
+        with Harness(board).lost_reply():
             getattr(board, verb)(job, "anna", **arguments)
         assert job.state == state
         assert job.attempts == 1
@@ -190,19 +190,19 @@ class TestLostReplies:
             if verb == "abandon":
                 take(other, "anna")
 
-        with Harness(board).lost_reply("finish", again):
+        with Harness(board).lost_reply(again):
             getattr(board, verb)(by_name, "anna")
         assert job.state == (CLAIMED if verb == "abandon" else COMPLETE)
 
     def test_batches(self, board: JobBoard) -> None:
-        with Harness(board).lost_reply("insert"):
+        with Harness(board).lost_reply():
             posted = board.post_many([Posting("resize", key=f"k{n % 7}") for n in range(10)])
         assert uuids(posted) == [*uuids(board.iterjobs()), *uuids(posted[:3])]
-        with Harness(board).lost_reply("take"):
+        with Harness(board).lost_reply():
             jobs = board.claim_many("anna", 5)
         assert jobs == posted[:5]
         assert board.stats().claimed == 5
-        with Harness(board).lost_reply("finish"):
+        with Harness(board).lost_reply():
             board.consume_many(jobs, "anna")
         assert board.job_count == 2
 
@@ -210,7 +210,7 @@ class TestLostReplies:
     def test_extend(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
         board.claim(job, "anna", 2 * LONG)
-        with Harness(board).lost_reply("extend"):
+        with Harness(board).lost_reply():
             board.extend(job, "anna", expiry)
         assert job.expires_in() == (expiry and pytest.approx(expiry, abs=60))
 
@@ -218,25 +218,25 @@ class TestLostReplies:
         """The repetition does not hit the next claim, nor a job that has come back or has gone on."""
         job = board.post("resize")
         board.claim(job, "anna")
-        with Harness(board).lost_reply("operate", lambda: take(other, "bert")):
+        with Harness(board).lost_reply(lambda: take(other, "bert")):
             board.release(job)
         assert (board.find_owner(job), job.attempts) == ("bert", 2)
         other.abandon(board.get(job.uuid), "bert")
-        with Harness(board).lost_reply("operate", lambda: other.restore(other.get(job.uuid))):
+        with Harness(board).lost_reply(lambda: other.restore(other.get(job.uuid))):
             board.cancel(job)
         assert job.state == UNCLAIMED
         board.cancel(job)
-        with Harness(board).lost_reply("operate", lambda: take(other, "bert")):
+        with Harness(board).lost_reply(lambda: take(other, "bert")):
             board.restore(job)
         assert board.find_owner(job) == "bert"
-        with Harness(board).lost_reply("operate"):
+        with Harness(board).lost_reply():
             board.purge(trash_one(board))
         assert board.stats().trashed == 0
 
     def test_close(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 3)
         board.claim_many("anna", 3)
-        with Harness(board).lost_reply("finish"):
+        with Harness(board).lost_reply():
             board.close()
         assert [(job.seen_state, job.attempts) for job in other.iterjobs(ensure_fresh=True)] == [(UNCLAIMED, 0)] * 3
 
@@ -249,7 +249,7 @@ class TestLostReplies:
             for _ in range(5):
                 others.extend(Background(lambda: board.claim_many("bert", 2)).wait())
 
-        with Harness(board).lost_reply("take", meanwhile):
+        with Harness(board).lost_reply(meanwhile):
             mine = board.claim_many("anna", 3)
         assert len({*mine, *others}) == 13
         assert board.stats().claimed == 13
@@ -275,7 +275,7 @@ class TestRepeatedPosts:
             if fate == "purged":
                 other.purge(theirs)
 
-        with Harness(board).lost_reply("insert", go):
+        with Harness(board).lost_reply(go):
             job = board.post("resize", details={"a": 1}, key="k")
         assert job != holder
         assert (job.state, job.name, job.details) == (UNCLAIMED, "resize", {"a": 1})
@@ -290,7 +290,7 @@ class TestRepeatedPosts:
             other.cancel(holder)
             other.restore(holder)
 
-        with Harness(board).lost_reply("insert", go_and_come):
+        with Harness(board).lost_reply(go_and_come):
             assert board.post("resize", key="k") == holder
         assert board.job_count == 1
 
@@ -302,7 +302,7 @@ class TestRepeatedPosts:
             for name in ("gone", "mine"):
                 other.consume(take(other, "bert", names=[name]), "bert")
 
-        with Harness(board).lost_reply("insert", consume):
+        with Harness(board).lost_reply(consume):
             jobs = board.post_many(
                 [
                     Posting("mine", key="mine", details={"n": 0}),

@@ -273,15 +273,15 @@ class TestSchedulesInTrouble:
             board.unschedule(schedule)
 
     def test_lost_replies(self, board: JobBoard) -> None:
-        with Harness(board).lost_reply("set_schedule"):
+        with Harness(board).lost_reply():
             board.schedule("nightly", name="report", every=60)
         due = put_back(board, "nightly", 1)
-        with Harness(board).lost_reply("post_due"):
+        with Harness(board).lost_reply():
             board.post_due()
         assert due_times(board) == [due]
-        with Harness(board).lost_reply("remove_schedule"):
+        with Harness(board).lost_reply():
             board.unschedule("nightly")
-        with pytest.raises(NotFound), Harness(board).lost_reply("remove_schedule"):
+        with pytest.raises(NotFound), Harness(board).lost_reply():
             board.unschedule("nightly")
 
     @pytest.mark.parametrize("retries", [True, False])
@@ -312,7 +312,7 @@ class TestSchedulesInTrouble:
         assert {*told} <= {*there}
 
     def test_a_setting_that_is_removed_before_its_reply_comes(self, board: JobBoard, other: JobBoard) -> None:
-        with Harness(board).lost_reply("set_schedule", lambda: other.unschedule("nightly")):
+        with Harness(board).lost_reply(lambda: other.unschedule("nightly")):
             assert board.schedule("nightly", name="report", every=60).name == "report"
         assert other.schedules() == []
 

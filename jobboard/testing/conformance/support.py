@@ -105,8 +105,13 @@ def replaced(board: JobBoard, primitive: str, by: Callable[..., Any]) -> context
     return Harness(board).replaced(primitive, by)
 
 
-def lost_reply(board: JobBoard, primitive: str) -> contextlib.AbstractContextManager[None]:
-    return Harness(board).lost_reply(primitive)
+def lost_reply(board: JobBoard) -> contextlib.AbstractContextManager[None]:
+    return Harness(board).lost_reply()
+
+
+def engine_of(board: JobBoard) -> Any:
+    """Return the engine of a board, for a call with a nonce of the test's own, or for upkeep. See :class:`Harness`."""
+    return Harness(board).engine
 
 
 def record_of(board: JobBoard, job: Job | str) -> Record | None:

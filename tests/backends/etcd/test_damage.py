@@ -34,7 +34,7 @@ def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., An
     # Another board of that name: what is remembered of the first one does not count.
     jobs = [board.post("resize"), again.post("resize")]
     assert [again.claim_next("bert") for _ in jobs] == jobs
-    assert list(again.engine.raw.examine()) == []
+    assert list(again.examine()) == []
 
 
 @pytest.mark.parametrize("path", [CLOCK, NEXT])

@@ -105,7 +105,7 @@ def test_the_largest_batch_is_posted_by_one_txn(private_board: Callable[..., Any
         board.consume_many(held, "anna")
     assert board.job_count == 0
     assert board.post("again", key="k7") not in jobs
-    assert list(board.engine.raw.examine()) == []
+    assert list(board.examine()) == []
 
 
 def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(

@@ -79,7 +79,7 @@ def test_a_hundred_claims_in_a_hundred_scopes_are_one_commit(
     assert board.claim_many("anna", 100) == []
     board.consume_many(held[:50], "anna")
     assert board.claim_many("anna", 100) == jobs[100:150]
-    assert list(board.engine.raw.examine()) == []
+    assert list(board.examine()) == []
 
 
 def test_a_long_list_of_claims_keeps_its_limit(make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

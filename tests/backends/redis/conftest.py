@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +47,8 @@ class Place:
         assert isinstance(board, JobBoard)
         self._stack.callback(board.close)
         board.connect()
-        board.engine.store.poll_cap = 3 * LIMIT  # type: ignore[attr-defined]
+        store: Any = board.engine.store
+        store.traits = replace(store.traits, poll_cap=3 * LIMIT)
         return board
 
     def key(self, container: str) -> str:

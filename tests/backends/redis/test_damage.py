@@ -12,7 +12,7 @@ from jobboard.engine import Mark
 from jobboard.job import Job
 from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, let_lapse, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, engine_of, let_lapse, take, uuids
 from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
@@ -111,7 +111,7 @@ PLANTS: dict[str, Callable[[Containers], object]] = {
 def test_a_stray_entry_goes_and_stops_nothing(plant: Containers, make_board: Any, live: Any, what: str) -> None:
     PLANTS[what](plant)
     other = make_board()
-    other.engine.raw.tidy()
+    engine_of(other).tidy()
     assert other.claim_next("anna", names=["sound"]) is None
     live(other, plant.board)
     for container in ("ready", "leases", "final", "due"):
@@ -166,7 +166,7 @@ def consumed(board: JobBoard) -> Job:
 
 def test_an_outcome_that_is_written_again_is_listed_once(plant: Containers) -> None:
     job = consumed(plant.board)
-    store: Any = plant.board.engine.raw.store  # type: ignore[attr-defined]
+    store = plant.board.engine.store
     [side] = store.read([], [("outcome", job.uuid)]).sides
     store.commit([], [Mark(side, side.value, 10**9)])
     assert [left.uuid for left in plant.board.outcomes()] == [job.uuid]
@@ -179,7 +179,7 @@ def test_an_expired_outcome_is_dropped_with_all_its_entries(
     for _ in range(3):
         consumed(plant.board)
     eventually(lambda: not list(plant.board.outcomes()))
-    plant.board.engine.raw.tidy()
+    engine_of(plant.board).tidy()
     assert client.zcard(plant.listed) == 0
     fields = [*client.hkeys(plant.sides), *client.zrange(plant.ends, 0, -1)]
     assert not [field for field in fields if field.startswith(b"outcome")]

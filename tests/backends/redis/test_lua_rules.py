@@ -23,6 +23,7 @@ from jobboard.backends.redis.records import entries_of, stored_of
 from jobboard.board import JobBoard
 from jobboard.primitives import RANKS, Arrival, Draft, End, Finish, Nonce
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, UNCLAIMED, Failure, Holder, Record, Verb
+from jobboard.testing.conformance.support import engine_of
 
 pytestmark = pytest.mark.backends("redis")
 
@@ -48,7 +49,7 @@ class Side:
 
     def __init__(self, board: JobBoard) -> None:
         self.board = board
-        self.engine = board.engine.raw
+        self.engine = engine_of(board)
         self.tokens = [7, 7]
 
     def call(self) -> Nonce:

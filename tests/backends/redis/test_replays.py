@@ -17,6 +17,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.job import Job
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import engine_of
 from jobboard.testing.faults import FaultyProxy
 from tests.backends.redis.conftest import Containers, Place
 
@@ -123,7 +124,7 @@ def containers(make_board: Callable[..., JobBoard], client: redis.Redis) -> Cont
 
 def test_answers_of_an_hour_ago_are_dropped(containers: Containers) -> None:
     """Answers in slots that have been used again since stay."""
-    engine, client = containers.board.engine.raw, containers.client
+    engine, client = engine_of(containers.board), containers.client
     containers.board.post("a")
     now = engine.now()
     for kind, until in (("old", now - 1), ("young", now + HOUR), ("again", now + HOUR)):
@@ -139,7 +140,7 @@ def test_answers_of_an_hour_ago_are_dropped(containers: Containers) -> None:
 
 
 def test_waiters_and_entities_that_died_are_dropped(containers: Containers) -> None:
-    engine, client = containers.board.engine.raw, containers.client
+    engine, client = engine_of(containers.board), containers.client
     now = engine.now()
     members = {f"{name}\0{now - 2 * HOUR:018d}{1:018d}" + "d" * 32: 0 for name in ("a", "b")}
     client.zadd(containers.waiters, members)

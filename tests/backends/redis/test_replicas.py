@@ -101,8 +101,8 @@ class Situation:
         monkeypatch.setattr(board.engine, "sleep_unless_closed", lambda seconds: self.drop_connections())
 
     def drop_connections(self) -> None:
-        live: Any = self.board.engine.raw
-        live.store.connections.drop_idle()
+        store: Any = self.board.engine.store
+        store.connections.drop_idle()
 
     def beat(self) -> None:
         self.board.claims.beat()
@@ -217,5 +217,5 @@ def test_without_min_replicas_a_call_without_a_change_sends_nothing(place: Place
     board.pause(["mail"])
     place.count()
     board.pause(["mail"])
-    board.engine.store.commit(())  # type: ignore[attr-defined]
+    board.engine.store.sync()  # type: ignore[attr-defined]
     assert place.calls["evalsha"] == 1

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 import jobboard
+from jobboard.backends.redis.server import server_of
 from jobboard.backends.redis.store import LAYOUT
-from jobboard.backends.redis.traits import traits_of
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import PATIENCE, Background, Waiter, take
@@ -34,7 +34,7 @@ class _Canned:
 @pytest.mark.parametrize("version", ["2.8.24", "5.0.14", "6.0.16", "6.1.242"])
 def test_an_old_server_is_refused(version: str) -> None:
     with pytest.raises(JobFailure, match=rf"Redis {version}.*6\.2"):
-        traits_of(_Canned(f"# Server\r\nredis_version:{version}\r\n"), False)
+        server_of(_Canned(f"# Server\r\nredis_version:{version}\r\n"), False)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_an_old_server_is_refused(version: str) -> None:
     ],
 )
 def test_a_newer_server_is_recognized(lines: str, name: str, since_7: bool) -> None:
-    found = traits_of(_Canned(f"{lines}\r\naof_enabled:1\r\n"), False)
+    found = server_of(_Canned(f"{lines}\r\naof_enabled:1\r\n"), False)
     assert found.since_7 == since_7
     assert found.durable
     assert found.notes.startswith(name)

@@ -14,7 +14,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Change, Mark, Stale
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Nonce
-from jobboard.testing.conformance.support import let_lapse, uuids
+from jobboard.testing.conformance.support import engine_of, let_lapse, uuids
 from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
@@ -61,7 +61,7 @@ class TestNumbers:
         assert len(board.claim_many("anna", 1_000)) == 506
 
     def test_numbers_rise_though_the_clock_is_behind(self, board: JobBoard, containers: Containers) -> None:
-        ahead = board.engine.raw.now() + 10**9
+        ahead = board.engine.now() + 10**9
         containers.client.hset(containers.meta, "last", ahead)
         numbers = [*post(board, 3), *post(board, 2)]
         assert numbers == sorted(set(numbers))
@@ -110,11 +110,11 @@ class TestCommit:
         batch, place = drafts(3), getattr(containers, container)
         containers.client.set(place, "another's")
         with pytest.raises(JobFailure, match="WRONGTYPE"):
-            board.engine.raw.insert(Nonce("handle", 1, 1), batch)
+            engine_of(board).insert(Nonce("handle", 1, 1), batch)
         assert not containers.client.exists(containers.jobs)
         containers.client.delete(place)
-        assert [posted.status for posted in board.engine.raw.insert(Nonce("handle", 1, 1, 2), batch)] == ["ok"] * 3
-        taken = board.engine.raw.take(Nonce("handle", 1, 2), "anna", 3, None, None).records
+        assert [posted.status for posted in engine_of(board).insert(Nonce("handle", 1, 1, 2), batch)] == ["ok"] * 3
+        taken = engine_of(board).take(Nonce("handle", 1, 2), "anna", 3, None, None).records
         assert [record.uuid for record in taken] == [each.uuid for each in batch]
 
 

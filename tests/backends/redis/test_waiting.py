@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,25 +18,24 @@ from jobboard.priorities import JobPriority
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background, replaced
 from jobboard.testing.puppet import Puppet
+from jobboard.testing.requests import TAKES, Request, RequestHooks, requests
 from tests.backends.redis.conftest import LIMIT, Place, Sleeper, stands_still
 
 pytestmark = pytest.mark.backends("redis")
 
 
 class Held:
-    """Calls of one method of an object, held up until ``go_on``."""
+    """Requests of a board, or its listening for calls, held up until ``go_on``."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, target: Any, method: str) -> None:
-        self._original = getattr(target, method)
+    def __init__(self, board: Any, request: Request) -> None:
         self.reached, self._go_on = threading.Event(), threading.Event()
         self._hold = False
-        monkeypatch.setattr(target, method, self._call)
+        (RequestHooks(waiters_of(board)) if request == "listen" else requests(board)).before(request, self._wait)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _wait(self) -> None:
         if self._hold:
             self.reached.set()
             assert self._go_on.wait(LIMIT)
-        return self._original(*args, **kwargs)
 
     def hold(self) -> None:
         self._hold = True
@@ -209,7 +209,8 @@ class TestBrokenWaiters:
         puppet.tell("claim_next", "bert", timeout=600)
         place.until_asleep(1)
         poster, board = place.board(), place.board()
-        board.engine.store.poll_cap = 1.0  # type: ignore[attr-defined]
+        store: Any = board.engine.store
+        store.traits = replace(store.traits, poll_cap=1.0)
         waiter = sleeper(board)
         puppet.signal(signal.SIGSTOP)
         job = poster.post("a")
@@ -219,7 +220,7 @@ class TestBrokenWaiters:
         self, place: Place, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         poster, board = place.board(), place.board()
-        held = Held(monkeypatch, waiters_of(board), "listen")
+        held = Held(board, "listen")
         held.hold()
         waiter = sleeper(board)
         job = poster.post("a")
@@ -271,7 +272,7 @@ class TestHandedOn:
         if not plain:
             # Beside a pause, a take is a search and a commit.
             poster.pause(["c"])
-        held = Held(monkeypatch, slow.engine.raw, "take")
+        held = Held(slow, TAKES)
         waiters = [sleeper(slow, names=["a"]), sleeper(both, names=["b", "a"]), sleeper(last, names=["b"])]
         held.hold()
         a, b = poster.post_many([{"name": "a"}, {"name": "b"}])
@@ -307,7 +308,7 @@ class TestHandedOn:
     ) -> None:
         """``heard``: its waiter has heard the call, and not looked yet."""
         poster, one, other = (place.board() for _ in range(3))
-        held = Held(monkeypatch, one.engine.raw if heard else waiters_of(one), "take" if heard else "listen")
+        held = Held(one, TAKES if heard else "listen")
         if heard:
             waiters = [sleeper(one)]
             held.hold()

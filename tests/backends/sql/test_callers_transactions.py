@@ -635,7 +635,7 @@ class TestPoolOfOne:
         links, both = board.engine.store.links, threading.Barrier(2, timeout=30)
 
         def use() -> None:
-            with links.beside(), links.held():
+            with links.outside_pool(), links.held():
                 both.wait()
 
         for each in [Background(use) for _ in range(2)]:

@@ -8,6 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from jobboard.board import JobBoard
+from jobboard.engine import Answer, Change, Mark, Side
+from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ClaimLost
 from jobboard.job import Job, Posting
 from jobboard.states import TRASHED
@@ -104,7 +106,7 @@ def test_a_job_that_has_changed_is_not_left_locked(board: JobBoard, engine: sa.E
     board.claim(lost, "anna")
     asked = [found, old] if beside else [old]
     with store.transaction():
-        assert store.lock(asked, 2) == asked[:-1]
+        assert store.grab(asked, 2) == asked[:-1]
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
             row = sa.select(board.table.c.id).where(of(board, lost)).with_for_update(nowait=True)
             assert connection.execute(row).all()
@@ -186,3 +188,15 @@ def test_tables_do_not_take_the_servers_format_of_rows(board: JobBoard, engine: 
         options = connection.scalars(formats, {"prefix": f"{board.table.name}%"}).all()
     assert len(options) >= 5
     assert all("row_format=DYNAMIC" in each for each in options)
+
+
+@SERVERS
+def test_the_choice_of_one_request_for_a_commit_changes_nothing(board: Any) -> None:
+    """A commit that was refused as one request is repeated by statements, which find out what has changed."""
+    store: Any = board.engine.store
+    [stored] = store.read([board.post("a").uuid]).jobs
+    answer = Mark(Side("answer", "handle:1", None, None, None), Answer(1, 1, ()).packed(), KEPT)
+    asked: Any = [Change(stored, stored.record)], [answer], []
+    assert store._is_whole(*asked)
+    store._local.refused = "handle:1", None
+    assert [store._is_whole(*asked) for _ in range(2)] == [False, False]

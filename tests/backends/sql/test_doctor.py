@@ -63,7 +63,7 @@ def named(board: JobBoard, place: str, since: float = 0) -> list[Oddity]:
     store: Any = board.engine.store
     # InnoDB lists its transactions anew if nobody, in another test neither, has read the list for 0.1 s.
     time.sleep(random.uniform(0.2, 0.8))
-    return [each for each in open_transactions(store.statements, store.query, since) if place in each.place]
+    return [each for each in open_transactions(store.statements, store.run_one, since) if place in each.place]
 
 
 @pytest.mark.backends("postgresql", "mariadb")

@@ -164,13 +164,13 @@ def test_a_beaten_take_holds_no_lock_while_it_waits(
     board, other = make_board(), make_board()
     jobs = board.post_many([Posting("mail")] * 80)
     store = board.engine.store
-    lock, beaten, free = store.lock, [], []
+    grab, beaten, free = store.grab, [], []
 
-    def late(some: Any, limit: int | None = None) -> Any:
+    def late(some: Any, limit: int) -> Any:
         # Others claim the jobs that this take is about to lock, in two tries.
         if len(beaten) < 20:
             beaten.extend(other.claim(other.get(stored.record.uuid), "bob") for stored in some)
-        return lock(some, limit)
+        return grab(some, limit)
 
     def backoff(*_: Any) -> float:
         c = board.table.c
@@ -180,7 +180,7 @@ def test_a_beaten_take_holds_no_lock_while_it_waits(
             connection.rollback()
         return 0.0
 
-    monkeypatch.setattr(store, "lock", late)
+    monkeypatch.setattr(store, "grab", late)
     monkeypatch.setattr(committer.retry, "backoff", backoff)
     assert board.claim_next("anna", where=sa.true()) == jobs[len(beaten)]
     assert free

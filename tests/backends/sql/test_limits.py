@@ -258,7 +258,7 @@ def test_a_claim_counts_behind_its_wait_for_the_lock(
     table = board.table
     begun = sa.update(table).where(table.c.uuid == first.uuid)
     with engine.connect() as connection:
-        until = board.engine.raw.now() + 60_000_000
+        until = board.engine.now() + 60_000_000
         connection.execute(scope(board))
         claim = Background(lambda: other.claim_next("bert"))
         eventually(lambda: waiting(connection))
@@ -284,7 +284,7 @@ def test_a_lapsed_claim_that_a_late_heartbeat_prolongs_counts(
     table = board.table
     prolonged = sa.update(table).where(table.c.uuid == held.uuid, table.c.state == "CLAIMED")
     with engine.connect() as connection:
-        until = board.engine.raw.now() + 60_000_000
+        until = board.engine.now() + 60_000_000
         connection.execute(prolonged.values(lock_until=until, tag=table.c.tag + 1))
         eventually(lambda: other.get(held.uuid).state == "UNCLAIMED")
         if "claim_next" in verb:

@@ -16,7 +16,7 @@ from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ConnectionFailure, JobFailures
 from jobboard.primitives import Draft, Nonce
 from jobboard.states import OK
-from jobboard.testing.conformance.support import Background
+from jobboard.testing.conformance.support import Background, engine_of
 from jobboard.testing.faults import FaultyProxy
 
 T = TypeVar("T")
@@ -75,14 +75,14 @@ def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) 
         Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, *[None] * 3)
         for number in (1, 2)
     ]
-    board.engine.raw.insert(Nonce("handle", 1, 4), drafts)
+    engine_of(board).insert(Nonce("handle", 1, 4), drafts)
     has_written, go_on = threading.Event(), threading.Event()
 
     def first() -> None:
         store = board.engine.store
         with store.transaction():
             look = store.look(1, None, codec.VERSION)
-            [stored] = store.lock(look.ready)
+            [stored] = store.hold(look.ready)
             _, record = states.claim(stored.record, look.now, "anna", None, look.now + 60_000_000)
             assert record is not None
             answer = Answer(nonce.call, 1, (Deed(OK, record.uuid, record.token),))
@@ -94,7 +94,7 @@ def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) 
 
     trying = Background(first)
     assert has_written.wait(20)
-    again = Background(lambda: other.engine.raw.take(nonce._replace(attempt=2), "anna", 1, 60_000_000, None))
+    again = Background(lambda: engine_of(other).take(nonce._replace(attempt=2), "anna", 1, 60_000_000, None))
     go_on.set()
     trying.wait(60)
     result = again.wait(60)

@@ -13,6 +13,8 @@ import jobboard
 from jobboard import codec
 from jobboard.backends.sql import starts
 from jobboard.board import JobBoard
+from jobboard.engine import Rules
+from jobboard.primitives import Limit
 from jobboard.testing import eventually
 from tests.backends.sql.conftest import statements_in
 
@@ -114,8 +116,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "release": lambda b: b.release(_claimed(b)),
     "heartbeat": lambda b: (_claimed(b), b.claims.beat()),
     "sweep": lambda b: (_lapsed(b), _claimed(b)),
-    "peek": lambda b: b.engine.raw.peek(["n3"]),
-    "read": lambda b: b.engine.raw.read([f"no-such-{i}" for i in range(100)]),
+    "peek": lambda b: b.engine.peek(["n3"]),
+    "read": lambda b: b.engine.read([f"no-such-{i}" for i in range(100)]),
     "siblings": lambda b: b.siblings(),
     "first page": lambda b: next(iter(b.iterjobs())),
     "trash": lambda b: list(b.trashed()),
@@ -187,7 +189,7 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     read = _measured(full)
     with read() as count:
         full.consume(_claimed(full), "anna")
-        peeked = full.engine.raw.peek(None)
+        peeked = full.engine.peek(None)
     assert peeked.any
     assert 0 < count() < 1000
 
@@ -195,11 +197,11 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
 def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
     read = _measured(full)
     with read() as first:
-        page = full.engine.raw.page(None, 50, None, None)
+        page = full.engine.page(None, 50, None, None)
     spent = first()
     *_, last = itertools.islice(full.iterjobs(), ROWS // 2)
     with read() as late:
-        assert len(full.engine.raw.page(last.record, 50, None, None)) == len(page) == 50
+        assert len(full.engine.page(last.record, 50, None, None)) == len(page) == 50
     # A walk to the middle of the table would cost 240 times as much.
     assert late() < 20 * spent
 
@@ -238,7 +240,7 @@ def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard], s
         board.engine.store.renew("another handle", [(job.uuid, job.claim.token) for job in jobs], 1)
         board.consume_many(jobs[:19], "anna")
         board.release(jobs[19])
-        assert len(board.engine.raw.read([job.uuid for job in jobs])) == 20
+        assert len(board.engine.read([job.uuid for job in jobs])) == 20
         board.claim(jobs[19], "anna")
         board.consume(jobs[19], "anna")
 
@@ -322,8 +324,9 @@ def test_a_group_costs_a_look_one_step_along_the_index(
 
     def spent(first: int, past: int) -> int:
         board.post_many([{"name": "a", "group": f"g{i:03}"} for i in range(first, past) for _ in range(3)])
+        full = Rules(limits=(Limit("a", "group", 1),)).scopes("a", "full")
         with read() as count:
-            look = board.engine.store.look(1, None, codec.VERSION, full=[("a", "full")])
+            look = board.engine.store.look(1, None, codec.VERSION, full=full)
         assert [stored.record.group for stored in look.ready] == ["g000"]
         return count()
 

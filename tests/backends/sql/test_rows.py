@@ -18,6 +18,7 @@ from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Nonce, Returned
 from jobboard.states import CLAIMED, OK, Holder, Verb
 from jobboard.testing import eventually
+from jobboard.testing.conformance.support import engine_of
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -107,12 +108,12 @@ def test_a_consumed_job_leaves_its_outcome_in_a_row(
     board.post_many([Posting("a", details={"n": n}, group="g") for n in range(len(left))])
     jobs: list[Any] = board.claim_many("anna", len(left))
     before = rows(engine, board.table)
-    eventually(lambda: board.engine.raw.now() > before[0]["modified_on"])
+    eventually(lambda: board.engine.now() > before[0]["modified_on"])
     acts = [
         Finish(job.uuid, Holder("anna", job.claim.token), End(Verb.CONSUME, result=Returned(*each)), keep=1_000_000)
         for job, each in zip(jobs, left, strict=True)
     ]
-    assert board.engine.raw.finish(Nonce("other", 1, 1, attempt), acts) == [OK] * len(jobs)
+    assert engine_of(board).finish(Nonce("other", 1, 1, attempt), acts) == [OK] * len(jobs)
     for was, row, told in zip(before, rows(engine, board.engine.store.tables.outcomes), left, strict=True):
         kept = {name: row[name] for name in row if name in was and name != "modified_on"}
         assert kept == {name: was[name] for name in kept}
@@ -186,8 +187,8 @@ def test_a_commit_that_has_lost_its_locks_changes_no_job(make_board: Callable[..
 
     def write() -> None:
         with store.transaction():
-            [stored] = store.lock(store.look(1, None, codec.VERSION).ready)
-            store.lasting().rollback()
+            [stored] = store.hold(store.look(1, None, codec.VERSION).ready)
+            store.open_transaction().rollback()
             jobs.append(other.claim_next("anna"))
             store.commit([Change(stored, None if ends else stored.record._replace(who="bert"), "")])
 

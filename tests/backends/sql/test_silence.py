@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -109,7 +110,7 @@ def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyP
     eventually(lambda: all(claim.deadline != end for claim, end in zip(claims, ends, strict=True)))
     assert boottime() < min(ends)
     assert fault.happened
-    assert far.engine.store.links.apart.watch.cuts
+    assert far.engine.store.links.unpooled.watch.cuts
     assert not any(claim.lost for claim in claims)
 
 
@@ -135,6 +136,18 @@ def test_a_board_with_many_silent_connections_is_closed(far: JobBoard, proxy: Fa
         took = time.monotonic() - began
         done.set()
     assert took < 2 * many, "each of them has been waited for"
+
+
+def test_a_store_in_a_hurry_waits_for_a_silent_server_as_long_as_it_is_told(
+    far: JobBoard, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = far.engine.store
+    assert store.now()
+    store.hurry(0.5)
+    proxy.silence_all()
+    with contextlib.suppress(ConnectionFailure):
+        store.now()
+    assert eventually(lambda: "was silent for 0.5 s" in caplog.text)
 
 
 @pytest.mark.parametrize("far", [("own", 3), ("client", 3)], indirect=True, ids=["own", "client"])

@@ -258,7 +258,7 @@ def test_a_survey_leaves_the_locks_of_its_transaction(make_board: Callable[..., 
     store = board.engine.store
     paths = store._fast  # type: ignore[union-attr]
     with store.transaction():
-        store.lock(store.look(1, None, codec.VERSION).ready)
+        store.hold(store.look(1, None, codec.VERSION).ready)
         store.look(1, None, codec.VERSION)
         # On MariaDB, to note a moment takes locks, which would stay.
         assert paths.moment(0) is None

@@ -19,7 +19,7 @@ from jobboard.board import JobBoard
 from jobboard.engine.answers import HOUR
 from jobboard.engine.ends import PURGE_REMEMBERED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG
+from jobboard.testing.conformance.support import LONG, engine_of
 from tests.backends.sql.conftest import Spy
 
 SQL = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -65,7 +65,7 @@ def count(engine: sa.Engine, table: sa.Table, *conditions: Any) -> int:
 def test_answers_go_some_at_a_time(board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
     board.post("a")
     for left in (OLD - TIDIED, OLD - 2 * TIDIED):
-        board.engine.raw.tidy()
+        engine_of(board).tidy()
         assert count(engine, answers, answers.c.stamp < OLD) == left
     assert count(engine, answers, answers.c.handle == board.engine.handle) == 1
 
@@ -90,7 +90,7 @@ def test_a_recent_answer_stays(board: JobBoard, engine: sa.Engine) -> None:
             connection.execute(sa.update(table).where(mine).values(stamp=fresh - 2 * HOUR))
         post()
         assert stamp() >= fresh
-    board.engine.raw.tidy()
+    engine_of(board).tidy()
     assert count(engine, table, mine) == 1
 
 
@@ -107,7 +107,7 @@ def test_the_mark_of_a_purged_job_goes_after_a_day(board: JobBoard, engine: sa.E
         aged = sa.update(sides).where(sides.c.key == jobs[0].uuid).values(until=sides.c.until - PURGE_REMEMBERED)
         assert connection.execute(aged).rowcount == 1
         connection.execute(sa.update(board.table).values(gone_on=board.table.c.gone_on - 2 * PURGE_REMEMBERED))
-    board.engine.raw.tidy()
+    engine_of(board).tidy()
     assert count(engine, sides, sides.c.kind == "purged") == 1
     assert [job.uuid for job in board.trashed()] == [jobs[2].uuid]
 
@@ -115,7 +115,7 @@ def test_the_mark_of_a_purged_job_goes_after_a_day(board: JobBoard, engine: sa.E
 @SQL
 def test_outcomes_go_in_short_steps(backend: str, board: JobBoard, outcomes: sa.Table, engine: sa.Engine) -> None:
     with Spy(board) as seen:
-        eventually(lambda: not board.engine.raw.tidy())
+        eventually(lambda: not engine_of(board).tidy())
     # A writer to SQLite is alone: there the steps are shorter, and no commit of another copies what they have written.
     steps = 7 if backend == "sqlite" else 4
     assert sum(text.startswith("delete") for text in seen.texts) == steps
@@ -141,7 +141,7 @@ def test_old_rows_are_found_by_an_index(
     statements, links = board.engine.store.statements, board.engine.store.links
 
     def check(name: str, params: dict[str, Any], index: str) -> None:
-        made = statements.made(name, behind=statements.text("outcomes_behind") if "id" in params else "")
+        made = statements.fill(name, behind=statements.text("outcomes_behind") if "id" in params else "")
 
         def explained(link: Any) -> str:
             text, values = made.compiled(link.dialect, {"board": board.name, **params})

@@ -74,7 +74,7 @@ def test_an_arrival_that_another_has_brought_meanwhile_is_known(board: JobBoard,
     store.__dict__["_insert"] = insert_late
     [(created, record)] = Harness(board).insert(Harness(board).arrival())
     assert created == purged
-    assert other.engine.raw.read([theirs[0].uuid])[0].record == record
+    assert other.engine.read([theirs[0].uuid])[0].record == record
     assert (record == theirs[0]) != purged
 
 
@@ -220,17 +220,17 @@ def test_sqlite_locks_before_it_writes(board: JobBoard, spy: Any, make_board: Ca
 @ALL
 def test_the_databases_clock_is_read_to_the_microsecond_or_nearly(board: JobBoard) -> None:
     before = time.time()
-    now = board.engine.raw.now() / 1e6
+    now = board.engine.now() / 1e6
     assert before - 1 < now < time.time() + 1
-    readings = {board.engine.raw.now() for _ in range(50)}
-    assert eventually(lambda: readings.add(board.engine.raw.now()) or any(reading % 1_000_000 for reading in readings))
+    readings = {board.engine.now() for _ in range(50)}
+    assert eventually(lambda: readings.add(board.engine.now()) or any(reading % 1_000_000 for reading in readings))
 
 
 @pytest.mark.backends("mariadb")
 def test_the_clock_does_not_follow_the_sessions_time_zone(board: JobBoard, spy: Any) -> None:
     with spy(board) as seen:
         seen.sends("SET time_zone = '-11:00'")
-    assert abs(board.engine.raw.now() / 1e6 - time.time()) < 5
+    assert abs(board.engine.now() / 1e6 - time.time()) < 5
 
 
 @pytest.mark.backends("mariadb")

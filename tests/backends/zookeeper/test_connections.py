@@ -85,7 +85,7 @@ def test_a_server_may_be_slow_while_a_board_is_opened(proxy: FaultyProxy) -> Non
         board.post("resize")
 
 
-@pytest.mark.parametrize("ask", ["read", "alone", "commit"])
+@pytest.mark.parametrize("ask", ["read", "is_single", "commit"])
 def test_connect_asks_again_after_a_broken_connection(
     proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ask: str
 ) -> None:

@@ -14,7 +14,7 @@
 local limit, names, readable, without, full, after = unpack(args, 1, 6)
 local shut = {}
 for _, name in ipairs(without) do shut[name] = true end
-for _, lane in ipairs(full) do shut[lane[1] .. '\0' .. lane[2]] = true end
+for _, scope in ipairs(full) do shut[scope[1] .. '\0' .. scope[2]] = true end
 
 -- Return the names of ready jobs but those to leave out. The walk goes from name to name, past the jobs between.
 local function other_names()
@@ -39,9 +39,9 @@ for _, name in ipairs(queues) do
     budget = budget - #members
     for _, member in ipairs(members) do
       local tail = string.sub(member, #name + 2)
-      local version, lane = string.match(tail, '^%Z*%z(%d+)%z(.*)$', 22)
+      local version, scope = string.match(tail, '^%Z*%z(%d+)%z(.*)$', 22)
       low = '(' .. member
-      if count < limit and version and tonumber(version) <= readable and not shut[lane] then
+      if count < limit and version and tonumber(version) <= readable and not shut[scope] then
         found[#found + 1], count = tail, count + 1
       end
     end

@@ -43,8 +43,8 @@ class Way:
     def mover(self, meanwhile: Steps = None, lost: Steps = None) -> Mover:
         """Return a mover with handles of its own: see :func:`watch`."""
         source, target = self.origin.source(), self.board()
-        changes = [(target.engine.raw, "insert"), (target.engine.raw, "finish")]
-        watch(changes + [(source._store, change) for change in _CHANGES], meanwhile, lost, bool)
+        changes = [(target.engine.store, "commit"), *((source._store, change) for change in _CHANGES)]
+        watch(changes, meanwhile, lost, bool)
         return Mover(source, target)
 
     def kill(self) -> None:

@@ -15,13 +15,13 @@ OLDEST = (6, 2)
 
 
 @dataclass(frozen=True)
-class ServerTraits:
-    """The traits of a server.
+class Server:
+    """A server, as far as a board depends on it.
 
     :param since_7: the server is Redis from 7 on, or Valkey, and knows flags of scripts and sharded channels.
     :param durable: the server writes each change to disk before it replies.
     :param replicas: the number of connected replicas.
-    :param notes: the traits in words.
+    :param notes: the server in words.
     """
 
     since_7: bool
@@ -30,8 +30,8 @@ class ServerTraits:
     notes: str
 
 
-def traits_of(connections: Connections, allow_eviction: bool) -> ServerTraits:
-    """Return the traits of the server.
+def server_of(connections: Connections, allow_eviction: bool) -> Server:
+    """Ask the server what it is.
 
     :raises JobFailure: the server is too old, or evicts keys when its memory is full.
     """
@@ -48,7 +48,7 @@ def traits_of(connections: Connections, allow_eviction: bool) -> ServerTraits:
             "Set it to noeviction (or a volatile- one), or the option allow_eviction=true if losing jobs is fine"
         )
     durable, persistence = _persistence(connections, info)
-    return ServerTraits(
+    return Server(
         since_7=compatible >= (7, 0),
         durable=durable and not policy.startswith("allkeys"),
         replicas=int(info.get("connected_slaves", "0")),
