@@ -1,14 +1,11 @@
 """A conductor on an event loop, and what it is to work on: run it, and stop it with Ctrl-C."""
 
 import asyncio
-import secrets
-import socket
 
 from jobboard.aio import AsyncConductor, fetch
 
-NAME = f"resizer {socket.gethostname()} {secrets.token_hex(4)}"
 board = fetch("pictures", "sqlite:///pictures.db")
-conductor = AsyncConductor(NAME, board, max_simultaneous_jobs=1000)
+conductor = AsyncConductor(None, board, max_simultaneous_jobs=1000)
 
 
 @conductor.handles("resize")

@@ -1,8 +1,6 @@
 """A conductor that runs its handlers in processes, with limits, and tells what becomes of them. It ends by itself."""
 
 import contextlib
-import secrets
-import socket
 import time
 
 import jobboard
@@ -15,7 +13,7 @@ def report(job, error):
 
 board = jobboard.fetch("media", "sqlite:///media.db")
 conductor = Conductor(
-    f"media {socket.gethostname()} {secrets.token_hex(4)}",
+    None,
     board,
     workers="processes",
     max_simultaneous_jobs=2,

@@ -1,14 +1,10 @@
 """A conductor, and what it is to work on: run it, and stop it with Ctrl-C."""
 
-import secrets
-import socket
-
 import jobboard
 from jobboard import Conductor
 
 board = jobboard.fetch("pictures", "sqlite:///pictures.db")
-NAME = f"resizer {socket.gethostname()} {secrets.token_hex(4)}"
-conductor = Conductor(NAME, board, max_simultaneous_jobs=4)
+conductor = Conductor(None, board, max_simultaneous_jobs=4)
 
 
 @conductor.handles("resize")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
@@ -19,6 +21,14 @@ _LONGEST = 3_155_760_000
 
 _LAST = 2**53
 """The end of the instants that every backend stores exactly, in µs since 1970: in 2255, as doubles count no further."""
+
+
+def worker_name() -> str:
+    """Return a name for a worker of this process: its host, its pid and a random suffix.
+
+    Containers may have one host name, and in each the worker may be process 1.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}-{runtime.secrets.token_hex(4)}"
 
 
 def micros(what: str, value: float | datetime.timedelta | None, *, positive: bool = False) -> int | None:

@@ -53,6 +53,7 @@ from jobboard.primitives import (
     GIVEN_BACK,
     MENTIONED,
     PAGE,
+    POST_BATCH,
     POST_BYTES,
     RANKS,
     BoardStats,
@@ -102,9 +103,6 @@ if TYPE_CHECKING:
     from jobboard.sqltypes import Condition, Connection
 
 LOG = logs.Log(__name__)
-
-POST_BATCH = 500
-"""The most postings that one request stores."""
 
 METADATA_BYTES = 64 * 1024
 """The maximum size of an entity's metadata, in bytes of compact UTF-8 JSON."""
@@ -978,6 +976,9 @@ class JobBoard:
 
     def extend(self, job: Job, who: str, expiry: float | None = None) -> None:
         """Prolong the claim of ``who``: fixed to ``expiry`` seconds from now, or (None) kept by this board.
+
+        A job that was not claimed through this object goes by its owner's name. Without ``expiry``, its claim stays
+        kept by the owner's board, or fixed, and lasts for ``claim_ttl`` from now at least.
 
         :raises ClaimLost: the claim of this handle has gone to another, or was taken away.
         :raises JobFailure: the claim is somebody else's.

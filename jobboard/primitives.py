@@ -49,10 +49,14 @@ from jobboard.states import (
 T = TypeVar("T")
 
 BATCH = 100
-"""The number of jobs that one request claims or finishes at most."""
+"""The number of jobs that one request claims, finishes or moves at most."""
 
 PAGE = 500
-"""The number of jobs, or outcomes, that one request lists at most."""
+"""The number of jobs, outcomes or side records that one request lists at most."""
+
+POST_BATCH = 500
+"""The number of postings that one request stores at most, so that :meth:`~jobboard.JobBoard.post_many` is atomic up to
+it."""
 
 POST_BYTES = 512 * 1024
 """The bytes that postings, or the remains of jobs, have together in one request at most."""

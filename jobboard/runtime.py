@@ -7,6 +7,8 @@ their own, so that :func:`replaced` reaches all of them.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
 import os
 import queue
 import random
@@ -35,16 +37,18 @@ __all__ = (
     "secrets",
     "sleep",
     "urandom",
+    "utc_now",
     "uuid4",
     "wall_time",
 )
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-monotonic = time.monotonic
+# Not the functions themselves: freezegun would find them here and freeze the clocks, and a wait would never end.
+monotonic = functools.partial(time.monotonic)
 """Seconds on a clock that nobody sets, for waits. It stands still while the machine sleeps."""
 
-wall_time = time.time
+wall_time = functools.partial(time.time)
 """Seconds since 1970 by the machine's clock, which may be set."""
 
 sleep = time.sleep
@@ -61,6 +65,11 @@ SimpleQueue = queue.SimpleQueue
 urandom = os.urandom
 uuid4 = uuid.uuid4
 # The module ``random``: it seeds itself again in a forked child. A generator of the library's own would not.
+
+
+def utc_now() -> datetime.datetime:
+    """Return :func:`wall_time` as an aware time."""
+    return datetime.datetime.fromtimestamp(wall_time(), datetime.UTC)
 
 
 def boottime() -> float:

@@ -322,6 +322,14 @@ def extend(
     return OK, record._replace(state=CLAIMED, keeper=keeper, lock_until=lock_until)
 
 
+def prolonged(record: Record, now: int, ttl: int) -> tuple[str | None, int | None]:
+    """Return the keeper and the end of the lease of a claim that a caller without the claim extends.
+
+    The claim stays kept by its board, or fixed: the caller would not renew it. It lasts for ``ttl`` µs from now at
+    least."""
+    return record.keeper, record.lock_until and max(record.lock_until, now + ttl)
+
+
 def finish(
     record: Record | None,
     holder: Holder,

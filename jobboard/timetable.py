@@ -18,19 +18,19 @@ from cronsim import CronSim, CronSimError
 
 from jobboard.codec import check_text
 from jobboard.conf import meant
+from jobboard.units import SECOND
 
 Missed = Literal["one", "all", "none"]
 
 MOST = 1000
 """The most missed times for which jobs are posted."""
 
-LATE = 60 * 1_000_000
+LATE = 60 * SECOND
 """The µs after which a due time is missed, with ``missed='none'``."""
 
 SHORTEST = 100_000
 """The shortest span between two due times, in µs."""
 
-_SECOND = 1_000_000
 _FIELDS = "five fields: minute, hour, day of month, month, day of week"
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -122,13 +122,13 @@ def _times(cron: str, tz: str, instant: int, back: bool = False) -> Iterator[int
         fields = _NICKNAMES.get(cron.lower(), cron)
         if len(fields.split()) != 5:
             raise CronSimError(f"must have the {_FIELDS}; use every= for other spans")
-        start = datetime.datetime.fromtimestamp(instant // _SECOND + back, zone(tz))
+        start = datetime.datetime.fromtimestamp(instant // SECOND + back, zone(tz))
         times = CronSim(fields, start, reverse=back)
     except CronSimError as error:
         raise ValueError(f"cron={cron!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
     for time in times:
         # In a repeated hour, the library goes back to the first one.
-        found = round(time.timestamp()) * _SECOND
+        found = round(time.timestamp()) * SECOND
         if (found < instant) if back else (found > instant):
             instant = found
             yield found

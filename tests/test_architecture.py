@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from jobboard.backends.sql import statements
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -54,6 +56,7 @@ def named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 RUNTIME = {
+    "datetime.datetime": {"now", "today", "utcnow"},
     "os": {"urandom"},
     "queue": {"LifoQueue", "PriorityQueue", "Queue", "SimpleQueue"},
     "random": None,
@@ -84,7 +87,7 @@ def past_the_runtime(source: str) -> list[str]:
     tree, bound, found = ast.parse(source), {}, []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            bound |= {alias.asname or alias.name: alias.name for alias in node.names if alias.name in RUNTIME}
+            bound |= {alias.asname or alias.name: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (module := f"{node.module}.{alias.name}") in RUNTIME:
@@ -92,9 +95,10 @@ def past_the_runtime(source: str) -> list[str]:
                 elif node.module == "jobboard.runtime" or is_of_the_runtime(node.module, alias.name):
                     found.append(module)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = bound.get(node.value.id)
-            if module is not None and is_of_the_runtime(module, node.attr):
+        if isinstance(node, ast.Attribute):
+            name, _, rest = ast.unparse(node.value).partition(".")
+            module = ".".join(filter(None, (bound.get(name), rest)))
+            if name in bound and is_of_the_runtime(module, node.attr):
                 found.append(f"{module}.{node.attr}")
     return found
 
@@ -116,6 +120,7 @@ def test_the_checker_catches_a_clock_of_its_own() -> None:
     assert past_the_runtime("from uuid import uuid4, uuid5") == ["uuid.uuid4"]
     assert past_the_runtime("from oslo_utils import uuidutils\nuuidutils.generate_uuid()") != []
     assert past_the_runtime("from jobboard.runtime import boottime") != []
+    assert past_the_runtime("import datetime\ndatetime.datetime.now()") == ["datetime.datetime.now"]
     assert past_the_runtime("import threading\nthreading.main_thread()\nthreading.Lock") == ["threading.Lock"]
 
 
@@ -188,3 +193,44 @@ def test_a_file_has_one_statement_of_a_name(path: Path) -> None:
     names = re.findall(r"^-- name: (\w+)$", path.read_text(), re.MULTILINE)
     assert len(names) > 20
     assert sorted(names) == sorted(set(names))
+
+
+TEXTS = sorted(path for ending in ("sql", "lua") for path in (ROOT / "jobboard").rglob(f"*.{ending}"))
+
+
+def large_numbers(text: str) -> list[str]:
+    """The lines of SQL or Lua with a number above 100, outside of comments, strings, names and versions of MySQL."""
+    found = []
+    for line in text.splitlines():
+        code = re.sub(r"--.*|'[^']*'|/\*M?!\d*", " ", line)
+        if any(int(number) > 100 for number in re.findall(r"(?<![\w{.])\d+", code)):
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_numbers_in_sql_and_lua_come_from_python(path: Path) -> None:
+    """``NUMBERS`` in statements.py and ``_WORDS`` in scripts.py state each once, with its reason."""
+    assert large_numbers(path.read_text()) == []
+
+
+def test_the_checker_catches_a_large_number() -> None:
+    assert large_numbers("limit 101") == ["limit 101"]
+    assert large_numbers("limit 100 -- of 500") == []
+    assert large_numbers("'1970-01-01', utf8mb4, varchar({most_text}) /*!80000 x */") == []
+    assert large_numbers("local now = time[1] * 1000000") == ["local now = time[1] * 1000000"]
+
+
+def test_texts_use_each_number() -> None:
+    text = "".join(path.read_text() for path in TEXTS if path.suffix == ".sql")
+    assert [name for name in statements.NUMBERS if f"{{{name}}}" not in text] == []
+
+
+def test_a_batch_and_a_page_have_one_size() -> None:
+    """Another size has a name that says why."""
+    stated = [
+        (module, name)
+        for module, path in SOURCES.items()
+        for name in re.findall(r"^_?(BATCH|PAGE)(?:: int)? = ", path.read_text(), re.MULTILINE)
+    ]
+    assert stated == [("primitives", "BATCH"), ("primitives", "PAGE")]

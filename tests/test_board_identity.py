@@ -9,8 +9,9 @@ import pytest
 import jobboard
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailures, NotFound
-from jobboard.testing.conformance.support import LONG, replaced, take
+from jobboard.testing.conformance.support import LONG, take
 from jobboard.testing.faults import FaultyProxy
+from jobboard.testing.requests import JOB_READS, requests
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 
@@ -31,11 +32,11 @@ def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None
         assert not isinstance(failure.value, ClaimLost), verb
     reads: list[int] = []
 
-    def read(original: Callable[..., Any], uuids: list[str]) -> Any:
+    def read(original: Callable[..., Any], uuids: list[str], *sides: Any) -> Any:
         reads.append(len(uuids))
-        return original(uuids)
+        return original(uuids, *sides)
 
-    with replaced(board, "read", read), pytest.raises(JobFailures) as failures:
+    with requests(board).around(JOB_READS, read), pytest.raises(JobFailures) as failures:
         elsewhere.consume_many(jobs, "anna")
     assert ([type(each) for each in failures.value.exceptions], reads) == ([NotFound] * 20, [20])
     assert not any(job.claim.lost for job in jobs)

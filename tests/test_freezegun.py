@@ -1,7 +1,6 @@
-"""Waits under freezegun, set up as the manual says."""
+"""Waits under freezegun."""
 
 import freezegun
-import freezegun.config
 import pytest
 
 import jobboard
@@ -12,15 +11,11 @@ pytestmark = pytest.mark.backends("memory", "sqlite")
 
 
 def test_waits_end_though_the_clock_is_frozen(make_board: MakeBoard) -> None:
-    board = make_board()
-    freezegun.configure(extend_ignore_list=["jobboard"])
-    try:
-        with freezegun.freeze_time("2026-01-01"):
-            assert board.claim_next("me", timeout=SHORT) is None
-            with pytest.raises(TimeoutError):
-                board.post("a").result(SHORT)
-            board.claim_next("me").claim.consume()
-            board.post("b")
-            jobboard.Conductor("one", board, lambda job: None, job_timeout=60).run(1)
-    finally:
-        freezegun.config.reset_config()
+    with freezegun.freeze_time("2026-01-01"):
+        board = make_board()
+        assert board.claim_next("me", timeout=SHORT) is None
+        with pytest.raises(TimeoutError):
+            board.post("a").result(SHORT)
+        board.claim_next("me").claim.consume()
+        board.post("b")
+        jobboard.Conductor("one", board, lambda job: None, job_timeout=60).run(1)

@@ -9,7 +9,8 @@ import pytest
 import jobboard
 from jobboard.logs import fields
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import plant, replaced
+from jobboard.testing.conformance.support import plant
+from jobboard.testing.requests import ENDS, requests
 
 MakeBoard = Callable[..., Any]
 SECRET = "correct-horse-battery-staple"
@@ -115,7 +116,7 @@ def test_jobs_that_are_left_behind(make_board: MakeBoard, caplog: pytest.LogCapt
     def gone(*args: Any, **kwargs: Any) -> None:
         raise jobboard.ConnectionFailure("the server is gone")
 
-    with replaced(board, "finish", gone):
+    with requests(board).around(ENDS, gone):
         jobboard.Conductor("worker", board, lambda job: None).run(max_dispatches=2)
     left = {record.job: record for record in caplog.records if record.levelno == logging.ERROR}
     assert set(left) == {job.uuid for job in jobs}

@@ -2,16 +2,13 @@
 
 import asyncio
 import os
-import secrets
-import socket
 from pathlib import Path
 
 import jobboard
 from jobboard.aio import AsyncConductor, fetch
 
 board = fetch("reports", os.environ.get("JOBBOARD_URL", "sqlite:///reports.db"))
-NAME = f"reporter {socket.gethostname()} {secrets.token_hex(4)}"
-conductor = AsyncConductor(NAME, board, max_simultaneous_jobs=100)
+conductor = AsyncConductor(None, board, max_simultaneous_jobs=100)
 FOLDER = Path(os.environ.get("REPORTS", "reports")).absolute()
 
 

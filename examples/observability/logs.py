@@ -22,7 +22,7 @@ to_stderr.setFormatter(JSONFormatter())
 logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
 
 with jobboard.backend("pictures", "memory") as board:
-    conductor = jobboard.Conductor("resizer", board)
+    conductor = jobboard.Conductor(None, board)
 
     @conductor.handles("resize")
     def resize(job):

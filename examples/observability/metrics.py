@@ -8,7 +8,7 @@ import jobboard
 from jobboard.contrib.prometheus import BoardCollector, ConductorMetrics
 
 with jobboard.backend("pictures", "memory") as board:
-    conductor = jobboard.Conductor("resizer", board)
+    conductor = jobboard.Conductor(None, board)
 
     @conductor.handles("resize")
     def resize(job):

@@ -13,7 +13,7 @@ provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=la
 trace.set_tracer_provider(provider)
 
 with jobboard.backend("pictures", "memory") as board:
-    conductor = jobboard.Conductor("resizer", board)
+    conductor = jobboard.Conductor(None, board)
 
     @conductor.handles("resize")
     def resize(job):

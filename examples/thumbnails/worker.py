@@ -1,16 +1,13 @@
 """Makes the thumbnails. Start as many as you like, on as many machines as see the images; SIGTERM stops one."""
 
 import logging
-import secrets
-import socket
 
 from common import BOARD, IMAGES, THUMBNAILS, store
 from ppm import shrink
 
 import jobboard
 
-NAME = f"thumbnailer {socket.gethostname()} {secrets.token_hex(4)}"
-conductor = jobboard.Conductor(NAME, BOARD, max_simultaneous_jobs=2)
+conductor = jobboard.Conductor(None, BOARD, max_simultaneous_jobs=2)
 
 
 @conductor.handles("thumbnail")

@@ -59,7 +59,7 @@ class AsyncConductor:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         board: AsyncJobBoard,
         handlers: Mapping[str, Handler] | Handler | None = None,
         *,
@@ -78,7 +78,6 @@ class AsyncConductor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[Any] | None = None
         self._is_running = False
-        self.name = name
         self.sync = Conductor(
             name,
             board.sync,
@@ -93,6 +92,7 @@ class AsyncConductor:
             where=where,
             extra=extra,
         )
+        self.name = self.sync.name
 
     def __repr__(self) -> str:
         return f"<AsyncConductor {self.name!r} of {self.board!r}>"

@@ -7,8 +7,6 @@ import functools
 import itertools
 import os
 import re
-import secrets
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -250,14 +248,6 @@ def named_options() -> Iterator[None]:
             return f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}"
 
         raise click.UsageError(re.sub(rf"\b({names})=(?=([^\s,;.)]?))", option, str(error))) from None
-
-
-def worker_name() -> str:
-    """Return a name for this process among workers: its host, its pid and a random suffix.
-
-    Containers may have one host name, and in each the worker may be process 1.
-    """
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _names(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:

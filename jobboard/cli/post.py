@@ -17,14 +17,13 @@ from jobboard.cli.common import DONE, FAILED, BoardOptions, command, duration, n
 from jobboard.cli.jobs import job_dict
 from jobboard.cli.output import bars, one_line, warn
 from jobboard.cli.summary import refuse_memory
+from jobboard.primitives import POST_BATCH
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
     from jobboard.job import Posting
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-BATCH = 500
 
 
 def job_options(function: F) -> F:
@@ -174,7 +173,7 @@ def _post_lines(board: JobBoard, lines: Iterable[bytes], total: int) -> int:
 
     posted, left = 0, iter(lines)
     # Lines are kept as bytes, which take far less memory than jobs.
-    while batch := [_posting(line.decode()) for line in itertools.islice(left, BATCH)]:
+    while batch := [_posting(line.decode()) for line in itertools.islice(left, POST_BATCH)]:
         try:
             posted += len(board.post_many(batch))
         except JobFailure as error:

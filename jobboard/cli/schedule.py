@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobboard.arguments import worker_name
 from jobboard.cli.acts import act_on_each
-from jobboard.cli.common import BoardOptions, command, group, named_options, positive_duration, worker_name
+from jobboard.cli.common import BoardOptions, command, group, named_options, positive_duration
 from jobboard.cli.output import log_to_stderr, time_of
 from jobboard.cli.post import job_options, read_arguments
 from jobboard.cli.summary import named, refuse_memory, refuse_read_only

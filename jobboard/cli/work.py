@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, command, positive_duration, worker_name
+from jobboard.cli.common import BoardOptions, command, positive_duration
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
@@ -127,7 +127,7 @@ def work(
         attempts = ATTEMPTS if max_attempts is None else max_attempts or None
         try:
             conductor = Conductor(
-                who or worker_name(),
+                who or None,
                 board,
                 _with_options(found),
                 max_simultaneous_jobs=jobs,

@@ -1,6 +1,6 @@
 """Conductors: they claim jobs, run handlers, and end each claim by the outcome of the work::
 
-    conductor = Conductor("resizer", board)
+    conductor = Conductor(None, board)
 
     @conductor.handles("resize")
     def resize(job):

@@ -55,8 +55,9 @@ W = TypeVar("W", bound=Wrapper)
 class Conductor:
     """Works on the jobs of a board, several at once.
 
-    :param name: the name of the worker in claims, and of the entity of kind ``conductor`` that the board shows.
-        Conductors that run at the same time need names of their own, or nobody can tell which of them holds a job.
+    :param name: the name of the worker in claims, and of the entity of kind ``conductor`` that the board shows. None
+        makes one of the host, the process id and a random suffix. Conductors that run at the same time need names of
+        their own, or nobody can tell which of them holds a job.
     :param board: the board. :meth:`run` connects a closed board and closes it at its end. Of several conductors that
         run on it at the same time, the last one closes it.
     :param handlers: a mapping of job names to handlers, or one handler for the jobs of any name. A handler is called
@@ -88,7 +89,7 @@ class Conductor:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         board: JobBoard,
         handlers: Mapping[str, Handler] | Handler | None = None,
         *,
@@ -102,6 +103,7 @@ class Conductor:
         where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
+        name = arguments.worker_name() if name is None else name
         kind = KINDS.get(workers) if isinstance(workers, str) else workers
         if kind is None:
             raise ValueError(f"workers={workers!r}: must be one of {', '.join(KINDS)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import datetime
 import math
 import os
 import socket
@@ -85,7 +84,7 @@ class Runs:
 
     def __post_init__(self) -> None:
         self.finisher = Finisher(self.name, self.board, self._claims_ended)
-        self._began = runtime.monotonic(), datetime.datetime.now(datetime.UTC)
+        self._began = runtime.monotonic(), runtime.utc_now()
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
         # Two conditions of one lock: many changes make room for more jobs, and few end the work.

@@ -14,8 +14,7 @@ import msgpack
 from jobboard.engine.store import Side
 from jobboard.primitives import Nonce
 from jobboard.states import Status
-
-HOUR = 3600 * 1_000_000
+from jobboard.units import HOUR
 
 KEPT = HOUR
 """The µs for which an answer is kept."""

@@ -26,16 +26,13 @@ from jobboard.engine.store import (
 )
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.logs import log_lapse
-from jobboard.primitives import Draft, Nonce, batches
+from jobboard.primitives import PAGE, Draft, Nonce, batches
 from jobboard.states import CLAIMED, LIVE, TRASHED, Record, Verb, lapse, settle
 
 MOST_CHANGES = 100
 """The most jobs that one commit changes, beside new jobs."""
 
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
-
-PAGE = 500
-"""The number of side records that one request lists."""
 
 _EVENTS = {
     Verb.CLAIM: notifier.CLAIMED,

@@ -11,8 +11,9 @@ from jobboard.engine.outcomes import KIND, outcome_mark
 from jobboard.engine.store import GATE, Change, Found, Mark, Stored
 from jobboard.primitives import Finish
 from jobboard.states import CLAIMED, CONSUME, FINISHES, OK, Verb
+from jobboard.units import HOUR
 
-PURGE_REMEMBERED = 24 * 3600 * 1_000_000
+PURGE_REMEMBERED = 24 * HOUR
 """The µs for which a purged job is remembered."""
 
 MOST_RECENT = 500

@@ -13,7 +13,7 @@ from jobboard import codec, forks, runtime, states
 from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
-from jobboard.engine.committer import PAGE, Committer, Plan, Result, change_by, record_at, worn_at
+from jobboard.engine.committer import Committer, Plan, Result, change_by, record_at, worn_at
 from jobboard.engine.ends import PURGE_REMEMBERED, Recent, is_plain_end, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
@@ -43,6 +43,7 @@ from jobboard.engine.store import (
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.logs import Log, log_lapse
 from jobboard.primitives import (
+    PAGE,
     Characteristics,
     Claimed,
     Draft,
@@ -462,15 +463,24 @@ class Engine(Hears):
         return self._keeper.renew(handle, held, ttl)
 
     def extend(self, nonce: Nonce, /, uuid: str, holder: Holder, expiry: int | None) -> tuple[Status, int | None]:
-        """Set the lease of a claim if ``holder`` has the claim. Without ``expiry``, this handle keeps the claim.
+        """Set the lease of a claim if ``holder`` has the claim.
+
+        Without ``expiry``, this handle keeps the claim, if ``holder`` has its token. A handle without the token has no
+        claim to renew: see :func:`~jobboard.states.prolonged`.
 
         Return the status, and the µs for which the claim surely stands."""
 
         def plan() -> Plan:
             found, stored, record = self._committer.read_job(uuid)
-            status, after = states.extend(record, holder, found.now, *self._lease(expiry, nonce, found.now))
+            lease = self._lease(expiry, nonce, found.now)
+            if record is not None and holder.token is None and expiry is None:
+                lease = states.prolonged(record, found.now, self._ttl)
+            status, after = states.extend(record, holder, found.now, *lease)
             made = Plan([], [Deed(status, uuid, 0)])
             if status != OK or stored is None or record is None or after is None:
+                return made
+            if holder.token is None and after == record:
+                # The owner's session keeps the claim, without a lease.
                 return made
             # The record shows no lapse that no sweep has written down.
             change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
@@ -764,7 +774,7 @@ class Engine(Hears):
         return dones
 
     def store_outcomes(self, dones: Sequence[StoredOutcome]) -> int:
-        """Store at most 40 outcomes of another board. Outcomes that exist already stay as they are. Return the number
+        """Store at most 100 outcomes of another board. Outcomes that exist already stay as they are. Return the number
         of stored ones."""
         most, limit = max((len(done.packed()) for done in dones), default=0), self.backend.traits.most_kept
         if limit is not None and most > limit:

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import msgpack
 
 from jobboard import runtime
-from jobboard.engine.answers import HOUR
 from jobboard.engine.committer import MOST_CHANGES, Committer, Timely, record_at
 from jobboard.engine.rules import Rules
 from jobboard.engine.store import (
@@ -45,6 +44,7 @@ from jobboard.engine.store import (
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import Limit
 from jobboard.states import CLAIMED, TRASHED, Record
+from jobboard.units import HOUR, SECOND
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ overlap by this part."""
 HEAVY = 10_000
 """The number of claims and starts after which a commit takes no further job. Some stores accept 1 MiB at most."""
 
-CLOCK_SKEW = 60 * 1_000_000
+CLOCK_SKEW = 60 * SECOND
 """The µs, or the rate's window if that is longer, by which a start may lie ahead of now. A start further ahead comes
 from a clock that has been set back since. It does not count, so that nobody waits for the clock."""
 

@@ -20,6 +20,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, KeptStats, Nonce
 from jobboard.states import COMPLETE, OK, Record, Status, moment
 from jobboard.timetable import Timetable
+from jobboard.units import SECOND
 
 LOG = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ MOST_POSTED = 100
 MOST_POSTED_BYTES = 512 * 1024
 """The most bytes of postings that one commit posts, unless a single posting is larger."""
 
-REPEAT_REFUSED = 10_000_000
+REPEAT_REFUSED = 10 * SECOND
 """The µs after which a schedule whose post was refused is tried again."""
 
 

@@ -85,7 +85,7 @@ FEW = 4
 LEAST_GUESS = 2
 """The minimum number of jobs that a look remembers. The next look reads their records in its first request."""
 
-PAGE = 200
+LISTED = 200
 """The number of names that one request reads where the needed number is unknown."""
 
 ALL = 1_000_000
@@ -389,7 +389,7 @@ class KVStore(Store):
         """Return a look, the entries whose jobs were gone before the look could read them, and the names of ended
         leases, delays and sessions whose jobs others had swept by then."""
         guess, ahead = self._guess, max(LEAST_GUESS, limit)
-        some = max(limit + ahead, PAGE if wanted.is_narrow else 0)
+        some = max(limit + ahead, LISTED if wanted.is_narrow else 0)
         ranges = [Range(TIMED, FEW), *([Range(READY, some)] if limit else [])]
         if self.traits.keeps == "session":
             ranges += SESSIONS
@@ -422,7 +422,7 @@ class KVStore(Store):
                         (overdue if _tag(job).is_damaged else ready).append(job)
             if len(ready) >= limit or len(page) < some:
                 break
-            some = PAGE
+            some = LISTED
             page = self._driver.read([], [Range(READY, some, page[-1])], fresh=False).names[0]
         seen = [*(job.record.uuid for job in ready[limit:]), *(entry.uuid for entry in entries)]
         self._guess = seen[:ahead]
@@ -488,7 +488,7 @@ class KVStore(Store):
         ended = [name for name in timed if time_of(name) <= now]
         claims = [name for name in ended if not _is_scheduled(name)]
         lapsed = [
-            job for start in range(0, len(claims), PAGE) for job in self._ended(claims[start : start + PAGE], now)
+            job for start in range(0, len(claims), LISTED) for job in self._ended(claims[start : start + LISTED], now)
         ]
         lapsed += self._orphans(listed, now)
         return now, ended, [record_at(job, now) for job in lapsed]
@@ -507,7 +507,7 @@ class KVStore(Store):
         jobs: list[Stored] = []
         read = 0
         while True:
-            some = limit if names is None else PAGE
+            some = limit if names is None else LISTED
             found = self._driver.read([], [Range(LIVE, some, last)], fresh)
             listed = found.names[0]
             entries = [entry for entry in _entries(listed) if names is None or entry.name in names]
@@ -566,8 +566,8 @@ class KVStore(Store):
         return self._driver.place(job_path(uuid))
 
     def oddities(self) -> Iterator[Oddity]:
-        names = self._names("job", fresh=True, most=PAGE)
-        while uuids := [unquote(name) for name in islice(names, PAGE)]:
+        names = self._names("job", fresh=True, most=LISTED)
+        while uuids := [unquote(name) for name in islice(names, LISTED)]:
             for job in self.read(uuids).jobs:
                 if job is not None and _tag(job).is_damaged:
                     uuid = job.record.uuid
@@ -681,14 +681,14 @@ class KVStore(Store):
     def _drop_lapsed(self) -> Iterator[None]:
         """Walk through all other side records that have an end, drop expired ones, and yield after each short step."""
         for kind in LAPSING:
-            found, position = self.sides(kind, None, PAGE)
+            found, position = self.sides(kind, None, LISTED)
             while True:
                 over = [side for side in found.sides if not side.is_valid(found.now)]
                 self._commit_each([[Op("delete", side_path(kind, side.key), version=side.tag)] for side in over])
                 if position is None:
                     break
                 yield
-                found, position = self.sides(kind, position, PAGE)
+                found, position = self.sides(kind, position, LISTED)
 
     def _commit_each(self, groups: Sequence[list[Op]]) -> None:
         """Commit these groups of operations, each by itself where that is necessary. Leave out refused ones."""

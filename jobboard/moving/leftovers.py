@@ -13,14 +13,10 @@ from jobboard.codec import Undecodable, Wire, transcode_result
 from jobboard.engine import Remembered, StoredOutcome
 from jobboard.exceptions import JobFailure
 from jobboard.moving.origin import Left, posting_of
-from jobboard.primitives import batches
+from jobboard.primitives import BATCH, PAGE, batches
 
 BYTES = 256 * 1024
 """The bytes of one batch, unless a single record is larger."""
-
-_PAGE = 200
-_BATCH = 40
-_KEYS = 100
 
 
 def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
@@ -36,16 +32,16 @@ def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
 def copy_keys(source: JobBoard, target: JobBoard) -> int:
     """Return the number of keys that the target did not have."""
     return sum(
-        target.engine.store_keys(keys[start : start + _KEYS])
+        target.engine.store_keys(keys[start : start + BATCH])
         for keys in keys_of(source)
-        for start in range(0, len(keys), _KEYS)
+        for start in range(0, len(keys), BATCH)
     )
 
 
 def outcomes_of(board: JobBoard) -> Iterator[list[StoredOutcome]]:
     """Yield the outcomes page by page, newest first."""
     after = None
-    while page := board.engine.outcome_page(after, _PAGE):
+    while page := board.engine.outcome_page(after, PAGE):
         yield page
         after = page[-1]
 
@@ -67,10 +63,10 @@ def copy_outcomes(
         ends.append(page[-1])
         total += len(page)
     # The newest page is not read again: other outcomes may stand before it by now.
-    older = (source.engine.outcome_page(end, _PAGE) for end in reversed(ends[:-1]))
+    older = (source.engine.outcome_page(end, PAGE) for end in reversed(ends[:-1]))
     for page in itertools.chain(older, [newest] if newest else ()):
         copies = [copy for each in reversed(page) if (copy := copy_of(each, source, target.engine.wire, leave))]
-        for batch in batches(copies, _size, _BATCH, BYTES):
+        for batch in batches(copies, _size, BATCH, BYTES):
             try:
                 new += target.engine.store_outcomes(batch)
             except ValueError as error:

@@ -54,13 +54,10 @@ from jobboard.moving.marks import (
     is_sign,
     is_trashed,
 )
-from jobboard.moving.origin import PAGE, Left, Moved, Origin, pages_of, place_of, posting_of, trash_of
+from jobboard.moving.origin import Left, Moved, Origin, pages_of, place_of, posting_of, trash_of
 from jobboard.moving.schedules import ScheduleMover
-from jobboard.primitives import Arrival, Draft, End, Finish, batches
+from jobboard.primitives import BATCH, PAGE, Arrival, Draft, End, Finish, batches
 from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
-
-BATCH = 100
-"""The most jobs that move by one request."""
 
 _SPREAD = 2**20
 """The number of tokens from which the token of a copy is drawn. Tokens are microseconds: a second ahead is nothing to

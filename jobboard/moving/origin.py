@@ -8,10 +8,8 @@ from typing import NamedTuple, Protocol
 
 from jobboard import codec
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import BoardStats, Draft, Finish, Posted, Seen
+from jobboard.primitives import PAGE, BoardStats, Draft, Finish, Posted, Seen
 from jobboard.states import Record, State, Status
-
-PAGE = 500
 
 UNREADABLE = -1
 """The version of a job of another library that can't be moved. Its posting is the reason, as text."""

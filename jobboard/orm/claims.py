@@ -33,8 +33,9 @@ from jobboard.orm.sessions import (
 )
 from jobboard.sql.clients import gives_one
 from jobboard.sql.expressions import chunks
-from jobboard.sql.lease import BATCH, SECOND, Held, Key, RowLease, Term, first_of, keyed
+from jobboard.sql.lease import LOCKED_AT_ONCE, Held, Key, RowLease, Term, first_of, keyed
 from jobboard.states import moment
+from jobboard.units import SECOND
 
 LOG = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ class RowClaims:
         asked = runtime.boottime()
         taken = self._take(wish)
         objects = {}
-        for some in chunks(list(taken), BATCH):
+        for some in chunks(list(taken), LOCKED_AT_ONCE):
             found = sa.select(self._model).where(keyed(self._lease.key, some))
             rows = self._session.scalars(found.execution_options(populate_existing=True))
             objects.update({key_of(row): row for row in rows.unique()})

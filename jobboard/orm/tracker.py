@@ -159,7 +159,7 @@ class StatusTracker(Fenced):
         This goes by the loaded values and by this machine's clock. :meth:`start` and :meth:`lock_it` go by the stored
         values and by the database's clock.
         """
-        return self._is_locked(_seconds(expire), datetime.datetime.now(datetime.UTC).replace(tzinfo=None))
+        return self._is_locked(_seconds(expire), runtime.utc_now().replace(tzinfo=None))
 
     def _is_locked(self, expire: float, now: datetime.datetime) -> bool:
         return self.lock is not None and (now - self.lock_at).total_seconds() < expire

@@ -15,6 +15,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 
+from jobboard.units import SECOND
+
 T = TypeVar("T")
 
 
@@ -90,14 +92,14 @@ def _beside(element: Beside, compiler: Any, **kw: Any) -> str:
 
 @compiles(Now)
 def _now(element: Now, compiler: Any, **kw: Any) -> str:
-    return str(compiler.process(sa.cast(sa.extract("epoch", sa.func.now()) * 1000000, sa.BigInteger), **kw))
+    return str(compiler.process(sa.cast(sa.extract("epoch", sa.func.now()) * SECOND, sa.BigInteger), **kw))
 
 
 @compiles(Now, "postgresql")
 def _now_postgresql(element: Now, compiler: Any, **kw: Any) -> str:
     # clock_timestamp() is volatile and would keep conditions off the index; now() stands still inside a transaction.
     # A double, exact to the microsecond until 2106: the numeric that extract() gives costs several times as much.
-    return "CAST(date_part('epoch', statement_timestamp()) * 1000000 AS BIGINT)"
+    return f"CAST(date_part('epoch', statement_timestamp()) * {SECOND} AS BIGINT)"
 
 
 @compiles(Now, "mysql", "mariadb")
@@ -173,7 +175,7 @@ def serial() -> sa.types.TypeEngine[int]:
 def whole_seconds(micros: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """Return microseconds as seconds, rounded down."""
     # MySQL divides with four digits behind the point, and would round up what is just below a second.
-    return (micros - micros % 1_000_000) // 1_000_000
+    return (micros - micros % SECOND) // SECOND
 
 
 # Parameters

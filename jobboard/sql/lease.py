@@ -24,11 +24,9 @@ from sqlalchemy.engine import Connection
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.expressions import Beside, Exact, Now, chunks, elements, param
 from jobboard.sql.runners import CallersConnection, Row, Runner
+from jobboard.units import SECOND
 
-SECOND = 1_000_000
-"""The number of microseconds in a second."""
-
-BATCH = 100
+LOCKED_AT_ONCE = 100
 """The number of rows that one statement locks at most. For more rows, planners read whole tables."""
 
 FAR = 1000
@@ -166,7 +164,7 @@ class RowLease:
         """
         ended: list[Key] = []
         found = [tuple(row) for row in connection.execute(sa.select(*self.key).where(condition))]
-        for some in chunks(found, BATCH):
+        for some in chunks(found, LOCKED_AT_ONCE):
             locked = self.lock(connection, sa.and_(keyed(self.key, some), condition), skip=skip)
             self.end(connection, locked)
             ended += locked
@@ -204,7 +202,7 @@ class RowLease:
     ) -> dict[Key, int]:
         token = sa.null() if self.token is None else self.token
         found: dict[Key, int] = {}
-        for some in chunks(list(held), BATCH):
+        for some in chunks(list(held), LOCKED_AT_ONCE):
             # To compare each row with its holder here costs less than a condition for each row. The names and tokens of
             # the whole list keep the statement from waiting for most of the rows that others hold by now.
             names, tokens = ({held[key][place] for key in some} for place in (0, 1))
@@ -231,7 +229,9 @@ class RowLease:
         """
         if alone:
             values = leaving(self.table, values, database(connection.dialect).moved_columns(connection, self.table))
-        changes = (sa.update(self.table).where(keyed(self.key, some), *conditions) for some in chunks(keys, BATCH))
+        changes = (
+            sa.update(self.table).where(keyed(self.key, some), *conditions) for some in chunks(keys, LOCKED_AT_ONCE)
+        )
         return sum(connection.execute(by_key(each, self.table).values(values)).rowcount for each in changes)
 
     def _locking(self, select: sa.Select[Any], connection: Connection, skip: bool) -> sa.Select[Any]:
@@ -424,10 +424,10 @@ def first_of(
     taken: list[Any] = []
     seen: list[Key] = []
     # Others have the first rows if these were not enough: the second look goes far ahead at once.
-    while len(taken) < limit and (found := look(10 * BATCH if seen else BATCH, seen)):
+    while len(taken) < limit and (found := look(10 * LOCKED_AT_ONCE if seen else LOCKED_AT_ONCE, seen)):
         seen += found
         while found and len(taken) < limit:
-            size = min(limit - len(taken), BATCH)
+            size = min(limit - len(taken), LOCKED_AT_ONCE)
             some, found = found[:size], found[size:]
             taken += take(some, limit - len(taken))
     return taken

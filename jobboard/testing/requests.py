@@ -9,6 +9,7 @@ under any engine. A request is a method of the store, or one of the kinds below:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -77,14 +78,13 @@ class Hook:
         self._is_removed = False
         kind = RequestKind((request,)) if isinstance(request, str) else request
         for method in kind.methods:
-            if (original := getattr(store, method, None)) is not None:
-                store.__dict__[method] = self._hooked(method, original, kind)
+            store.__dict__[method] = self._hooked(method, getattr(store, method), kind)
 
     def _hooked(self, method: str, original: Callable[..., Any], kind: RequestKind) -> Callable[..., Any]:
         def call(*args: Any, **extra: Any) -> Any:
             if self._is_removed or not kind.fits(method, args[0] if args else None):
                 return original(*args, **extra)
-            return self._by(original, *args, **extra)
+            return self._by(functools.partial(original, **extra), *args)
 
         return call
 
@@ -109,23 +109,23 @@ class RequestHooks:
         self._store = store
 
     def around(self, request: Request, by: Callable[..., Any]) -> Hook:
-        """Call ``by(original, *args, **extra)`` in place of a request."""
+        """Call ``by(original, *args)`` in place of a request. ``original`` already has the named arguments."""
         return Hook(self._store, request, by)
 
     def before(self, request: Request, act: Callable[[], object]) -> Hook:
         """Call ``act`` before each such request. An error of ``act`` is the request's, which is then not sent."""
 
-        def by(original: Callable[..., Any], *args: Any, **extra: Any) -> Any:
+        def by(original: Callable[..., Any], *args: Any) -> Any:
             act()
-            return original(*args, **extra)
+            return original(*args)
 
         return self.around(request, by)
 
     def after(self, request: Request, act: Callable[[], object]) -> Hook:
         """Call ``act`` after each such request that was answered. An error of ``act`` takes the place of the answer."""
 
-        def by(original: Callable[..., Any], *args: Any, **extra: Any) -> Any:
-            answer = original(*args, **extra)
+        def by(original: Callable[..., Any], *args: Any) -> Any:
+            answer = original(*args)
             act()
             return answer
 

@@ -20,6 +20,7 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.aio.threads import Threads
 from jobboard.exceptions import ConnectionFailure, JobTrashed, NotFound
 from jobboard.testing.conformance.support import LIMIT, LONG, replaced
+from jobboard.testing.requests import TAKES, requests
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
 from tests.support.conductors import WAIT, MakeBoard
 from tests.support.members import OF_BOARDS
@@ -211,7 +212,7 @@ def test_claim_that_is_refused_after_its_task_was_cancelled_is_no_unhandled_erro
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-        with replaced(sync, "claim", held_up):
+        with requests(sync).around("claim", held_up):
             claiming = asyncio.create_task(AsyncJobBoard(sync).claim(job, "anna"))
             await until(begun.is_set)
             claiming.cancel()
@@ -244,7 +245,7 @@ def test_stop_iteration_ends_a_wait_as_any_other_error(make_board: MakeBoard, ru
 
     async def main() -> None:
         board = AsyncJobBoard(sync)
-        with replaced(sync, "take", stop):
+        with requests(sync).around(TAKES, stop):
             awaiting = asyncio.create_task(ENDLESS[what](board, stop))
             await asyncio.wait([awaiting], timeout=WAIT)
         with pytest.raises(RuntimeError, match="StopIteration") as raised:

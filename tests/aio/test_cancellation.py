@@ -16,6 +16,7 @@ import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.job import Job, Posting
 from jobboard.testing.conformance.support import LONG, replaced
+from jobboard.testing.requests import ENDS, TAKES, requests
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
 from tests.support.conductors import WAIT, MakeBoard
 
@@ -114,7 +115,7 @@ def test_waiter_that_is_cancelled_as_it_is_served_holds_nothing(
         line._end = serve_and_cancel  # type: ignore[method-assign]
         if reason == "no thread":
             refused.add(sync.name)
-        with replaced(sync, "finish", fail) if reason == "a fault" else contextlib.nullcontext():
+        with requests(sync).around(ENDS, fail) if reason == "a fault" else contextlib.nullcontext():
             await asyncio.to_thread(sync.post, "resize")
             await asyncio.wait([claiming], timeout=WAIT)
         assert claiming.cancelled()
@@ -167,7 +168,7 @@ class Gate:
 def gate(board: jobboard.JobBoard) -> Iterator[Gate]:
     """Hold up the requests that end claims."""
     held_up = Gate()
-    with replaced(board, "finish", held_up):
+    with requests(board).around(ENDS, held_up):
         yield held_up
 
 
@@ -318,7 +319,7 @@ def test_end_of_a_run_that_fails_is_carried_out(make_board: MakeBoard, run: Run)
             await asyncio.to_thread(broken.wait, WAIT)
 
         conductor = AsyncConductor("one", AsyncJobBoard(sync), handler)
-        with replaced(sync, "take", take), gate(sync) as end:
+        with requests(sync).around(TAKES, take), gate(sync) as end:
             await cancelled_at(end, asyncio.create_task(conductor.run(signals=False)))
 
     run(main())

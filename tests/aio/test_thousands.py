@@ -22,7 +22,7 @@ from redis import Redis
 import jobboard
 from jobboard import Act
 from jobboard.aio import AsyncJobBoard
-from jobboard.testing.conformance.support import replaced
+from jobboard.testing import requests as store_requests
 from tests.aio.conftest import Run, waiting
 from tests.full import FULL
 from tests.support.servers import KINDS
@@ -188,11 +188,11 @@ def test_awaited_results_need_few_connections(scene: Scene, many: int, run: Run,
         start = scene.now()
         looks: list[int] = []
 
-        def counted(original: Any, uuids: list[str]) -> Any:
+        def counted(original: Any, uuids: list[str], *sides: Any) -> Any:
             looks.append(len(uuids))
-            return original(uuids)
+            return original(uuids, *sides)
 
-        with replaced(scene.board, "read", counted):
+        with store_requests.requests(scene.board).around(store_requests.JOB_READS, counted):
             tasks = [asyncio.create_task(board.result(job)) for job in jobs]
             while sum(looks) < 2 * many:
                 await asyncio.sleep(0.001)

@@ -17,6 +17,7 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.aio.waiting import WaitingLine
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import LONG, Background, replaced
+from jobboard.testing.requests import ENDS, JOB_READS, TAKES, requests
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until, waiting
 from tests.support.conductors import WAIT, MakeBoard
 
@@ -138,7 +139,7 @@ def test_error_of_a_look_reaches_all_waiters(make_board: MakeBoard, run: Run, er
     async def main() -> None:
         board = AsyncJobBoard(sync)
         tasks = await waiting(board, *(board.claim_next("anna", timeout=None) for _ in range(3)))
-        with replaced(sync, "take", fail):
+        with requests(sync).around(TAKES, fail):
             job = await board.post("resize")
             done, _ = await asyncio.wait(tasks, timeout=WAIT)
         assert {(type(task.exception()), "broken" in str(task.exception())) for task in done} == {(type(error), True)}
@@ -224,7 +225,7 @@ def test_look_of_a_loop_that_was_closed_gives_its_jobs_back(make_board: MakeBoar
 
     claiming: list[Any] = []
     loop = asyncio.new_event_loop()
-    with replaced(sync, "take", late):
+    with requests(sync).around(TAKES, late):
         loop.run_until_complete(main())
         loop.close()
         going_on.set()
@@ -263,7 +264,7 @@ def test_claim_that_a_stopped_loop_does_not_deliver_is_given_back(
         return board._threads._idle + sum(line._thread._idle for line, _ in board._loops.values()) > 0
 
     monkeypatch.setattr(WaitingLine, "_end", serve)
-    with replaced(sync, "take", take):
+    with requests(sync).around(TAKES, take):
         claiming = loop.create_task(CLAIMS[call](board))
         loop.run_forever()
         assert not claiming.done()
@@ -302,9 +303,9 @@ async def cancel_a_claim(board: AsyncJobBoard, job: jobboard.Job) -> None:
 
 @FAST
 @pytest.mark.parametrize("last_first", [True, False])
-@pytest.mark.parametrize(("call", "request_"), [(work, "finish"), (read_twice, "read"), (cancel_a_claim, "take")])
+@pytest.mark.parametrize(("call", "request_"), [(work, ENDS), (read_twice, JOB_READS), (cancel_a_claim, TAKES)])
 def test_call_that_is_destroyed_after_its_loop_raises_nothing(
-    make_board: MakeBoard, call: Callable[..., Any], request_: str, last_first: bool
+    make_board: MakeBoard, call: Callable[..., Any], request_: Any, last_first: bool
 ) -> None:
     """The program closes the loop without the cancellation of its tasks."""
     sync = make_board(claim_ttl=3)
@@ -322,7 +323,7 @@ def test_call_that_is_destroyed_after_its_loop_raises_nothing(
 
     loop = asyncio.new_event_loop()
     loop.set_task_factory(make)
-    with replaced(sync, request_, late):
+    with requests(sync).around(request_, late):
         made = loop.create_task(call(AsyncJobBoard(sync), job))
         loop.call_later(0.3, loop.stop)
         loop.run_forever()

@@ -26,10 +26,10 @@ from jobboard.testing.conformance.support import (
     MakeBoard,
     Waiter,
     let_lapse,
-    replaced,
     take,
     until_free,
 )
+from jobboard.testing.requests import ENDS, requests
 
 # No backend can differ in these.
 pytestmark = pytest.mark.backends("memory", "sqlite")
@@ -203,7 +203,7 @@ class TestWorking:
         worked: list[Job] = []
         run = mine.working("anna")(work) if as_function else in_a_block
         kind, text = (ConnectionFailure, "away") if ends == "well" else (ValueError, "broken")
-        with replaced(mine, "finish", refuse), pytest.raises(kind, match=text):
+        with requests(mine).around(ENDS, refuse), pytest.raises(kind, match=text):
             run()
         assert len(worked) == 1
         assert mine.claims.held() == []

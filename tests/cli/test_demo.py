@@ -68,7 +68,7 @@ def test_the_report_for_machines_counts_lost_wrong_and_changed_files(
         (folder / "folder 1" / "file4").unlink()
         killed = work(board, uri, root, results, total)
         lost = digest(folder / "folder 2" / "file5")
-        results.write_text("".join(line for line in results.open() if lost not in line))
+        results.write_text("".join(line for line in results.read_text().splitlines(True) if lost not in line))
         return killed
 
     monkeypatch.setattr(demo_module, "digest", planted_digest)

@@ -69,7 +69,7 @@ def test_a_damaged_schedule_is_removed_by_the_command_of_its_advice(
 
 def test_damaged_text_is_no_instruction_to_a_terminal(board: Any, doctor: Any, uri: str) -> None:
     plant(board, "no json")
-    with sa.create_engine(uri).begin() as link:
+    with sa.create_engine(uri, poolclass=sa.NullPool).begin() as link:
         link.execute(sa.update(board.table).values(uuid="\x1b[31m!"))
     out = doctor(status=FAILED).out
     assert "[31m!" in out

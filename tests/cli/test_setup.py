@@ -115,7 +115,7 @@ def test_a_board_names_the_version_that_wrote_it(setup: Any, run: Commands, uri:
         store = Harness(board).store
         if backend in DRIVERS:
             schema = store.tables.schema
-            with sa.create_engine(store.links.engine.url).begin() as connection:
+            with sa.create_engine(store.links.engine.url, poolclass=sa.NullPool).begin() as connection:
                 assert connection.execute(sa.select(schema.c.library)).scalar() == library_version()
                 connection.execute(sa.update(schema).values(layout=9, min_reader=9, library="99.1"))
         elif backend == "redis":

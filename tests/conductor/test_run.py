@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import jobboard
 from jobboard.backends.memory import ManualClock, forget
 from jobboard.conductor import Conductor
 from jobboard.exceptions import ConnectionFailure, JobFailure
+from jobboard.job import Posting
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD
 from jobboard.testing.requests import POSTER_LOOKS, TAKES, requests
@@ -272,6 +274,18 @@ def test_conductor_is_an_entity_while_it_runs(make_board: MakeBoard, start: Runn
     conductor.stop()
     assert conductor.wait(WAIT)
     assert board.entities() == []
+
+
+@MEMORY
+def test_conductors_without_a_name_have_different_ones(make_board: MakeBoard, start: Runner, hanging: Hanging) -> None:
+    board = make_board()
+    board.post_many([Posting("a"), Posting("a")])
+    conductors = [start(Conductor(None, board, hanging, max_simultaneous_jobs=1)) for _ in range(2)]
+    eventually(lambda: {job.owner for job in board.iterjobs()} == {each.name for each in conductors})
+    assert len({each.name for each in conductors}) == 2
+    assert all(f"{socket.gethostname()}-{os.getpid()}-" in each.name for each in conductors)
+    assert {each.name for each in board.entities("conductor")} == {each.name for each in conductors}
+    hanging.gate.set()
 
 
 @MEMORY

@@ -330,7 +330,7 @@ async def work_async(board):
 
 def loop(board):
     work = dict(enumerate(board.claim_many("one", len(HANDLERS))))
-    with TaskLoop(sa.create_engine(uri + ".loop"), "loop") as ids:
+    with TaskLoop(sa.create_engine(uri + ".loop", poolclass=sa.NullPool), "loop") as ids:
         ids.create()
         ids.add(list(work))
         conductor = LoopConductor("one", ids, lambda id_: HANDLERS[work[id_].name](work[id_]))

@@ -64,8 +64,8 @@ def test_outcomes_are_copied_there_and_back(
     keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They keep their order, over many pages."""
-    monkeypatch.setattr(leftovers, "_PAGE", 3)
-    monkeypatch.setattr(leftovers, "_BATCH", 2)
+    monkeypatch.setattr(leftovers, "PAGE", 3)
+    monkeypatch.setattr(leftovers, "BATCH", 2)
     failed = keeping.post("failed", details={"a": [None, "ä"]}, priority=-7, group="g", context={"b": "c"}, key="k")
     keeping.claim(failed, "anna")
     keeping.abandon(failed, "anna", error="no")

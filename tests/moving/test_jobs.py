@@ -224,7 +224,7 @@ def test_a_lapsed_holder_that_comes_back_for_a_moment(boards: Boards) -> None:
     boards.source.claim(job, "worker", expiry=1)
     boards.clock.advance(2)
     mover = boards.mover({3: lambda: boards.source.extend(job, "worker", expiry=0.0001)})
-    requests(mover._source).before(JOB_READS, lambda: boards.clock.advance(1))
+    requests(boards.ends[0]).before(JOB_READS, lambda: boards.clock.advance(1))
     assert mover.run().left == []
     assert boards.target.get(job.uuid).seen_state == UNCLAIMED
     check(boards, [job], trashed=0)
@@ -241,7 +241,7 @@ def test_a_copy_that_comes_while_the_mark_of_another_is_looked_at(boards: Boards
         if late:
             boards.target.engine.insert([late.pop()])
 
-    requests(mover._source).before("trash_page", arrive)
+    requests(boards.ends[0]).before("trash_page", arrive)
     mover.run()
     assert shown(boards.source) == shown(boards.target) == []
     check(boards, [job], trashed=0)

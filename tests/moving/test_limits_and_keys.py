@@ -54,7 +54,7 @@ def test_the_rest_of_a_window_moves_with_the_key(boards: Boards) -> None:
 
 def test_outcomes_that_come_meanwhile_hide_none(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stand before those that were seen, and none of these is passed over for them."""
-    monkeypatch.setattr(leftovers, "_PAGE", 3)
+    monkeypatch.setattr(leftovers, "PAGE", 3)
     source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
     source.connect()
 
@@ -84,8 +84,8 @@ def test_outcomes_are_copied_though_a_mover_breaks_off(
     boards: Boards, monkeypatch: pytest.MonkeyPatch, step: int, lost: bool
 ) -> None:
     """Killed, or its reply lost, at each batch; the order is as it was."""
-    monkeypatch.setattr(leftovers, "_PAGE", 3)
-    monkeypatch.setattr(leftovers, "_BATCH", 2)
+    monkeypatch.setattr(leftovers, "PAGE", 3)
+    monkeypatch.setattr(leftovers, "BATCH", 2)
     source = fetch(boards.names[0], {"board": "memory", "keep_done": 600})
     source.connect()
     for number in range(7):
@@ -104,7 +104,7 @@ def test_outcomes_are_copied_though_a_mover_breaks_off(
             raise ConnectionFailure("the connection broke", outcome="unknown")
         return answer
 
-    requests(mover._target).around("commit", breaks)
+    requests(boards.ends[1]).around("commit", breaks)
     with contextlib.suppress(Killed):
         mover.run()
     boards.mover().run()

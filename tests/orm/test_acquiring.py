@@ -209,6 +209,7 @@ def test_a_block_that_could_not_hold_rows_is_refused(engine: sa.Engine, with_asy
         pytest.raises(ValueError, match="second connection, which one Connection does not give"),
     ):
         Picture.acquiring(session, "anna").__enter__()
+    alone.dispose()
 
     async def main(async_engine: AsyncEngine) -> None:
         with pytest.raises(TypeError, match="async with"), Picture.acquiring(async_engine, "anna"):

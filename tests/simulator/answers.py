@@ -183,7 +183,9 @@ class Answers:
 
     def _check_act(self, call: Call, job: Job, is_changed: bool) -> None:
         error = call.errors.get(job.uuid) or (call.told if call.outcome == "refused" else None)
-        if error is None and not is_changed:
+        # A kept claim that is extended by name stays as it is.
+        is_prolonged = call.verb == "extend" and job.uuid not in call.tokens and call.args["expiry"] is None
+        if error is None and not is_changed and not is_prolonged:
             self.oracle.fault(f"nothing done: {call} on {self._short(job)} was answered as done")
         if not isinstance(error, JobBoardError) or isinstance(error, ConnectionFailure):
             return

@@ -218,9 +218,7 @@ class _Draft:
         if verb == "abandon":
             args |= {"delay": some.choice((None, 0.3, 2.0)) if "delay" in has else None}
             args |= {"error": some.choice((None, "broken"))}
-        # An extension by name that leaves the claim to the board is left out: nobody would hold that claim.
-        is_lasting = verb == "extend" and args["expiry"] is None
-        if verb in ("consume", "abandon", "extend") and "by name" in has and some.random() < 0.3 and not is_lasting:
+        if verb in ("consume", "abandon", "extend") and "by name" in has and some.random() < 0.3:
             args["by_name"] = True
         return verb, args
 

@@ -98,11 +98,11 @@ class Boards:
         return self.board(self.names[-1])
 
     def mover(self, meanwhile: Steps = None, lost: Steps = None) -> Mover:
-        """Return a mover with handles of its own: see :func:`watch`."""
-        boards = [self.board(name) for name in self.names[:2]]
-        changes = [(board.engine.store, "commit") for board in boards]
+        """Return a mover with handles of its own, which are ``ends``: see :func:`watch`."""
+        self.ends = [self.board(name) for name in self.names[:2]]
+        changes = [(board.engine.store, "commit") for board in self.ends]
         watch(changes, meanwhile, lost, lambda: self.clock.advance(0.001))
-        return Mover(*boards)
+        return Mover(*self.ends)
 
     def work(self, board: JobBoard, limit: int = 100) -> None:
         """Claim and consume jobs."""

@@ -108,7 +108,7 @@ def conductors(board: jobboard.JobBoard) -> None:
 
     def report(job: jobboard.ClaimedJob, error: BaseException) -> None: ...
 
-    jobboard.Conductor("m", board, handle, on_error=report)
+    jobboard.Conductor(None, board, handle, on_error=report)
     jobboard.Conductor("m", board, handle, on_error=print)
     jobboard.Conductor("m", board, handle, on_error=3)  # BAD
     conductor.handles("w", tiemout=3)  # BAD
@@ -127,7 +127,7 @@ async def coroutines(board: jobboard.aio.AsyncJobBoard) -> None:
         print(each.claim.token)
     board.working("m", tiemout=3)  # BAD
     jobboard.aio.fetch("board", "memory", claim_ttl=3)  # BAD
-    conductor = jobboard.aio.AsyncConductor("m", board)
+    conductor = jobboard.aio.AsyncConductor(None, board)
 
     @conductor.handles("x", timeout=3)
     async def handle(job: jobboard.ClaimedJob) -> None:

@@ -136,7 +136,7 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
 def test_a_claim_that_another_handle_keeps(make: Any) -> None:
     board = make(Sessions)
     [claim] = claimed(board)
-    engine_of(board).extend(Nonce("other", 1, 1), claim[0], Holder("anna", None), None)
+    engine_of(board).extend(Nonce("other", 1, 1), claim[0], Holder("anna", claim[1]), None)
     assert engine_of(board).renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
 
 

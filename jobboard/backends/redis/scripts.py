@@ -13,9 +13,9 @@ import msgpack
 
 from jobboard.backends.redis.keys import CONTAINERS, Keys
 from jobboard.backends.redis.records import LAST, TAG
-from jobboard.engine.answers import HOUR
 from jobboard.engine.store import GATE, OVERDUE
 from jobboard.primitives import HELD_UNTIL
+from jobboard.units import HOUR, SECOND
 
 READ_ONLY = frozenset({"read", "look", "scan", "counts"})
 """Scripts that write nothing."""
@@ -48,8 +48,10 @@ _WORDS = {
     "LAST": str(LAST),
     "HELD_UNTIL": str(HELD_UNTIL),
     "HOUR": str(HOUR),
-    "CAP": str(int(CAP * 1e6)),
+    "SECOND": str(SECOND),
+    "CAP": str(int(CAP * SECOND)),
     "OVERDUE": str(OVERDUE),
+    "AHEAD": "1000",  # the jobs that a look reads at once where lanes are full
     "DROPPED": "200",  # the most side records that one request drops
     "WALK": "2000",  # the most jobs that one request for a page passes over
     "WORDS": "4000",  # the most words of a command: Lua unpacks 8000 at most, and words come in pairs

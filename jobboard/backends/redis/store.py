@@ -67,11 +67,11 @@ from jobboard.engine import (
     tries,
     turns,
 )
-from jobboard.engine.committer import PAGE
 from jobboard.engine.records import odd_job
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.primitives import MENTIONED, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
+from jobboard.primitives import MENTIONED, PAGE, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
 from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb, settle
+from jobboard.units import SECOND
 
 LOG = logs.Log(__name__)
 
@@ -268,7 +268,7 @@ class RedisStore(Store):
 
     def now(self) -> int:
         seconds, micros = self._command(b"TIME")
-        return int(seconds) * 1_000_000 + int(micros)
+        return int(seconds) * SECOND + int(micros)
 
     def read(self, uuids: Sequence[str], sides: Sequence[tuple[str, str]] = ()) -> Found:
         now, blobs, postings, found = self.run("read", uuids, ["\0".join(side) for side in sides])

@@ -187,7 +187,7 @@ limit :limit
 select name
 from (
     select wanted.name, (
-        select priority * 281474976710656 + id
+        select priority * {rank_step} + id
         from {jobs} {by_name}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name {is_wanted} and version <= :readable {also?}
         order by {in_names}
@@ -214,7 +214,7 @@ with recursive walk (name, step) as (
         order by name limit 1
     ), step + 1
     from walk
-    where walk.name is not null and step < 500
+    where walk.name is not null and step < {page}
 )
 select name from walk where name is not null
 
@@ -330,7 +330,7 @@ on conflict do nothing
 -- The stamp is indexed, and changes rarely.
 update {answers}
 set {call} = :call, attempt = :attempt, answer = :answer,
-    stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+    stamp = case when stamp < {now} - {stamp_step} then {now} else stamp end
 where handle = :handle and slot = :slot and {call} = :was_call and attempt = :was_attempt
 
 -- name: side_version
@@ -395,7 +395,7 @@ from (select {now} as now) as clock
 left join (
     select name, null as job_group, count(*) as claims, {lapsed} as lapsed
     from {jobs}
-    where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <> 7258118400000000
+    where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <> {held_until}
     group by name
 ) as c on true
 
@@ -407,7 +407,7 @@ left join (
     select name, job_group, count(*) as claims, {lapsed} as lapsed
     from {jobs}
     where board = :board and state = 'CLAIMED' and name = any(:names) and job_group = any(:groups)
-        and lock_until <> 7258118400000000
+        and lock_until <> {held_until}
     group by name, job_group
 ) as c on true
 
@@ -418,7 +418,7 @@ sum(case when lock_until <= {now} then 1 else 0 end)
 select {record}, {jobs}.tag
 from {jobs}
 where board = :board and state = 'CLAIMED' and name = any(:names) and lock_until <= {now} {also?}
-limit 100
+limit {most_lapsed}
 
 -- name: ready_of_group
 -- The first jobs of one group that can be claimed, as they lie in the index by groups.
@@ -452,19 +452,19 @@ select * from (
 -- ==================================================================================================================
 
 -- name: answers_old
-select handle from {answers} where stamp < {now} - 4200000000 order by stamp limit 1000
+select handle from {answers} where stamp < {now} - {answer_age} order by stamp limit {tidied}
 
 -- name: answers_drop
-delete from {answers} where handle = any(:handles) and stamp < {now} - 4200000000
+delete from {answers} where handle = any(:handles) and stamp < {now} - {answer_age}
 
 -- name: sides_old
-select kind, place from {sides} where board = :board and until < {now} order by until limit 1000
+select kind, place from {sides} where board = :board and until < {now} order by until limit {tidied}
 
 -- name: sides_drop
 delete from {sides} where board = :board and kind = :kind and place = any(:places) and until < {now}
 
 -- name: outcomes_old
-select uuid from {outcomes} where board = :board and until <= {now} order by until limit 500
+select uuid from {outcomes} where board = :board and until <= {now} order by until limit {tidied_outcomes}
 
 -- name: outcomes_drop
 delete from {outcomes} where uuid = any(:uuids) and {of_board} and until <= {now}

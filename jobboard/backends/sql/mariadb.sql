@@ -2,10 +2,6 @@
 -- The isolation level is READ COMMITTED. Hints name the index where statistics could talk the optimiser out of it: a
 -- sort locks all that it reads.
 
--- name: now
--- The time at which the statement began: µs since 1970. UNIX_TIMESTAMP() repeats an hour when a summer ends.
-timestampdiff(microsecond, '1970-01-01 00:00:00', utc_timestamp(6))
-
 -- name: utf8
 -- For texts of JSON, which have the server's default character set otherwise.
 character set utf8mb4
@@ -27,7 +23,7 @@ s.version <=> :known
 ({now} + timestampdiff(microsecond, now(6), sysdate(6)))
 
 -- name: wanted
-json_table(:wanted, '$[*]' columns (name varchar(255) {collated} path '$')) as wanted
+json_table(:wanted, '$[*]' columns (name varchar({most_text}) {collated} path '$')) as wanted
 
 -- ==================================================================================================================
 -- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
@@ -47,7 +43,7 @@ exists (select 1 from {sides} where board = :board and {gate} and value is not n
 
 -- name: stamp
 -- The stamp of an answer is indexed, and changes rarely.
-{now} div 600000000 * 600000000
+{now} div {stamp_step} * {stamp_step}
 
 -- name: keep_answer
 -- The number of a call must not be null: fails where the slot has this call's answer, or a later one.
@@ -287,7 +283,7 @@ begin not atomic
     select value is not null and version <> :gate into l_has_rules
     from {sides} where board = :board and {gate} lock in share mode;
     if l_has_rules then
-        signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the board has rules';
+        signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'the board has rules';
     end if;
     {keep_answer}
     update {jobs} force index (primary)
@@ -308,7 +304,7 @@ begin not atomic
     from {jobs} force index (`{prefix}_uuid`)
     where uuid in (:uuids) and board = :board and {ends};
     if row_count() <> :count or {has_other_rules} then
-        signal sqlstate '23000' set mysql_errno = 1062, message_text = 'not all of these claims end';
+        signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'not all of these claims end';
     end if;
     commit;
 end
@@ -326,7 +322,7 @@ straight_join {jobs} force index (`{prefix}_uuid`) on uuid = uuid_ and board = :
 where {ends}
 for update;
 if row_count() <> :kept then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'not all of these claims end';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'not all of these claims end';
 end if;
 
 -- name: ends
@@ -404,9 +400,9 @@ where j.tag = c.was
 
 -- name: change
 id bigint path '$.id', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
-token bigint path '$.token', who varchar(255) {utf8} path '$.who', keeper varchar(64) {utf8} path '$.keeper',
+token bigint path '$.token', who varchar({most_text}) {utf8} path '$.who', keeper varchar(64) {utf8} path '$.keeper',
 lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', modified_on bigint path '$.modified_on',
-errors longtext {utf8} path '$.errors', retries int path '$.retries', live_key varchar(255) {utf8} path '$.live_key',
+errors longtext {utf8} path '$.errors', retries int path '$.retries', live_key varchar({most_text}) {utf8} path '$.live_key',
 gone_on bigint path '$.gone_on', was bigint path '$.was'
 
 -- name: returned_now
@@ -437,7 +433,7 @@ begin not atomic
     {gate_is?}
     update {answers}
     set `call` = :call, attempt = :attempt, answer = :answer,
-        stamp = case when stamp < {now} - 600000000 then {now} else stamp end
+        stamp = case when stamp < {now} - {stamp_step} then {now} else stamp end
     where handle = :handle and slot = :slot and `call` = :was_call and attempt = :was_attempt;
     if row_count() = 0 then
         insert into {answers} (handle, slot, `call`, attempt, answer, stamp)
@@ -451,19 +447,19 @@ end
 -- set_limit and pause wait for those who have locked the gate.
 select version into l_gate from {sides} where board = :board and {gate} lock in share mode;
 if not l_gate <=> :gate then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'the gate has changed';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'the gate has changed';
 end if;
 
 -- name: commit_changed
 {jobs_update};
 if row_count() <> :changed then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'a job has changed';
 end if;
 
 -- name: commit_gone
 {jobs_delete};
 if row_count() <> :deleted then
-    signal sqlstate '23000' set mysql_errno = 1062, message_text = 'a job has changed';
+    signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'a job has changed';
 end if;
 
 -- name: jobs_replace
@@ -500,7 +496,7 @@ select null, {instant}
 -- name: of_keys
 -- The jobs that have one of these keys. Each is looked up by itself: for a list of keys that is long beside the table,
 -- MariaDB 11.8 reads all jobs of the board, and a statement that locks waits for all of them.
-from json_table(:keys, '$[*]' columns (live_key varchar(255) {collated} path '$')) as wanted
+from json_table(:keys, '$[*]' columns (live_key varchar({most_text}) {collated} path '$')) as wanted
 straight_join {jobs} {by_key} on board = :board and {jobs}.live_key = wanted.live_key
 
 -- name: holders_locked
@@ -583,7 +579,7 @@ straight_join {sides} {by_primary} on board = :board and kind = 'scope' and {sid
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert ignore into {sides} (board, kind, place, `key`, until, version)
-select :board, 'scope', part.place, part.name, {now} + 3600000000, :version
+select :board, 'scope', part.place, part.name, {now} + {hour}, :version
 from json_table(:parts, '$[*]' columns (
     place varchar(64) {utf8} path '$.place', name longtext {utf8} path '$.key'
 )) as part
@@ -596,7 +592,7 @@ order by part.place
 select name, job_group, first
 from (
     select name, job_group, (
-        select priority * 281474976710656 + id
+        select priority * {rank_step} + id
         from {jobs} force index ({prefix}_by_group)
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
             and {jobs}.job_group <=> grouped.job_group and version <= :readable

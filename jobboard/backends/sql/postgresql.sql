@@ -1,11 +1,6 @@
 -- PostgreSQL's statements. How a text is written: see statements.py. What a column means: see tables.py.
 -- The isolation level is READ COMMITTED: each statement sees what was committed before it began.
 
--- name: now
--- The time at which the statement began: µs since 1970. An index serves conditions on it. now() stands still within a
--- transaction, clock_timestamp() would keep conditions off the index, and extract() returns a slow numeric.
-cast(date_part('epoch', statement_timestamp()) * 1000000 as bigint)
-
 -- name: of_board
 -- coalesce() keeps the planner from the indexes that begin with the board. A table without statistics looks as if next
 -- to no row were of this board.
@@ -40,14 +35,14 @@ between wanted.name and wanted.name
 
 -- name: instant
 -- The time at this moment, behind the wait for a lock.
-cast(date_part('epoch', clock_timestamp()) * 1000000 as bigint)
+cast(date_part('epoch', clock_timestamp()) * {second} as bigint)
 
 -- name: has_rules
 exists (select from {sides} where board = :board and {gate} and value is not null)
 
 -- name: stamp
 -- The stamp of an answer is indexed, and changes rarely.
-{now} / 600000000 * 600000000
+{now} / {stamp_step} * {stamp_step}
 
 -- name: keep_answer
 -- The number of a call must not be null: the statement fails where the slot has this call's answer, or a later one.
@@ -210,7 +205,7 @@ coalesce(state, '') = 'UNCLAIMED' and id = any(array(
 -- the first lease or delay that has ended; and, in the last row, for how long this ran.
 select
     first.priority, first.id, event.wake_at,
-    cast(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000 as bigint)
+    cast(date_part('epoch', clock_timestamp() - statement_timestamp()) * {second} as bigint)
 from {ranges?}
 left join lateral (
     select priority, id
@@ -387,7 +382,7 @@ with changed as (
     on conflict (handle, slot) do update
     set call = case when {answers}.call = :was_call and {answers}.attempt = :was_attempt then excluded.call end,
         attempt = excluded.attempt, answer = excluded.answer,
-        stamp = case when {answers}.stamp < {now} - 600000000 then {now} else {answers}.stamp end
+        stamp = case when {answers}.stamp < {now} - {stamp_step} then {now} else {answers}.stamp end
 )
 select 1 {notify?}
 
@@ -438,7 +433,7 @@ where database = (select oid from pg_database where datname = current_database()
 
 -- name: place
 -- The place of the board's tables. Copies of a whole cluster have all its numbers, but not the instant of its start.
-select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * 1000000 as bigint), current_database(),
+select concat_ws('/', cast(date_part('epoch', pg_postmaster_start_time()) * {second} as bigint), current_database(),
     cast(to_regclass('{jobs}') as oid))
 
 -- ==================================================================================================================
@@ -499,7 +494,7 @@ grouped (name, job_group, first) as (
     select named.name, next.job_group, next.first
     from named
     cross join lateral (
-        select job_group, priority * 281474976710656 + id as first
+        select job_group, priority * {rank_step} + id as first
         from {jobs}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is not null
             and version <= :readable
@@ -511,7 +506,7 @@ grouped (name, job_group, first) as (
     select grouped.name, next.job_group, next.first
     from grouped
     cross join lateral (
-        select job_group, priority * 281474976710656 + id as first
+        select job_group, priority * {rank_step} + id as first
         from {jobs}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
             and {jobs}.job_group > grouped.job_group and version <= :readable
@@ -525,7 +520,7 @@ select * from (
     select named.name, null, next.first
     from named
     cross join lateral (
-        select priority * 281474976710656 + id as first
+        select priority * {rank_step} + id as first
         from {jobs}
         where board = :board and state = 'UNCLAIMED' and {jobs}.name = named.name and job_group is null
             and version <= :readable
@@ -540,7 +535,7 @@ limit :limit
 -- name: scopes_make
 -- A row without a value is there to be locked. The tidying drops it after an hour, and the next call makes it again.
 insert into {sides} (board, kind, place, key, until, version)
-select :board, 'scope', place, key, {now} + 3600000000, :version
+select :board, 'scope', place, key, {now} + {hour}, :version
 from json_to_recordset(cast(:parts as json)) as part (place text, key text)
 order by place
 on conflict do nothing

@@ -1,10 +1,6 @@
 -- SQLite's statements. How a text is written: see statements.py. What a column means: see tables.py.
 -- A statement that writes is in a transaction that began by BEGIN IMMEDIATE: nobody else writes meanwhile.
 
--- name: now
--- The time at which the statement began: µs since 1970, by the ms. Only SQLite from 3.42 has unixepoch('subsec').
-cast(round((julianday('now') - 2440587.5) * 86400000) * 1000 as integer)
-
 -- name: is_known
 s.version is :known
 
@@ -37,7 +33,7 @@ exists (select 1 from {sides} where board = :board and {gate} and value is not n
 -- name: keep_answer
 -- Changes nothing where the slot has this call's answer, or a later one. The stamp is indexed, and changes rarely.
 insert into {answers} (handle, slot, call, answer, stamp)
-values (:handle, :slot, :call, :answer, {now} / 600000000 * 600000000)
+values (:handle, :slot, :call, :answer, {now} / {stamp_step} * {stamp_step})
 on conflict (handle, slot) do update
 set call = excluded.call, attempt = 1, answer = excluded.answer,
     stamp = excluded.stamp
@@ -187,7 +183,7 @@ select name, job_group, first
 from (
     select name, job_group, case
         when job_group is null then (
-            select priority * 281474976710656 + id
+            select priority * {rank_step} + id
             from {jobs}
             where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
                 and {jobs}.job_group is null and version <= :readable
@@ -195,7 +191,7 @@ from (
             limit 1
         )
         else (
-            select priority * 281474976710656 + id
+            select priority * {rank_step} + id
             from {jobs}
             where board = :board and state = 'UNCLAIMED' and {jobs}.name = grouped.name
                 and {jobs}.job_group = grouped.job_group and version <= :readable
@@ -252,9 +248,6 @@ select file from pragma_database_list where name = 'main'
 -- ==================================================================================================================
 -- Upkeep: in small steps, see SQLStore.tidy.
 -- ==================================================================================================================
-
--- name: outcomes_old
-select uuid from {outcomes} where board = :board and until <= {now} order by until limit 250
 
 -- name: outcomes_drop
 delete from {outcomes} where uuid in (:uuids) and board = :board and +until <= {now}

@@ -38,6 +38,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from jobboard import runtime
+from jobboard.units import SECOND
 
 COMMIT_SECONDS = 2.0
 """The seconds that a transaction of the board's own may take from the draw of an id to its commit on MariaDB, so that
@@ -50,7 +51,7 @@ transaction that has written stays open."""
 CALLERS = 8
 """The number of rows that callers' transactions lock on MariaDB, each for :data:`CALLERS_MICROS` in turn."""
 
-CALLERS_MICROS = 2_000_000
+CALLERS_MICROS = 2 * SECOND
 """The µs for which callers' transactions lock one row after they have begun."""
 
 SURVEY_SECONDS = 0.25

@@ -10,7 +10,8 @@ A text begins with a line ``-- name: verb``, and comments behind it are for its 
 - ``values :rows``: rows of values, written out, see :meth:`Statements.row`. MariaDB has only these: an INSERT … SELECT
   that waits for a lock would keep the lock on the table's counter of ids, and all other posts waiting;
 - ``{name}``: a table (``jobs``, ``answers``, ``sides``, ``outcomes``), ``record`` (the columns of a job), ``gate`` (the
-  place of the gate's side record), ``key`` or ``call`` (a column whose name MariaDB reserves), or another text;
+  place of the gate's side record), ``now`` (the time at which the statement began, in µs since 1970), ``key`` or
+  ``call`` (a column whose name MariaDB reserves), a number of :data:`NUMBERS`, or another text;
 - ``{by_wake}`` and the like: a hint that forces MariaDB to use this index, and nothing on other databases, unless their
   file has a text of that name;
 - ``{name?}``: a text that the caller may give, see :meth:`Statements.made`.
@@ -28,7 +29,14 @@ from typing import Any
 from sqlalchemy.engine import Dialect
 
 from jobboard.backends.sql.tables import Tables, place_of
+from jobboard.codec import MAX_TEXT
 from jobboard.engine import GATE, OVERDUE
+from jobboard.engine.answers import KEPT
+from jobboard.engine.limits import MOST_LAPSED
+from jobboard.primitives import HELD_UNTIL, PAGE
+from jobboard.sql.dialects import MySQLDatabase
+from jobboard.sql.expressions import Now
+from jobboard.units import HOUR, SECOND
 
 LONGEST = 1000
 """The most elements of a list."""
@@ -40,6 +48,37 @@ look first finds the names whose first jobs come first. For 100 names that takes
 _SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 500, LONGEST)
 """The numbers of elements with which lists are written out. The last element fills a list up to the next number, so
 that the database plans few texts."""
+
+STAMP_STEP = 600 * SECOND
+"""The µs in which the stamp of a slot's answer changes once at most, as the stamp is indexed."""
+
+RANK_STEP = 2**48
+"""The distance of two priorities in a rank, a job's place in serving order as one number. Ids are below this number."""
+
+TIDIED = 1000
+"""The most answers, and the most side records, that one tidying drops."""
+
+TIDIED_OUTCOMES = 500
+"""The most outcomes that one request drops."""
+
+TIDIED_OUTCOMES_ALONE = 250
+"""The same on SQLite, where nobody else writes meanwhile."""
+
+NUMBERS = {
+    "answer_age": KEPT + STAMP_STEP,  # an answer is kept, although its stamp is as old as a stamp may be
+    "duplicate": MySQLDatabase.duplicate,
+    "held_until": HELD_UNTIL,
+    "hour": HOUR,
+    "most_lapsed": MOST_LAPSED,
+    "most_overdue": OVERDUE,
+    "most_text": MAX_TEXT,
+    "page": PAGE,
+    "rank_step": RANK_STEP,
+    "second": SECOND,
+    "stamp_step": STAMP_STEP,
+    "tidied": TIDIED,
+}
+"""The numbers in texts, by their names there. A text has no other number above 100."""
 
 _HERE = "\0"
 """The place of rows in a text."""
@@ -186,7 +225,9 @@ class Statements:
             "outcomes": quoted(tables.outcomes),
             "record": ", ".join(f"{jobs}.{column.name}" for column in tables.record),
             "prefix": tables.prefix,
-            "most_overdue": str(OVERDUE),
+            "now": str(Now().compile(dialect=dialect)),
+            "tidied_outcomes": str(TIDIED_OUTCOMES_ALONE if dialect.name == "sqlite" else TIDIED_OUTCOMES),
+            **{name: str(number) for name, number in NUMBERS.items()},
             "gate": f"kind = '{GATE[0]}' and place = '{place_of(GATE[1])}'",
             **{name: dialect.identifier_preparer.quote(name) for name in ("key", "call")},
         }

@@ -40,7 +40,7 @@ from jobboard.backends.sql.rows import (
     stored_of,
     wakes,
 )
-from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements, chunks
+from jobboard.backends.sql.statements import NAMES_AT_ONCE, TIDIED, Statement, Statements, chunks
 from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
@@ -84,9 +84,6 @@ from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
 T = TypeVar("T")
 
 REMEDY = "`jobboard setup`"
-
-TIDIED = 1000
-"""The maximum number of answers, and of side records, that one tidy run deletes."""
 
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
@@ -172,7 +169,7 @@ class SQLStore(Store):
         is_file = self.seat.client is None and self._url.get_backend_name() == "sqlite"
         if is_file and not Path(str(self._url.database)).exists():
             # A connection would create the file.
-            with sa.create_engine("sqlite://").connect() as empty:
+            with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as empty:
                 return layout.setup_steps(empty, self.tables)
         return self._set_up(lambda link: layout.setup_steps(link.connection, self.tables))
 

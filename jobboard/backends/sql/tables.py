@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from jobboard.codec import MAX_TEXT
 from jobboard.sql.expressions import Exact, LongText, Spare, serial
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
@@ -69,30 +70,30 @@ class Tables:
         jobs = self._table(
             "",
             sa.Column("uuid", Exact(64), nullable=False),
-            sa.Column("name", Exact(255), nullable=False),
+            sa.Column("name", Exact(MAX_TEXT), nullable=False),
             sa.Column("priority", sa.SmallInteger, nullable=False),
             sa.Column("id", serial(), primary_key=True, autoincrement=True),
-            sa.Column("key", Exact(255)),
+            sa.Column("key", Exact(MAX_TEXT)),
             sa.Column("version", sa.Integer, nullable=False),
             sa.Column("posting", LongText, nullable=False),
             sa.Column("state", Exact(9), nullable=False),
             sa.Column("attempts", sa.Integer, nullable=False),
             sa.Column("max_attempts", sa.Integer),
             sa.Column("token", sa.BigInteger, nullable=False),
-            sa.Column("who", Exact(255)),
+            sa.Column("who", Exact(MAX_TEXT)),
             sa.Column("keeper", Exact(64)),
             sa.Column("lock_until", sa.BigInteger),
             sa.Column("created_on", sa.BigInteger, nullable=False),
             sa.Column("modified_on", sa.BigInteger, nullable=False),
             sa.Column("errors", LongText),
             sa.Column("retries", sa.Integer, nullable=False),
-            sa.Column("job_group", Exact(255)),
+            sa.Column("job_group", Exact(MAX_TEXT)),
             sa.Column("key_until", sa.BigInteger),
             # Rises with every write. No id comes again, so (id, tag) tells a version of a job from every other one.
             sa.Column("tag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-            sa.Column("board", Exact(255), nullable=False),
+            sa.Column("board", Exact(MAX_TEXT), nullable=False),
             # The key of a live job: unique, which the keys of trashed jobs are not.
-            sa.Column("live_key", Exact(255)),
+            sa.Column("live_key", Exact(MAX_TEXT)),
             # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
             # writes and which no index may contain if those writes are to stay cheap.
             sa.Column("wake_at", sa.BigInteger),
@@ -212,7 +213,7 @@ class Tables:
         """Return the table of side records; see jobboard.engine.store.KINDS."""
         sides = self._table(
             "_sides",
-            sa.Column("board", Exact(255), primary_key=True),
+            sa.Column("board", Exact(MAX_TEXT), primary_key=True),
             sa.Column("kind", Exact(16), primary_key=True),
             # A key may be longer than an index takes.
             sa.Column("place", Exact(64), primary_key=True),
@@ -232,24 +233,24 @@ class Tables:
         outcomes = self._table(
             "_outcomes",
             sa.Column("uuid", Exact(64), primary_key=True),
-            sa.Column("board", Exact(255), primary_key=True),
-            sa.Column("name", Exact(255), nullable=False),
+            sa.Column("board", Exact(MAX_TEXT), primary_key=True),
+            sa.Column("name", Exact(MAX_TEXT), nullable=False),
             sa.Column("priority", sa.SmallInteger, nullable=False),
             sa.Column("id", sa.BigInteger, nullable=False),
-            sa.Column("key", Exact(255)),
+            sa.Column("key", Exact(MAX_TEXT)),
             sa.Column("version", sa.Integer, nullable=False),
             sa.Column("posting", LongText, nullable=False),
             sa.Column("attempts", sa.Integer, nullable=False),
             sa.Column("max_attempts", sa.Integer),
             sa.Column("token", sa.BigInteger, nullable=False),
-            sa.Column("who", Exact(255)),
+            sa.Column("who", Exact(MAX_TEXT)),
             sa.Column("created_on", sa.BigInteger, nullable=False),
             sa.Column("begun", sa.BigInteger, nullable=False),
             sa.Column("modified_on", sa.BigInteger, nullable=False),
             sa.Column("until", sa.BigInteger, nullable=False),
             sa.Column("errors", LongText),
             sa.Column("retries", sa.Integer, nullable=False),
-            sa.Column("job_group", Exact(255)),
+            sa.Column("job_group", Exact(MAX_TEXT)),
             sa.Column("result", LongText),
             sa.Column("refused", LongText),
         )

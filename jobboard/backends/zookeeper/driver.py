@@ -65,7 +65,7 @@ _EMPTY = 1.0
 _AT_ONCE = 200
 """The folders that one step of a tidying looks at."""
 
-_BATCH = 4
+_COUNTER_FROM = 4
 """The size of a batch from which a new counter behind its numbers takes fewer operations than a write for each."""
 
 
@@ -376,7 +376,7 @@ class ZooKeeperDriver(Driver):
         if beaten:
             return Numbers(self._draw(count).last - count + 1, ())
         counter = self._counter = self._counter or self._find_counter()
-        if count < _BATCH and counter.version + count < self.renewed_at:
+        if count < _COUNTER_FROM and counter.version + count < self.renewed_at:
             ops = [Op("put", counter.path, b"", counter.version + number) for number in range(count)]
         else:
             following = _JobCounter(counter.last + count, 0)

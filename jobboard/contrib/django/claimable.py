@@ -24,7 +24,7 @@ from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.orm import Acquisition, Reacquired
 from jobboard.orm.claimable import term_of
 from jobboard.sql.expressions import Exact, Now, chunks
-from jobboard.sql.lease import BATCH, Held, Key, RowLease, Term, first_of, keyed
+from jobboard.sql.lease import LOCKED_AT_ONCE, Held, Key, RowLease, Term, first_of, keyed
 from jobboard.states import moment
 
 
@@ -296,7 +296,7 @@ class ClaimableModel(models.Model):
                 return len(lease.end_all(work.connection, lease.lapsed(instant), skip=True))
             acquired = chosen.using(work.alias).exclude(acquired_by=None)
             keys = [(key,) for key in acquired.values_list("pk", flat=True).distinct()]
-            lapsed = (lease.lapsed(instant, [keyed(lease.key, some)]) for some in chunks(keys, BATCH))
+            lapsed = (lease.lapsed(instant, [keyed(lease.key, some)]) for some in chunks(keys, LOCKED_AT_ONCE))
             return sum(len(lease.end_all(work.connection, each, skip=True)) for each in lapsed)
 
     @classmethod

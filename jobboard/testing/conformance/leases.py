@@ -13,7 +13,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, UnclaimableJob
 from jobboard.job import Claim, Entity, Job, Posting
 from jobboard.runtime import boottime
-from jobboard.states import COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import (
@@ -453,6 +453,36 @@ class TestHeartbeats:
         Harness(board).beat()
         assert (claim.lost, job.expires_in()) == (False, None)
         board.consume(job, "anna")
+
+    @pytest.mark.parametrize("by", ["its board", "another"])
+    def test_an_extension_by_the_owners_name_leaves_a_kept_claim_to_its_board(
+        self, board: JobBoard, make_board: MakeBoard, by: str
+    ) -> None:
+        job, claim = kept(board)
+        acting = board if by == "its board" else make_board()
+        acting.extend(acting.get(job.uuid), "anna")
+        if acting is not board:
+            acting.close()
+        assert (job.state, job.owner, job.expires_in()) == (CLAIMED, "anna", None)
+        Harness(board).beat()
+        assert (claim.kept, claim.lost, Harness(board).held()) == (True, False, [claim])
+        board.close()
+        board.connect()
+        assert job.state == UNCLAIMED
+
+    def test_an_extension_by_the_owners_name_leaves_a_fixed_claim_fixed(self, board: JobBoard, other: JobBoard) -> None:
+        """Nobody would renew the claim as a kept one."""
+        ttl = board.characteristics.claim_ttl
+        board.post_many([Posting("short"), Posting("long")])
+        short, long = take(board, names=["short"], expiry=ttl / 2), take(board, names=["long"], expiry=ttl + LONG)
+        for job in (short, long):
+            other.extend(other.get(job.uuid), "anna")
+        left = short.expires_in()
+        assert left is not None
+        assert ttl / 2 < left <= ttl
+        left = long.expires_in()
+        assert left is not None
+        assert ttl < left
 
     @pytest.mark.parametrize("met", ["before its end", "after its end"])
     def test_the_lease_by_the_owners_name_ends(self, board: JobBoard, other: JobBoard, met: str) -> None:

@@ -183,9 +183,6 @@ class BoardMachine(RuleBasedStateMachine):
     @rule(pair=pairs, who=WHO, expiry=EXPIRY, lose=LOSE)
     def extend(self, pair: Pair, who: str, expiry: float | None, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
-        if expiry is None and pair.real.claim is None:
-            # A claim that a board keeps without having made it ends with the session, or a while later: that differs.
-            expiry = LONG
         self.both(lambda board, side: board.extend(pair[side], who, expiry), asks)
         self.same(pair)
 

@@ -133,7 +133,9 @@ class Case(NamedTuple):
         mine = self.job.claim
         holder = Holder(self.who, mine.token if mine is not None else None)
         expiry = arguments.get("expiry")
-        lease = ("handle", now) if expiry is None else (None, now + int(expiry * 1e6))
+        lease: tuple[str | None, int | None] = ("handle", now) if expiry is None else (None, now + int(expiry * 1e6))
+        if verb == Verb.EXTEND and expiry is None and record is not None and mine is None:
+            lease = states.prolonged(record, now, 0)
         delay = int(arguments.get("delay", 0) * 1e6) or None
         error = arguments.get("error", arguments.get("reason"))
         status, after = {

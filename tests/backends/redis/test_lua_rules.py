@@ -49,8 +49,11 @@ class Side:
 
     def __init__(self, board: JobBoard) -> None:
         self.board = board
-        self.engine = engine_of(board)
         self.tokens = [7, 7]
+
+    @property
+    def engine(self) -> Any:
+        return engine_of(self.board)
 
     def call(self) -> Nonce:
         return Nonce("handle", 1, next(_numbers))

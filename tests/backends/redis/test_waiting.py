@@ -393,7 +393,7 @@ def test_a_wait_that_fails_leaves_nothing_to_a_later_call(place: Place) -> None:
         return original(*args)
 
     def call() -> Any:
-        with replaced(board, "take", fail), pytest.raises(JobFailure, match="refused"):
+        with requests(board).around(TAKES, fail), pytest.raises(JobFailure, match="refused"):
             board.claim_next("anna", timeout=None)
         poster.pause()
         return board.claim_next("anna")

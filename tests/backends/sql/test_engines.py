@@ -106,6 +106,7 @@ def test_an_engine_that_begins_by_hand_is_served(tmp_path: Path, create: str) ->
         board.consume(job, "anna", connection=connection)
     assert board.job_count == 0
     board.close()
+    engine.dispose()
 
 
 @pytest.mark.backends("sqlite")

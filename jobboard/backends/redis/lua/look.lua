@@ -31,7 +31,7 @@ end
 
 local found, horizon, budget = {}, nil, WORDS
 local queues = limit > 0 and (names or without[1] and other_names() or {''}) or {}
-local size = math.max(1, math.min(full[1] and 1000 or limit, math.floor(WORDS / math.max(1, #queues))))
+local size = math.max(1, math.min(full[1] and AHEAD or limit, math.floor(WORDS / math.max(1, #queues))))
 for _, name in ipairs(queues) do
   local low, count, members = after == '' and '[' .. name .. '\0' or '(' .. name .. '\0' .. after, 0, nil
   repeat

@@ -7,7 +7,7 @@
 local call = redis.call
 local args = cmsgpack.unpack(ARGV[1])
 local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
+local now = time[1] * SECOND + time[2]
 
 local function digits(number) return string.format('%018.0f', number) end
 

@@ -64,7 +64,7 @@ end
 send('ZREM', READY, ready)
 for container, members in pairs(leases) do send('ZADD', container, members) end
 send('HSET', JOBS, live)
-put(field, '\147' .. cmsgpack.pack(number, 1) .. '\220' .. string.char(math.floor(#done / 256), #done % 256)
+put(field, '\147' .. cmsgpack.pack(number, 1) .. '\220' .. struct.pack('>H', #done)
   .. table.concat(done), now + HOUR, tag)
 remind(now + ttl, nil)
 tell(handle, events)

@@ -15,10 +15,10 @@ from taskflow.jobs.backends import impl_redis
 
 from jobboard.conf import Option, Settings, text
 from jobboard.contrib.taskflow.source.store import NOTES, Folder, Leaving, OriginStore, StoredPosting, given, options
+from jobboard.primitives import PAGE
 from jobboard.states import OK, Status, instant
 
 _Theirs = impl_redis.RedisJobBoard
-_PAGE = 500
 _DEPART = Path(__file__).with_name("depart.lua").read_text("utf-8")
 
 
@@ -104,8 +104,8 @@ class RedisSource(OriginStore):
 
     def _beside(self, places: Iterable[str], postfix: bytes) -> list[bytes | None]:
         keys = [self._key(place, postfix) for place in places]
-        starts = range(0, len(keys), _PAGE)
-        return [value for start in starts for value in self._client.mget(keys[start : start + _PAGE])]
+        starts = range(0, len(keys), PAGE)
+        return [value for start in starts for value in self._client.mget(keys[start : start + PAGE])]
 
     def _key(self, place: str, postfix: bytes) -> bytes:
         key: bytes = self._board.join(_field(place) + postfix)

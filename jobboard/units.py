@@ -1,0 +1,7 @@
+"""Lengths of time in microseconds, the unit of all stored times."""
+
+SECOND = 1_000_000
+"""The µs of a second."""
+
+HOUR = 3600 * SECOND
+"""The µs of an hour."""
