@@ -16,6 +16,9 @@ TOPICS = (
 )  # fmt: skip
 """The parts of the library that a story has, or has not: rare mixes come up sooner."""
 
+BRIEF = 0.3
+"""The seconds of the shortest lease."""
+
 CLAIMS = ("take", "claim")
 ENDS = ("consume", "consume_many", "abandon", "trash", "extend")
 
@@ -154,6 +157,10 @@ class _Draft:
                 verb, args = "set_limit", {"name": "a", "per": "name", "concurrency": some.choice((1, 2)), "rate": rate}
             elif self.focus in ("wait", "slot") and name == self.names[-1] and number % 2 == 0:
                 verb, args = "take", {"limit": 1, "expiry": None, "names": None, "timeout": 5.0}
+            elif self.focus == "wear" and steps and steps[-1].args.get("expiry") == BRIEF:
+                # An act that comes close to the end of its lease.
+                pause = int(BRIEF * 1e6 - some.random() * 15_000)
+                verb, args = self._end((name, number - 1, 0))
             else:
                 verb, args = self._step(name, is_worker)
             if verb == "close" and sum(each[0] == name[0] for each in self.names) > 1:
@@ -196,17 +203,18 @@ class _Draft:
                 )
             )
         if self.claims and some.random() < 0.62:
-            return self._end()
-        expiry = some.choice((None, 0.3, 1.0, 4.0)) if "fixed" in has else None
+            return self._end(some.choice(self.claims[-2:]))
+        leases = (None, BRIEF, 1.0, 4.0) if self.focus != "wear" else (BRIEF, BRIEF, BRIEF, None)
+        expiry = some.choice(leases) if "fixed" in has else None
         if self.posts and some.random() < 0.25:
             return "claim", {"job": some.choice(self.posts), "expiry": expiry}
         timeout = some.choice((0, 5.0)) if "wait" in has else 0
         names = some.choice((None, None, None, ["a"]))
         return "take", {"limit": some.choice((1, 1, 1, 2, 5)), "expiry": expiry, "names": names, "timeout": timeout}
 
-    def _end(self) -> tuple[str, dict[str, Any]]:
+    def _end(self, job: tuple[str, int, int]) -> tuple[str, dict[str, Any]]:
         some, has = self.some, self.has
-        args: dict[str, Any] = {"job": some.choice(self.claims[-2:])}
+        args: dict[str, Any] = {"job": job}
         verb = some.choice(
             ("consume",) * 5
             + ("extend", "extend", "abandon", "trash", "consume_many")
