@@ -13,6 +13,9 @@ from tests.simulator.oracle import FOREVER, ON_BOARD, SLACK, Gate, Oracle, Versi
 from tests.simulator.stories import CLAIMS, ENDS
 from tests.simulator.world import Process
 
+ROUNDED = 10
+"""The µs by which a deadline in seconds may be rounded."""
+
 SLEPT = 1_000_000
 """The µs for which a wait may leave a job that it could claim."""
 
@@ -45,7 +48,7 @@ class Answers:
                 continue
             ends = record.lock_until - (self.oracle.clock(self.world.now) - self.world.now)
             is_steady = len(self.oracle.steps) == 1 and call.process.wall == 0
-            if claim.deadline * 1e6 - call.process.boot > ends + 10 and is_steady:
+            if claim.deadline * 1e6 - call.process.boot > ends + ROUNDED and is_steady:
                 self.oracle.fault(f"deadline: {call} believes in {self._short(job)} for longer than its lease")
 
     def _check_reading(self, call: Call) -> None:
@@ -339,7 +342,7 @@ class Answers:
         if any(call.verb == "extend" for call in mine):
             return True
         mine = [call for call in mine if call.process is process and call.began <= when]
-        is_past = claim.deadline is not None and claim.deadline * 1e6 <= when + process.boot
+        is_past = claim.deadline is not None and claim.deadline * 1e6 <= when + process.boot + ROUNDED
         if is_past or any(call.verb in ("read_lost", "release") for call in mine):
             return True
         if any(isinstance(call.told, JobBoardError) or call.errors for call in mine):
