@@ -70,8 +70,12 @@ class Actor:
 
     def run(self) -> None:
         for step in self.steps:
-            running().park(step.pause)
+            running().park(step.pause if step.pause >= 0 else self._until_next(-step.pause, step.id))
             self.perform(step)
+
+    def _until_next(self, every: int, number: int) -> int:
+        world = self.stage.world
+        return every - world.now % every + int(world.draw(self.script, number, "rush") * 2_000)
 
     def perform(self, step: Step) -> None:
         world, args = self.stage.world, dict(step.args)

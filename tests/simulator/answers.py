@@ -105,7 +105,7 @@ class Answers:
             fault(f"acted twice: {call}")
         is_refused = call.outcome == "refused" and isinstance(call.told, ConnectionFailure)
         stands = [effect for effect in call.effects if call.verb not in CLAIMS or self._stands(effect, call.ended or 0)]
-        if stands and is_refused and call.verb not in ("purge_trash", "post_due"):
+        if stands and is_refused:
             fault(f"done though refused: {call} has changed {self._name(stands[0].uuid)}, and reports no change")
         if call.verb in CLAIMS:
             self._check_claims(call)

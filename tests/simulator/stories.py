@@ -16,6 +16,9 @@ TOPICS = (
 )  # fmt: skip
 """The parts of the library that a story has, or has not: rare mixes come up sooner."""
 
+RUSH = 150_000
+"""The µs between two instants at which many scripts act together."""
+
 BRIEF = 0.3
 """The seconds of the shortest lease."""
 
@@ -24,7 +27,9 @@ ENDS = ("consume", "consume_many", "abandon", "trash", "extend")
 
 
 class Step(NamedTuple):
-    """A verb of a script, after a pause in µs. Other steps name this one by its script and its id."""
+    """A verb of a script, after a pause in µs. Other steps name this one by its script and its id.
+
+    A pause below zero ends just behind the next instant that is a multiple of it, together with those of others."""
 
     id: int
     pause: int
@@ -113,7 +118,7 @@ class _Draft:
         drawn = some.choice(("zookeeper", "zookeeper", "etcd", "memory"))
         self.habits = habits or drawn
         self.has = {topic for topic in TOPICS if some.random() < 0.45}
-        self.focus = some.choice((None, None, None, "limit", "wait", "slot", "wear", "due", "purge"))
+        self.focus = some.choice((None, None, None, "limit", "wait", "slot", "slot", "wear", "due", "purge", "rush"))
         self.has |= {
             "limit": {"limit", "fixed", "ends"},
             "wait": {"wait"},
@@ -121,6 +126,7 @@ class _Draft:
             "wear": {"attempts", "fixed", "ends"},
             "due": {"schedule"},
             "purge": {"operate", "attempts", "ends"},
+            "rush": {"delay", "priority"},
         }.get(self.focus or "", set())
         rate = some.choice((0, 0.01, 0.05, 0.15))
         options = {
@@ -145,6 +151,8 @@ class _Draft:
         steps = []
         for number in range(some.randint(4, 14)):
             pause = int(some.expovariate(1 / self.pace)) if some.random() < 0.8 else int(some.random() * 4e6)
+            if self.focus == "rush" and some.random() < 0.6:
+                pause = -RUSH
             if number == 0 and is_first:
                 verb, args = self._post(1)
             elif self.focus == "due" and number < 3:
@@ -176,7 +184,8 @@ class _Draft:
     def _step(self, name: str, is_worker: bool) -> tuple[str, dict[str, Any]]:
         some, has = self.some, self.has
         dice = some.random()
-        if dice < (0.12 if is_worker else 0.45):
+        # Where the wakes by free slots are judged, no post wakes the waiters.
+        if dice < (0.02 if self.focus == "slot" else 0.12 if is_worker else 0.45):
             return self._post(0)
         if "limit" in has and dice > 0.94:
             return self._limit()
