@@ -16,7 +16,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job
 from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take
 
@@ -183,6 +183,7 @@ def differences(found: Record | None, expected: Record | None, before: Record | 
 
 
 class TestLifecycle:
+    @holds("A fast path of SQL does what the table of transitions says, or leaves the call to the engine.")
     @pytest.mark.parametrize("start", STARTS)
     def test_every_verb_and_caller(self, board: JobBoard, start: str) -> None:
         cases = self.prepare(board, start)
@@ -234,6 +235,7 @@ class TestLifecycle:
 class TestTags:
     any_driver = True
 
+    @holds("No version of a job has the tag of another, whichever act made it.")
     def test_each_version_of_a_job_has_a_tag_of_its_own(self, board: JobBoard, other: JobBoard) -> None:
         """A commit compares the tag that it was decided by."""
         job = board.post("resize")
