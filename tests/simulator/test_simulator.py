@@ -38,6 +38,7 @@ def told(result: Result) -> str:
     return "\n".join([*result.faults, *play(result.story, tell=True).told])
 
 
+@pytest.mark.rule("A lapsed claim has no owner: an act by name gets NotFound, though the process remembers the claim.")
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_a_saved_story_shows_no_fault(path: Path) -> None:
     result = play(Story.read(path))
