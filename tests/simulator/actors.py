@@ -210,7 +210,7 @@ class Actor:
     def look(self, call: Call) -> dict[str, str]:
         shown = {job.uuid: str(job.seen_state) for job in self.board.iterjobs(ensure_fresh=True)}
         self.board.stats()
-        return shown
+        return shown | {job.uuid: "TRASHED" for job in self.board.trashed()}
 
     def outcome(self, call: Call) -> str:
         return self.board.outcome(call.jobs[0]).uuid

@@ -227,7 +227,10 @@ class Answers:
         """Report a job that a look has missed, or shown in a state that it never had meanwhile."""
         for uuid in self.oracle.versions:
             moments = list(self.oracle.moments(uuid, call.began - SLACK, call.ended or 0))
-            states = {state if state in ON_BOARD else None for _, state in moments}
+            states = {state for _, state in moments}
+            if len(states) > 1 and "TRASHED" in states:
+                # The walks through the board and the trash are two.
+                states.add(None)
             # A walk may miss a job that moves to another place meanwhile.
             places = {version.record.priority for version, _ in moments if version.record is not None}
             if call.told.get(uuid) not in states and len(self.oracle.steps) == 1 and len(places) < 2:
@@ -347,7 +350,9 @@ class Answers:
             return True
         if any(isinstance(call.told, JobBoardError) or call.errors for call in mine):
             return True
-        own = {effect.when for call in mine if call.verb in ENDS for effect in call.effects}
+        # The heartbeat does not know of an act by the owner's name.
+        ends = [call for call in mine if call.verb in ENDS and call.tokens.get(claim.uuid) == claim.token]
+        own = {effect.when for call in ends for effect in call.effects}
         for version, state in self.oracle.moments(claim.uuid, 0, when):
             record = version.record
             if version.since not in own and version.since:

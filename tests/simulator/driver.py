@@ -163,6 +163,8 @@ class SimulatedDriver(Driver):
     # The session and the bells
 
     def session(self) -> str:
+        if self._session is not None and self.server.is_given_up(self._session):
+            self._session = None
         if not self.server.habits.pings and self._session is not None and (self.margin or 0) < self._ttl / 2:
             self.beat()
         if self._session is None:
@@ -186,8 +188,6 @@ class SimulatedDriver(Driver):
         rung = self._ask(lambda: self.server.arm(self, WORDS), writes=False)
         first, self._watches = not self._watches, True
         heard_of, self.heard_of = self.heard_of, Counter(rung)
-        if first:
-            self.heard(MISSED)
         for bell in () if first else rung:
             if heard_of[bell] != rung[bell]:
                 self.heard(bell)

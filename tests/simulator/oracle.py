@@ -10,12 +10,26 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgpack
 
+from jobboard.engine import Side, StoredOutcome
 from jobboard.engine.records import unpack
 from jobboard.kv.driver import ALIVE, Op
-from jobboard.kv.layout import JOB, KEPT, LIVE, READY, TIMED, TRASH, job_names, uuid_at
+from jobboard.kv.layout import (
+    DONE,
+    JOB,
+    KEPT,
+    LIVE,
+    OVER,
+    READY,
+    TIMED,
+    TRASH,
+    job_names,
+    outcome_names,
+    uuid_at,
+)
 from jobboard.states import Record
 from tests.simulator.actors import Call, Effect, Stage
 from tests.simulator.server import Server
@@ -26,6 +40,8 @@ SLACK = 20_000
 """The µs by which a client's view of the time may be old."""
 
 FOREVER = 10**18
+
+OUTCOME = "side/outcome/"
 
 ON_BOARD = ("UNCLAIMED", "SCHEDULED", "CLAIMED")
 KEEPERS = ("heartbeat", "close")
@@ -199,7 +215,7 @@ class Oracle:
                 node = records.get(path)
                 record, session = (None, None) if node is None else unpack(uuid_at(path), node.value)
                 jobs[uuid_at(path)] = Version(now, record, session)
-        outcomes = {path.removeprefix("side/outcome/") for path in changed}
+        outcomes = {path.removeprefix(OUTCOME) for path in changed}
         if jobs:
             self._saw_jobs(jobs, any(path.startswith("side/answer/") for path in changed), outcomes)
 
@@ -463,7 +479,15 @@ class Oracle:
             for name in () if record is None else job_names(record, session):
                 place, _, rest = name.partition("/")
                 wanted[place].add(rest)
-        for place in (READY, LIVE, TIMED, KEPT, TRASH):
+        for path, node in self.server.shelf.records.items():
+            if path.startswith(OUTCOME):
+                value, until = msgpack.unpackb(node.value)
+                found = StoredOutcome.of(Side("outcome", unquote(path.removeprefix(OUTCOME)), value, until, 0))
+                assert found is not None
+                for name in outcome_names(found.record, found.until):
+                    place, _, rest = name.partition("/")
+                    wanted[place].add(rest)
+        for place in (READY, LIVE, TIMED, KEPT, TRASH, DONE, OVER):
             there = set(self.server.shelf.names[place].range("", FOREVER))
             for name in sorted(there ^ wanted[place]):
                 self.fault(f"index: {place}/{name} is {'left over' if name in there else 'missing'}")

@@ -148,7 +148,7 @@ class _Draft:
         some = self.some
         self.claims: list[tuple[str, int, int]] = []
         is_worker, is_first = some.random() < 0.7, name == self.names[0]
-        steps = []
+        steps: list[Step] = []
         for number in range(some.randint(4, 14)):
             pause = int(some.expovariate(1 / self.pace)) if some.random() < 0.8 else int(some.random() * 4e6)
             if self.focus == "rush" and some.random() < 0.6:
@@ -286,6 +286,6 @@ class _Draft:
                 # The clocks of clients are the only ones, and its page asks for equal ones.
                 continue
             sign = some.choice((1, 1, -1)) if kind in ("wall", "step") else 1
-            value = int(some.choice((1, 4, 8)) * 1e6) * sign
+            value = int(some.choice((1, 2.5, 4, 8)) * 1e6) * sign
             troubles.append(Trouble(int(some.random() * 12 * self.pace), kind, who, value))
         return troubles
