@@ -261,7 +261,7 @@ class TestSchedulesInTrouble:
     ) -> None:
         good = board.schedule("good", name="good", every=60)
         stored = Harness(board).engine.schedules()[0]
-        newer = stored.packed().replace(b"\x97\x01", b"\x97\x02", 1)
+        newer = stored.packed().replace(b"\x01", b"\x02", 1)
         assert newer != stored.packed()
         elsewhere = stored._replace(timetable=stored.timetable._replace(every=None, cron="* * * * *", tz="Moon/Base"))
         long = stored._replace(timetable=stored.timetable._replace(every=None, cron=f"{'*,' * 50_000}* * * * *"))

@@ -15,7 +15,7 @@ from jobboard import states
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job
-from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
+from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, FailureKind, Holder, Record, Status, Verb
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take
@@ -138,6 +138,7 @@ class Case(NamedTuple):
             lease = states.prolonged(record, now, 0)
         delay = int(arguments.get("delay", 0) * 1e6) or None
         error = arguments.get("error", arguments.get("reason"))
+        kind = FailureKind.REJECTED if verb == Verb.TRASH else FailureKind.ERROR
         status, after = {
             Verb.CLAIM: lambda: states.claim(record, now, self.who, *lease),
             Verb.EXTEND: lambda: states.extend(record, holder, now, *lease),
@@ -145,7 +146,7 @@ class Case(NamedTuple):
             Verb.CANCEL: lambda: states.cancel(record, now, error),
             Verb.RESTORE: lambda: states.restore(record, now),
             Verb.PURGE: lambda: states.purge(record, now),
-        }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error))()
+        }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error, kind=kind))()
         if status == OK:
             if verb == Verb.EXTEND and after is not None and record is not None and record.state == states.UNCLAIMED:
                 # No sweep comes before the extension, which so leaves no lapse. What was read shows the lapse as last.
