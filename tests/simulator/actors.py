@@ -141,7 +141,8 @@ class Actor:
         self.board.abandon(call.jobs[0], self.script, delay=delay, error=error)
 
     def consume(self, call: Call) -> None:
-        self.board.consume(call.jobs[0], self.script)
+        result = str(call) if self.board.options["keep_done"] else None
+        self.board.consume(call.jobs[0], self.script, result=result)
 
     def trash(self, call: Call) -> None:
         self.board.trash(call.jobs[0], self.script, reason="no")
@@ -212,8 +213,8 @@ class Actor:
         self.board.stats()
         return shown | {job.uuid: "TRASHED" for job in self.board.trashed()}
 
-    def outcome(self, call: Call) -> str:
-        return self.board.outcome(call.jobs[0]).uuid
+    def outcome(self, call: Call) -> Any:
+        return self.board.outcome(call.jobs[0]).result
 
     def outcomes(self, call: Call) -> list[str]:
         return [outcome.uuid for outcome in self.board.outcomes()]

@@ -129,25 +129,31 @@ class Answers:
                 states = {state for _, state in self.oracle.moments(job.uuid, call.began - SLACK, call.ended or 0)}
                 self.counts["keys kept by windows"] += not states & {*ON_BOARD}
 
-    def _ends_of(self, uuid: str) -> tuple[int, int] | None:
-        """Return the instant at which a job was consumed, and that at which its outcome ends."""
-        if self.oracle.keep:
-            for call in self.stage.calls:
-                for effect in call.effects:
-                    if effect.uuid == uuid and effect.stands is None and call.verb.startswith("consume"):
-                        return effect.when, effect.when + self.oracle.keep
+    def _end_of(self, uuid: str) -> tuple[Call, Effect] | None:
+        """Return the call that has consumed a job, with its effect on the job."""
+        for call in self.stage.calls:
+            for effect in call.effects:
+                if effect.uuid == uuid and effect.stands is None and call.verb.startswith("consume"):
+                    return call, effect
         return None
 
     def _check_outcome(self, call: Call) -> None:
         """Report an outcome that is shown after its end, or not shown before it."""
-        job, ends = call.jobs[0], self._ends_of(call.jobs[0].uuid)
+        job, end = call.jobs[0], self._end_of(call.jobs[0].uuid)
         if len(self.oracle.steps) > 1 or isinstance(call.told, ConnectionFailure):
             return
         began, ended = call.began - SLACK, (call.ended or 0) + SLACK
-        if call.outcome == "ok" and (ends is None or ends[0] > ended or ends[1] < began):
-            self.oracle.fault(f"outcome: {call} shows that of {self._short(job)}, consumed at {ends}")
-        if call.outcome == "refused" and ends is not None and ends[0] < began and ends[1] > ended:
-            self.oracle.fault(f"no outcome: {call} does not show that of {self._short(job)}, consumed at {ends}")
+        since, until = (FOREVER, 0) if end is None else (end[1].when, end[1].when + self.oracle.keep)
+        if call.outcome == "ok" and (since > ended or until < began):
+            self.oracle.fault(f"outcome: {call} shows that of {self._short(job)}, consumed at {since}")
+        if (
+            call.outcome == "ok"
+            and end is not None
+            and call.told != (str(end[0]) if end[0].verb == "consume" else None)
+        ):
+            self.oracle.fault(f"result: {call} shows {call.told!r} as that of {self._short(job)}, consumed by {end[0]}")
+        if call.outcome == "refused" and since < began and until > ended:
+            self.oracle.fault(f"no outcome: {call} does not show that of {self._short(job)}, consumed at {since}")
 
     def _check_take(self, call: Call) -> None:
         if not call.told:
@@ -206,8 +212,9 @@ class Answers:
         if call.verb in ENDS and token is None:
             return state != "CLAIMED" or (record is not None and record.who != call.key[0])
         if call.verb in ENDS and isinstance(error, ClaimLost):
-            if call.verb == "extend" and any(gate.limits for gate in self.oracle.gates):
-                return True  # A lapsed claim needs a slot again.
+            limits = (limit for gate in self.oracle.gates for limit in gate.limits)
+            if call.verb == "extend" and any(limit.concurrency for limit in limits):
+                return True  # A lapsed claim needs a slot again, and no start.
             return record is None or state == "TRASHED" or record.token != token
         if call.verb in ENDS:
             return record is None or (record.token == token and record.who is None)

@@ -127,7 +127,8 @@ class SimulatedDriver(Driver):
             self.server.counts["refused: before"] += 1
             raise Refused(*late)
         try:
-            made, number = self._ask(lambda: self.server.commit(ops))
+            sent = self.server.world.now
+            made, number = self._ask(lambda: self.server.commit(ops, sent))
         except Refused as refused:
             if COUNTER in refused.paths:
                 self._counter = None

@@ -416,9 +416,9 @@ class Oracle:
                     self.fault(f"over the limit: {len(inside)} claims at once of {limit.concurrency} in {scope}")
             if any(each.record and each.record.token == record.token for each in self.versions[uuid][:-1]):
                 continue  # A revived claim is no start.
-            # A claim counts from when it was decided: its commit may have come late, and its lease has run since.
+            # A claim counts from when it was sent: its commit may have come late, and its lease has run since.
             starts = self.starts[scope]
-            starts.append(record.modified_on - self.clock(now) + now)
+            starts.append(self.server.sent)
             if limit.rate is not None and len(self.steps) == 1:
                 most, seconds = limit.rate
                 # Two windows may overlap by a tenth.

@@ -79,6 +79,8 @@ class Server:
         """The µs by which the server's clock has been set forward."""
         self.serving: Any = None
         """The call whose request the server does now."""
+        self.sent = 0
+        """When the commit that the server does now was sent."""
         self.fired: list[tuple[Any, int, str]] = []
         self.sessions: dict[str, tuple[SimulatedDriver, int]] = {}
         self.armed: dict[SimulatedDriver, set[str]] = {}
@@ -163,13 +165,17 @@ class Server:
 
     # The records
 
-    def commit(self, ops: Sequence[Op]) -> tuple[dict[str, Version], int]:
-        """Do all operations or none. Return the new versions, and the number of the commit."""
+    def commit(self, ops: Sequence[Op], sent: int = 0) -> tuple[dict[str, Version], int]:
+        """Do all operations or none. Return the new versions, and the number of the commit.
+
+        :param sent: when the client has sent the commit.
+        """
         if wrong := [op.path for op in ops if op.do not in FREE and not self._fits(op)]:
             for kind in {_kind_of(op) for op in ops if op.path in wrong}:
                 self.counts[f"refused: {kind}"] += 1
             raise Refused(*wrong)
         self.commits += 1
+        self.sent = sent
         versions = done(self.shelf, ops, self.commits)
         if self.habits.follows:
             self._log.append((self.commits, ops, versions))
