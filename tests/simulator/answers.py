@@ -60,21 +60,8 @@ class Answers:
             self.oracle.fault(f"lost unseen: {call} reads no loss of {self._short(claim.job)} after the deadline")
         if call.told:
             self.counts["claims read as lost"] += 1
-            told = any(claim is each for _, _, each in self.stage.losses)
-            if not (is_past or told or self._was_taken(claim, call.process, call.began)):
+            if not self._is_lost(claim, call.process, call.began):
                 self.oracle.fault(f"false loss: {call} reads {self._short(claim.job)} as lost")
-
-    def _was_taken(self, claim: Claim, process: Process, since: int) -> bool:
-        """Return whether a claim had ended on the server at some time, or may have been marked by its own process."""
-        for version in self.oracle.versions[claim.uuid]:
-            if version.record is None or version.record.token > claim.token:
-                return True
-            if version.record.token == claim.token and str(version.record.state) != "CLAIMED":
-                return True
-        ends = (
-            call for call in self.stage.calls if claim.uuid in call.tokens and call.tokens[claim.uuid] == claim.token
-        )
-        return any(isinstance(call.told, JobBoardError) or call.verb == "read_lost" for call in ends)
 
     # At the end of the story
 
@@ -351,7 +338,7 @@ class Answers:
         mine = [call for call in self.stage.calls if any(job.uuid == claim.uuid for job in call.jobs)]
         if any(call.verb == "extend" for call in mine):
             return True
-        mine = [call for call in mine if call.process is process and call.began <= when]
+        mine = [call for call in mine if call.process is process and call.began < when]
         is_past = claim.deadline is not None and claim.deadline * 1e6 <= when + process.boot + ROUNDED
         if is_past or any(call.verb in ("read_lost", "release") for call in mine):
             return True

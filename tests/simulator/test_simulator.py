@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from jobboard import states
 from tests.full import FULL
-from tests.simulator.coverage import missing
+from tests.simulator.coverage import REQUIRED, missing
 from tests.simulator.play import Result, play
 from tests.simulator.shrinking import shrunk
 from tests.simulator.stories import Story, draw
@@ -75,6 +76,27 @@ def test_a_seed_tells_the_same_story_whatever_the_hashes_of_texts(seed: int) -> 
 
     assert first.stdout.count(b"\n") > 2
     assert {each.stdout for each in others} == {first.stdout}
+
+
+def test_a_fault_of_the_library_is_found_and_its_story_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "next_token", lambda token, now: token)
+    result = next(found for seed in range(1, 50) if (found := play(draw(seed))).faults)
+    short = shrunk(result)
+
+    def steps(story: Story) -> int:
+        return sum(map(len, story.scripts.values()))
+
+    assert result.kinds & short.kinds == {"token stays"}
+    assert steps(short.story) < steps(result.story)
+    assert play(short.story).faults == short.faults
+
+
+def test_a_run_that_has_not_reached_all_is_refused() -> None:
+    counts = Counter(dict.fromkeys(REQUIRED, 1))
+    assert missing(counts) == []
+    del counts["replays"]
+
+    assert missing(counts) == ["replays: a call whose reply was lost has succeeded by a repetition"]
 
 
 def test_a_story_is_written_and_read_again(tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ class Over(BaseException):
     """The end of the world, raised in its tasks."""
 
 
+class Errand:
+    """What a thread of the library's own does, where a script makes a call."""
+
+    def __init__(self, process: Process, name: str) -> None:
+        self.process, self.verb, self.key, self.requests = process, name, (process.name, name), 0
+
+    def __str__(self) -> str:
+        return f"the {self.verb} of {self.process.name}"
+
+
 class Process:
     """A simulated process: its clocks, and whether it runs, is stopped (SIGSTOP) or dead (SIGKILL).
 
@@ -50,8 +60,7 @@ class Process:
         return any(began < until and ended > since for began, ended in self.troubled)
 
     def spawn(self, name: str, target: Callable[[], object]) -> Task:
-        call = types.SimpleNamespace(key=(self.name, name), verb=name, requests=0, process=self)
-        return Task(self.world, self, name, target, call)
+        return Task(self.world, self, name, target, Errand(self, name))
 
     def do(self, act: Callable[[], None]) -> None:
         """Call ``act`` now, or once the process runs again, or never if it is dead."""
