@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailures
 from jobboard.job import Act, Claim, Job
+from jobboard.testing.conformance.support import engine_of
 from tests.simulator.stories import Step
 from tests.simulator.world import Over, Process, World, running
 
@@ -206,7 +207,7 @@ class Actor:
         self.board.post_due()
 
     def tidy(self, call: Call) -> None:
-        self.board.engine.raw.tidy(0.05)
+        engine_of(self.board).tidy(0.05)
 
     def look(self, call: Call) -> dict[str, str]:
         shown = {job.uuid: str(job.seen_state) for job in self.board.iterjobs(ensure_fresh=True)}
