@@ -344,8 +344,7 @@ class Answers:
             return True
         if any(isinstance(call.told, JobBoardError) or call.errors for call in mine):
             return True
-        # The heartbeat does not know of an act by the owner's name.
-        ends = [call for call in mine if call.verb in ENDS and call.tokens.get(claim.uuid) == claim.token]
+        ends = [call for call in mine if call.verb in ENDS and call.key[0] == claim.who]
         own = {effect.when for call in ends for effect in call.effects}
         for version, state in self.oracle.moments(claim.uuid, 0, when):
             record = version.record
