@@ -164,8 +164,6 @@ class SimulatedDriver(Driver):
     # The session and the bells
 
     def session(self) -> str:
-        if self._session is not None and self.server.is_given_up(self._session):
-            self._session = None
         if not self.server.habits.pings and self._session is not None and (self.margin or 0) < self._ttl / 2:
             self.beat()
         if self._session is None:

@@ -220,18 +220,13 @@ class Server:
         driver, last = self.sessions[name]
         process, now = driver.process, self.world.now
         is_silent = process.is_dead or process.is_stopped or now < process.cut_until
-        if self.habits.pings and not is_silent and not self.is_given_up(name):
+        if self.habits.pings and not is_silent:
             self.sessions[name] = driver, now
         elif now - last >= self.ttl:
             self.counts["sessions expired"] += 1
             self.expire(name)
             return
         self.world.after(self.ttl // 3, functools.partial(self._watch_over, name))
-
-    def is_given_up(self, name: str) -> bool:
-        """Return whether a client that pings has given up a session, after a silence. The server ends it later."""
-        silence = self.world.now - self.sessions[name][1] if name in self.sessions else 0
-        return self.habits.pings and silence > self.ttl * 2 // 3
 
     def expire(self, name: str) -> None:
         if name in self.sessions:
