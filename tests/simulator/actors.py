@@ -174,6 +174,9 @@ class Actor:
     def cancel(self, call: Call) -> None:
         self.board.cancel(call.jobs[0])
 
+    def stop(self, call: Call) -> None:
+        self.board.cancel(call.jobs[0], running=True)
+
     def restore(self, call: Call) -> None:
         self.board.restore(call.jobs[0])
 

@@ -96,7 +96,7 @@ class Answers:
             fault(f"done though refused: {call} has changed {self._name(stands[0].uuid)}, and reports no change")
         if call.verb in CLAIMS:
             self._check_claims(call)
-        if call.verb in (*ENDS, "release", "cancel", "restore", "purge"):
+        if call.verb in (*ENDS, "release", "cancel", "stop", "restore", "purge"):
             for job in call.jobs:
                 self._check_act(call, job, job.uuid in changed)
         if call.verb == "outcome":
@@ -212,6 +212,7 @@ class Answers:
         wanted = {
             "release": {"CLAIMED"},
             "cancel": {"UNCLAIMED", "SCHEDULED"},
+            "stop": {"UNCLAIMED", "SCHEDULED", "CLAIMED"},
             "restore": {"TRASHED"},
             "purge": {"TRASHED"},
         }
@@ -340,7 +341,7 @@ class Answers:
             return True
         mine = [call for call in mine if call.process is process and call.began < when]
         is_past = claim.deadline is not None and claim.deadline * 1e6 <= when + process.boot + ROUNDED
-        if is_past or any(call.verb in ("read_lost", "release") for call in mine):
+        if is_past or any(call.verb in ("read_lost", "release", "stop") for call in mine):
             return True
         if any(isinstance(call.told, JobBoardError) or call.errors for call in mine):
             return True

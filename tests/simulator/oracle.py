@@ -53,15 +53,15 @@ ALLOWED: dict[tuple[str | None, str | None], set[str]] = {
     ("UNCLAIMED", "CLAIMED"): {*CLAIMS, "extend", "heartbeat"},
     ("UNCLAIMED", "UNCLAIMED"): {"post", "abandon", *KEEPERS},
     ("UNCLAIMED", "SCHEDULED"): {"post", "abandon"},
-    ("UNCLAIMED", "TRASHED"): {"cancel", "trash", "abandon"},
+    ("UNCLAIMED", "TRASHED"): {"cancel", "stop", "trash", "abandon"},
     ("UNCLAIMED", None): {"consume", "consume_many"},
     ("SCHEDULED", "UNCLAIMED"): {"post"},
     ("SCHEDULED", "SCHEDULED"): {"post"},
-    ("SCHEDULED", "TRASHED"): {"cancel"},
+    ("SCHEDULED", "TRASHED"): {"cancel", "stop"},
     ("CLAIMED", "CLAIMED"): {"extend", "heartbeat"},
     ("CLAIMED", "UNCLAIMED"): {"abandon", "release", *KEEPERS},
     ("CLAIMED", "SCHEDULED"): {"abandon"},
-    ("CLAIMED", "TRASHED"): {"trash", "abandon", "release", "heartbeat"},
+    ("CLAIMED", "TRASHED"): {"trash", "abandon", "release", "stop", "heartbeat"},
     ("CLAIMED", None): {"consume", "consume_many"},
     ("TRASHED", "UNCLAIMED"): {"restore"},
     ("TRASHED", None): {"purge", "purge_trash"},
@@ -318,7 +318,7 @@ class Oracle:
     def _check_token(self, uuid: str, old: Record | None, new: Record, call: Any, verb: str) -> None:
         has_risen = new.token > self._tokens[uuid]
         self._tokens[uuid] = max(self._tokens[uuid], new.token)
-        raises = verb in (*CLAIMS, "release", "cancel", "restore") or (verb == "post" and old is not None)
+        raises = verb in (*CLAIMS, "release", "cancel", "stop", "restore") or (verb == "post" and old is not None)
         if raises and not has_risen:
             self.fault(f"token stays: {self.short(uuid)} by {call}")
         keeps = verb in ("extend", "heartbeat") and old is not None and str(new.state) == "CLAIMED"
@@ -356,7 +356,11 @@ class Oracle:
         if verb not in ENDS:
             if verb == "release" and call.args.get("token") not in (None, old.token):
                 self.fault(f"stale: {call} released token {old.token}, not {call.args['token']}")
-            if stood == "CLAIMED" and verb != "release" and not (old.who or "").startswith(call.process.name):
+            if (
+                stood == "CLAIMED"
+                and verb not in ("release", "stop")
+                and not (old.who or "").startswith(call.process.name)
+            ):
                 self.fault(f"stolen: {call} moved {self.short(uuid)}, which {old.who} holds")
             return
         token = call.tokens.get(uuid)

@@ -194,7 +194,16 @@ class _Draft:
         if "schedule" in has and dice > 0.78:
             return self._schedule()
         if self.posts and "operate" in has and dice > 0.66:
-            verbs: tuple[str, ...] = ("release", "release", "release_claim", "cancel", "restore", "restore", "purge")
+            verbs: tuple[str, ...] = (
+                "release",
+                "release",
+                "release_claim",
+                "cancel",
+                "stop",
+                "restore",
+                "restore",
+                "purge",
+            )
             if self.focus == "purge":
                 verbs = ("cancel", "cancel", "purge", "purge", "restore")
             return some.choice(verbs), {"job": some.choice(self.posts[:3] if self.focus == "purge" else self.posts)}
