@@ -290,8 +290,9 @@ class Oracle:
         """Return whether a change only writes down a lapse, or a due time that has passed."""
         old, now = had.record, self.world.now
         assert old is not None
-        states = {self.state(had, self._judged_at)}
-        if len(self.steps) > 1 and isinstance(call, Call):
+        stood = self.state(had, self._judged_at)
+        states, is_meant = {stood}, verb_of(call) in ALLOWED.get((stood, str(new.state)), set())
+        if len(self.steps) > 1 and isinstance(call, Call) and not is_meant:
             # The clock was set. A call may have read the time before that.
             states |= {state for _, state in self.moments(uuid, max(had.since, call.began - SLACK), now)}
         is_same = (new.token, new.who) == (old.token, old.who)
