@@ -222,7 +222,9 @@ class Answers:
         """Report a job that a look has missed, or shown in a state that it never had meanwhile."""
         for uuid in self.oracle.versions:
             moments = list(self.oracle.moments(uuid, call.began - SLACK, call.ended or 0))
+            # A record is judged by the time of its reading, which may be a later one.
             states = {state for _, state in moments}
+            states |= {self.oracle.state(version, call.ended or 0) for version, _ in moments}
             if len(states) > 1 and "TRASHED" in states:
                 # The walks through the board and the trash are two.
                 states.add(None)
