@@ -185,11 +185,11 @@ class Claims:
             return True
 
     def send_notes(self) -> None:
-        """Send the notes of all claims that are not ending: an end takes its claim's note along."""
+        """Send all notes that were not sent yet, in one try: the heartbeat repeats it."""
         if not self.unsent:
             return
         with self._lock:
-            notes = [(claim, note) for claim, note in self.unsent.items() if claim not in self._ending]
+            notes = list(self.unsent.items())
         for some in batches(notes, lambda each: len(each[0].job.record.posting) + len(each[1]), BATCH, POST_BYTES):
             self._send_notes(self._engine.raw.note, some)
 

@@ -336,8 +336,8 @@ class TestNotes:
         assert found == {job.uuid: None if number == 7 else number for number, job in enumerate(jobs)}
 
     def test_ends_of_many_claims_with_large_notes(self, board: JobBoard, other: JobBoard) -> None:
-        board.post_many([Posting("resize")] * 70)
-        jobs = board.claim_many("anna", 70)
+        board.post_many([Posting("resize")] * 100)
+        jobs = board.claim_many("anna", 100)
         for number, job in enumerate(jobs):
             job.note(checkpoint=[number, "x" * 16_000])
         board.finish_many([Act(job, "abandon") for job in jobs], "anna")
