@@ -108,7 +108,7 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
                     await self._follow(job, result)
                 outcomes.check_result(result)
                 return result
-            return None  # type: ignore[unreachable]  # the block swallows Retry and Reject
+            return None  # type: ignore[unreachable]  # the block swallows Retry, Reject and Cancelled
 
         return work
 

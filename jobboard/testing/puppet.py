@@ -110,7 +110,7 @@ def set_clock(ahead: float) -> None:
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + ahead
     time.time_ns = lambda: right_ns() + int(ahead * 1e9)
-    runtime.wall_time = time.time
+    runtime.wall_time = time.time  # type: ignore[assignment]
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.contrib.opentelemetry import instrument
 from jobboard.contrib.prometheus import ConductorMetrics
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG, Background
+from jobboard.testing.conformance.support import HELD, LONG, SHORT, Background
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until
 from tests.support.conductors import LATE, WAIT, MakeBoard
 
@@ -68,6 +68,7 @@ def test_coroutine_function_behind_a_plain_decorator_runs_on_the_loop(make_board
     run(main())
 
 
+@pytest.mark.rule("Retry and Reject steer in the group of a TaskGroup, too.")
 @ON_BOTH_LOOPS
 def test_retry_and_reject_in_a_task_group_steer(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
@@ -188,6 +189,7 @@ def test_timeout_cancels_the_handler(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
+@pytest.mark.rule("A coroutine that ignores its cancellation keeps its slot.")
 def test_handler_that_ignores_its_cancellation_keeps_its_slot(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_handler_that_ignores_its_cancellation_keeps_its_slot(
     run(main())
 
 
+@pytest.mark.rule("A cancelled run gives its jobs back.")
 @pytest.mark.parametrize("end", ["drained", "cancelled", "loop ended"])
 @ON_BOTH_LOOPS
 def test_end_of_a_run_cancels_its_handlers_and_gives_their_jobs_back(make_board: MakeBoard, run: Run, end: str) -> None:
@@ -262,6 +265,7 @@ def test_end_of_a_run_cancels_its_handlers_and_gives_their_jobs_back(make_board:
     assert sync.entities("conductor") == []
 
 
+@pytest.mark.rule("A job that was given back before its worker had it is not begun.")
 def test_job_that_was_given_back_before_its_task_is_not_begun(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post("a")
@@ -299,6 +303,7 @@ def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> An
     return done
 
 
+@pytest.mark.rule("A task that ends as it is made, or is cancelled before it begins, frees its place, and its job.")
 def test_task_that_ends_as_it_is_made_frees_its_place(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post_many([{"name": "a"}] * 3)
@@ -317,6 +322,7 @@ def test_task_that_ends_as_it_is_made_frees_its_place(make_board: MakeBoard, run
     assert conductor.tally.consumed == 3
 
 
+@pytest.mark.rule("A task that ends as it is made, or is cancelled before it begins, frees its place, and its job.")
 def test_task_that_is_cancelled_before_it_begins_gives_its_job_back(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post("a")
@@ -497,6 +503,7 @@ def test_jobs_are_counted_and_traced_as_others_are(make_board: MakeBoard, run: R
     assert len({span.context.trace_id for span in spans.get_finished_spans()}) == 1
 
 
+@pytest.mark.rule("A conductor runs beside an asynchronous web service.")
 def test_conductor_runs_beside_a_service(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
@@ -521,6 +528,7 @@ def test_conductor_runs_beside_a_service(make_board: MakeBoard, run: Run) -> Non
     run(main())
 
 
+@pytest.mark.rule("A conductor runs beside an asynchronous web service.")
 def test_service_is_told_that_its_conductor_has_ended(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -548,6 +556,7 @@ def test_service_is_told_that_its_conductor_has_ended(
 # The end of a run, in whatever loop it is awaited
 
 
+@pytest.mark.rule("A run ends in whatever loop it is awaited.")
 def test_end_of_a_run_is_heard_of_in_other_loops(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     conductor = AsyncConductor("one", AsyncJobBoard(sync), lambda job: None)
@@ -567,6 +576,7 @@ def test_end_of_a_run_is_heard_of_in_other_loops(make_board: MakeBoard, run: Run
     run(main())
 
 
+@pytest.mark.rule("A run ends in whatever loop it is awaited.")
 def test_stop_ends_a_wait_for_a_run_that_never_began(make_board: MakeBoard, run: Run) -> None:
     async def main() -> None:
         conductor = AsyncConductor("one", AsyncJobBoard(make_board()), lambda job: None)
@@ -577,5 +587,86 @@ def test_stop_ends_a_wait_for_a_run_that_never_began(make_board: MakeBoard, run:
         await asyncio.sleep(0)
         await asyncio.to_thread(conductor.stop)
         assert await waiting
+
+    run(main())
+
+
+@pytest.mark.parametrize("verb", ["stop", "release"])
+@ON_BOTH_LOOPS
+def test_a_job_that_is_taken_away_cancels_its_coroutine(make_board: MakeBoard, run: Run, verb: str) -> None:
+    """Also behind a plain decorator, which has a thread of its own."""
+    sync, other = make_board(claim_ttl=HELD), make_board()
+    ended: list[tuple[str, bool]] = []
+
+    async def main() -> None:
+        conductor = AsyncConductor("one", AsyncJobBoard(sync))
+
+        async def slow(job: jobboard.Job) -> None:
+            if job.attempts > 1:
+                return
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.append((job.name, jobboard.cancelled()))
+
+        conductor.handles("plain")(slow)
+
+        @conductor.handles("decorated")
+        def decorated(job: jobboard.Job) -> object:
+            return slow(job)
+
+        failures: list[Any] = []
+        conductor.notifier.register("job_failed", lambda event, told: failures.append(told))
+        jobs = other.post_many([{"name": "plain"}, {"name": "decorated"}])
+        running = beside(conductor)
+        await until(lambda: [entity.metadata["running"] for entity in other.entities("conductor")] == [2])
+        for job in jobs:
+            seen = other.get(job.uuid)
+            other.release(seen) if verb == "release" else other.cancel(seen, running=True, reason="no use")
+        await until(lambda: conductor.tally.lost == 2)
+        if verb == "release":
+            await until(lambda: conductor.tally.consumed == 2)
+        conductor.stop()
+        await running
+        assert sorted(ended) == [("decorated", True), ("plain", True)]
+        assert (failures, conductor.tally.abandoned, conductor.tally.trashed) == ([], 0, 0)
+        assert {job.state for job in jobs} == {"COMPLETE" if verb == "release" else "TRASHED"}
+
+    run(main())
+
+
+@pytest.mark.rule("Work is stopped by the server's word, and never by a lease that ends by this machine's clock.")
+def test_a_lease_that_ends_by_the_clock_cancels_no_coroutine(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        conductor = AsyncConductor("one", AsyncJobBoard(sync))
+
+        @conductor.handles("resize")
+        async def resize(job: jobboard.Job) -> None:
+            await asyncio.to_thread(job.claim.extend, SHORT)
+            await until(lambda: job.claim.lost)
+            await asyncio.to_thread(job.claim.extend)
+
+        await conductor.run(1, signals=False)
+        assert conductor.tally.consumed == 1
+
+    run(main())
+    assert job.state == "COMPLETE"
+
+
+def test_cancel_and_working_of_an_async_board(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        job = await board.post("resize")
+        async with board.working("anna"):
+            seen = await board.get(job.uuid)
+            await board.cancel(seen, running=True, reason="no use", token=seen.token)
+            jobboard.raise_if_cancelled()
+            raise AssertionError("the work goes on")
+        assert (await board.state(job), (await board.get(job.uuid)).error) == ("TRASHED", "no use")
 
     run(main())

@@ -17,6 +17,7 @@ from tests.support.commands import Commands
 pytestmark = pytest.mark.backends("sqlite")
 
 
+@pytest.mark.rule("Each schedule that was named is removed, whatever fails.")
 def test_schedules_are_set_listed_and_removed(board: Any, run: Commands) -> None:
     assert "no schedules" in run("schedule", "list").out
     cron = ["--cron", "30 3 * * *", "--tz", "Europe/Berlin", "--missed", "all"]
@@ -63,6 +64,7 @@ def test_run_posts_due_jobs_until_sigterm(board: Any) -> None:
     assert len(set(times)) == len(times)
 
 
+@pytest.mark.rule("Schedules and outcomes are counted, with how late the first is.")
 def test_stats_and_top_show_how_late_schedules_are(board: Any, run: Commands) -> None:
     assert "schedules" not in run("stats").out + run("top", "--once").out
     due = board.schedule("ping", name="ping", every=3600).next_due

@@ -19,6 +19,7 @@ All numbers but the version and the rank have 18 digits, so that members sort as
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import msgpack
@@ -97,11 +98,13 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozens
     return Stored(record, blob[:TAG])
 
 
-def _packed(value: Any) -> bytes:
-    return _NIL if value is None else msgpack.packb(value)  # type: ignore[no-any-return]
+assert Draft._fields[-len(_BEHIND) :] == _BEHIND, "a new field is the last one of a draft and of a record"
 
 
-_NIL = msgpack.packb(None)
+@functools.lru_cache(16)
+def _packed(values: tuple[Any, ...]) -> bytes:
+    """Return the last fields of a draft. Most drafts have none of them, and packing takes longer than the cache."""
+    return b"".join(map(msgpack.packb, values))
 
 
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
@@ -109,7 +112,7 @@ def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     came = draft.arrival
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    behind = b"".join([_packed(getattr(draft, field)) for field in _BEHIND])
+    behind = _packed(draft[-len(_BEHIND) :])
     job = (draft.max_attempts, draft.key, failures, behind, draft.posting, event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
     return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival]
