@@ -1089,7 +1089,7 @@ class JobBoard:
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
             if act.result is not None and verb != CONSUME:
                 raise ValueError(f"a result goes with {CONSUME}, not with {verb}")
-            postings = followups.checked(act.then) if act.then != () else ()
+            postings = followups.checked(act.then) if act.then else ()
             if postings and verb != CONSUME:
                 raise ValueError(f"then goes with {CONSUME}, not with {verb}")
             result = self.results.encoded(arguments.job(act.job), act.result)
@@ -1151,7 +1151,7 @@ class JobBoard:
         then: Iterable[Posting | Mapping[str, Any]],
         extras: dict[str, Any],
     ) -> list[Job]:
-        postings = followups.checked(then) if then != () else ()
+        postings = followups.checked(then) if then else ()
         end = _ClaimEnd(job, claim, End(CONSUME, result=self.results.encoded(job, result)), postings)
         return self._end_traced([end], lambda: self._end_one(end, who, extras))
 
@@ -1240,12 +1240,12 @@ class JobBoard:
 
     def _size(self, each: _ClaimEnd) -> int:
         """Return the bytes that the end of a claim leaves: in an outcome, with the job, or in follow-ups."""
-        keeps = each.act.keep is not None
-        if each.end.then:
-            return followups.weight(each.job, each.end, self.engine.backend.traits.commit_bound, keeps)
-        if each.end.verb == CONSUME and not keeps:
+        end, keep = each.end, each.act.keep
+        if end.then:
+            return followups.weight(each.job, end, self.engine.backend.traits.commit_bound, keep is not None)
+        if end.verb == CONSUME and keep is None:
             return 0
-        result = "" if each.end.result is None else each.end.result.result
+        result = "" if end.result is None else end.result.result
         return len(each.job.record.posting) + len(result or "")
 
     def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str, posted: Sequence[Job]) -> None:
