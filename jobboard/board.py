@@ -154,7 +154,7 @@ class _ClaimEnd:
     postings: Sequence[Posting] = ()
     act: Finish = field(init=False)
     error: JobBoardError | None = None
-    posted: Sequence[Job] = ()
+    posted: Sequence[Job] = field(init=False)
 
 
 class JobBoard:
@@ -1157,21 +1157,19 @@ class JobBoard:
 
     def _end_traced(self, ends: Sequence[_ClaimEnd], end: Callable[[], None]) -> list[Job]:
         """Draft the follow-ups of these ends, and call ``end``. Return the posted jobs."""
-        postings = [posting for each in ends for posting in each.postings]
+        followed = [each for each in ends if each.postings]
 
         def insert(traced: Sequence[Posting]) -> list[Job]:
-            left = iter(traced)
-            for each in ends:
-                if each.postings:
-                    each.postings = list(itertools.islice(left, len(each.postings)))
-                    form, keeps = self.posting_form, self.results.keep is not None
-                    drafts = followups.drafts(each.job, each.postings, each.end.result, form, keeps)
-                    each.end = each.end._replace(then=drafts)
+            left, form, keeps = iter(traced), self.posting_form, self.results.keep is not None
+            for each in followed:
+                each.postings = list(itertools.islice(left, len(each.postings)))
+                drafts = followups.drafts(each.job, each.postings, each.end.result, form, keeps)
+                each.end = each.end._replace(then=drafts)
             end()
-            return [job for each in ends for job in each.posted]
+            return [job for each in followed for job in each.posted]
 
-        if postings:
-            return self.tracing.post(postings, insert)
+        if followed:
+            return self.tracing.post([posting for each in followed for posting in each.postings], insert)
         end()
         return []
 
@@ -1228,7 +1226,7 @@ class JobBoard:
     def _finish(self, ends: Sequence[_ClaimEnd], extra: dict[str, Any]) -> tuple[Sequence[Status], Sequence[Job]]:
         """End these claims by one call. Return the statuses, and the follow-ups."""
         acts = [each.act for each in ends]
-        if not any(act.end.then for act in acts):
+        if not [each for each in ends if each.end.then]:
             return self.engine.finish(acts, **extra), ()
         answers = self.engine.follow(acts, **extra)
         for each, (_, posted) in zip(ends, answers, strict=True):
