@@ -190,6 +190,8 @@ class JobBoard:
         self.waiters = Waiters(self.engine)
         self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"])
         self.result_form = self.results.form
+        bound = self.engine.backend.traits.commit_bound
+        self.posting_form = followups.PostingForm(self._conf["max_details"], self.engine.wire, bound)
         self._notifier = notifier.Notifier(name, self._listen)
         self._lifecycle = runtime.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
@@ -530,16 +532,11 @@ class JobBoard:
                 self._posted_job(answer, draft, posting.book)
                 for answer, (draft, posting) in zip(answers, batch, strict=True)
             ]
+            fresh = [job for job in posted if job.created or job.replaced]
             # A posting that is rolled back leaves nothing to undo here.
-            self.engine.backend.after_commit(extra, functools.partial(self._tell_posted, posted), lambda: None)
+            self.engine.backend.after_commit(extra, functools.partial(self._tell_posted, fresh), lambda: None)
             jobs += posted
         return jobs
-
-    @property
-    def posting_form(self) -> followups.PostingForm:
-        """The form of postings, for handlers that return a :class:`~jobboard.followups.Then`."""
-        traits = self.engine.backend.traits
-        return followups.PostingForm(self._conf["max_details"], traits.wire, traits.commit_bound)
 
     def _posted_job(self, answer: Posted, draft: Draft, book: Any) -> Job:
         """Return the job of a post, which ``draft`` has made or found."""
@@ -555,7 +552,7 @@ class JobBoard:
 
     def _tell_posted(self, jobs: Sequence[Job]) -> None:
         self.waiters.wake()
-        self._notify(notifier.POSTED, *(job for job in jobs if job.created or job.replaced))
+        self._notify(notifier.POSTED, *jobs)
 
     # Looking
 
@@ -1240,7 +1237,7 @@ class JobBoard:
         """Return the bytes that the end of a claim leaves: in an outcome, with the job, or in follow-ups."""
         end, keep = each.end, each.act.keep
         if end.then:
-            return followups.weight(each.job, end, self.engine.backend.traits.commit_bound, keep is not None)
+            return followups.weight(each.job, end, self.posting_form.bound, keep is not None)
         if end.verb == CONSUME and keep is None:
             return 0
         result = "" if end.result is None else end.result.result
@@ -1276,7 +1273,7 @@ class JobBoard:
         self._notify(notifier.CONSUMED, *consumed)
         self._notify(notifier.TRASHED, *trashed)
         if posted:
-            self._tell_posted(posted)
+            self._tell_posted([job for job in posted if job.created or job.replaced])
         if abandoned:
             self._notify(notifier.ABANDONED, *abandoned)
             self.waiters.wake()
