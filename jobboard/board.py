@@ -145,14 +145,16 @@ class WantedJobs(NamedTuple):
 class _ClaimEnd:
     """The end of one claim.
 
-    postings: its follow-ups, as the caller has given them. act: its request. error: the reason why the claim was not
-    ended. posted: the follow-ups, once posted."""
+    postings: its follow-ups, as the caller has given them. act: its request. held: the claims of this board that the
+    act ends. An act by the owner's name may end that of another handle. error: the reason why the claim was not ended.
+    posted: the follow-ups, once posted."""
 
     job: Job
     claim: Claim | None
     end: End
     postings: Sequence[Posting] = ()
     act: Finish = field(init=False)
+    held: list[Claim] = field(init=False)
     error: JobBoardError | None = None
     posted: Sequence[Job] = field(init=False)
 
@@ -1200,6 +1202,9 @@ class JobBoard:
             each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
         with self.engine.acting():
             for chunk in batches(asked.values(), self._size, BATCH, POST_BYTES):
+                for each in chunk:
+                    claim = each.claim
+                    each.held = self.claims.held_by(each.job.uuid, who) if claim is None else [claim]
                 begun = self.claims.begin_ends(_claims(chunk))
                 try:
                     statuses, posted = self._finish(chunk, extra)
@@ -1212,7 +1217,7 @@ class JobBoard:
                 errors = self._refusals([(status, each.job, each.claim) for each, status in refused])
                 for (each, _), error in zip(refused, errors, strict=True):
                     each.error = error
-                self.claims.let_go(*_claims(each for each, _ in refused))
+                self.claims.let_go(*[each.claim for each, _ in refused if each.claim is not None])
                 self.engine.backend.after_commit(
                     extra,
                     functools.partial(self._ended, begun, done, who, posted),
@@ -1253,8 +1258,6 @@ class JobBoard:
         trashed: list[Job] = []
         for each in ends:
             job, (verb, delay, error, refund, retry, _, kind, _) = each.job, each.end
-            if each.claim is None:
-                self.claims.mark_finished(job.uuid)
             if each.claim is None and verb == Verb.ABANDON:
                 # Only the claim's own handle knows how many attempts are left.
                 self._refresh_behind(job)
@@ -1789,7 +1792,7 @@ def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
 
 
 def _claims(ends: Iterable[_ClaimEnd]) -> list[Claim]:
-    return [end.claim for end in ends if end.claim is not None]
+    return [claim for end in ends for claim in end.held]
 
 
 def _kind(verb: Verb, retry: bool = False) -> FailureKind:

@@ -15,7 +15,7 @@ from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
 from jobboard.engine.committer import Committer, Plan, Result, change_by, record_at, worn_at
-from jobboard.engine.ends import PURGE_REMEMBERED, Recent, plan_ends
+from jobboard.engine.ends import PURGE_REMEMBERED, Recent, is_plain_end, plan_ends
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
 from jobboard.engine.expirations import Expirations
@@ -63,7 +63,6 @@ from jobboard.primitives import (
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
-    FINISHES,
     LIVE,
     OK,
     TRASHED,
@@ -556,7 +555,7 @@ class Engine(Hears):
         Each act is atomic by itself. The answers have the order of the acts. A purged job reads TRASHED for a day."""
         store = self.store
         gate = self._finder.rules.gate
-        if self._is_plain(nonce) and all(map(_is_plain_end, acts)) and store.consume(acts, nonce, gate):
+        if self._is_plain(nonce) and all(map(is_plain_end, acts)) and store.consume(acts, nonce, gate):
             self._committer.note_fast_path(nonce)
             for act in acts:
                 if act.keep:
@@ -572,7 +571,7 @@ class Engine(Hears):
             if known is not None:
                 # The end of a claim by its token holds whatever the time, and a job that leaves takes no time along. So
                 # the time of the claim serves, and saves a request.
-                leave = all(_is_plain_end(act) and act.end.verb == Verb.CONSUME and not act.keep for act in acts)
+                leave = all(is_plain_end(act) and act.end.verb == Verb.CONSUME and not act.keep for act in acts)
                 now = max((stored.record.modified_on for stored in known), default=0) if leave else store.now()
                 made = plan_ends(acts, Found(now, list(known), [self._finder.rules.gate]))
                 if all(deed.status == OK for deed in made.deeds):
@@ -933,10 +932,6 @@ class Engine(Hears):
         found = self._committer.read_all(ENTITY)
         stored = (StoredEntity.of(side) for side in found.sides if side.is_valid(found.now))
         return [entity[1:] for entity in stored if entity is not None]
-
-
-def _is_plain_end(act: Finish) -> bool:
-    return act.end.verb in FINISHES and act.holder.token is not None
 
 
 def _done(acts: Sequence[Finish], deeds: Sequence[Deed]) -> Iterator[Finish]:
