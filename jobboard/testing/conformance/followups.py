@@ -245,6 +245,7 @@ class TestFollowUpKeys:
         expected = "crop" if verb != "abandon" and window is None else "holder"
         found = board.post("other", key="k")
         assert (found.created, found == holder) == (False, expected == "holder")
+        assert holder.state == {"consume": COMPLETE, "abandon": UNCLAIMED, "trash": TRASHED}[verb]
         if verb == "abandon":
             # Nobody holds it any more, so that it has got the posting.
             assert (found.state, found.details) == (UNCLAIMED, {"n": 1})
