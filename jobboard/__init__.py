@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jobboard.exceptions import MissingDriver as MissingDriver
     from jobboard.exceptions import NotFound as NotFound
     from jobboard.exceptions import UnclaimableJob as UnclaimableJob
+    from jobboard.followups import Then as Then
+    from jobboard.followups import unique_key as unique_key
     from jobboard.job import Act as Act
     from jobboard.job import Claim as Claim
     from jobboard.job import ClaimedJob as ClaimedJob
@@ -64,6 +66,7 @@ _HOMES = {
         "NotFound",
         "UnclaimableJob",
     ),
+    "followups": ("Then", "unique_key"),
     "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting", "Progress"),
     "outcomes": ("Cancelled", "Reject", "Retry", "RetryPolicy", "cancelled", "raise_if_cancelled"),
     "priorities": ("JobPriority",),

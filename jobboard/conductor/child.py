@@ -28,11 +28,13 @@ from jobboard import arguments, runtime
 from jobboard.codec import Content, Wire, decode_note
 from jobboard.conductor.handlers import Call, Handlers, Handling, perform
 from jobboard.exceptions import JobFailure
+from jobboard.followups import PostingForm
 from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.outcomes import Cancelled, cancelled_work
 from jobboard.primitives import End
 from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
+from jobboard.tracing import Tracing
 
 READY = "ready"
 
@@ -74,7 +76,10 @@ class Task(NamedTuple):
     token: int
     keeps: tuple[int, Wire] | None
     """The size limit and the encoding of the result; None if the board keeps no results."""
+    posts: PostingForm
+    """The form of follow-ups."""
     wire: Wire
+    """The encoding of notes."""
 
 
 class Report(NamedTuple):
@@ -106,9 +111,11 @@ class BoardStandIn:
     :param tell: makes a note under a claim, sends it to the conductor, and returns the answer.
     """
 
-    def __init__(self, task: Task, tell: Callable[[Claim, Callable[[], HandlerNote]], Refusal | None]) -> None:
-        # Results are encoded here: not all of them could travel.
-        self.result_form = task.keeps
+    def __init__(
+        self, task: Task, tracing: Tracing, tell: Callable[[Claim, Callable[[], HandlerNote]], Refusal | None]
+    ) -> None:
+        # Results and follow-ups are encoded here: not all of them could travel.
+        self.result_form, self.posting_form, self.tracing = task.keeps, task.posts, tracing
         self._wire = task.wire
         self._tell = tell
 
@@ -261,7 +268,8 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
             return answer
 
     try:
-        found: Handlers = pickle.loads(handlers)
+        found: Handlers
+        found, tracing = pickle.loads(handlers)
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
         send(Report(end=None, trace=traceback.format_exc()))
         return
@@ -270,7 +278,7 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     send(READY)
     with contextlib.suppress(EOFError, OSError):
         while (task := receive()) is not None:
-            job = ClaimedJob(cast(Any, BoardStandIn(task, tell)), task.record, task.content, CLAIMED)
+            job = ClaimedJob(cast(Any, BoardStandIn(task, tracing, tell)), task.record, task.content, CLAIMED)
             job.context = task.context
             job.claim = ClaimStandIn(job, task, shared)
             handling = found.of(job)

@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jobboard
 from jobboard import runtime
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Entity, Job
+from jobboard.job import Entity, Job, Posting
 
 
 class Puppet:
@@ -82,10 +83,16 @@ class _Doer:
     def lost(self) -> bool:
         return self.job is not None and self.job.claim is not None and self.job.claim.lost
 
-    def consume(self, who: str) -> str:
+    def consume(self, who: str, then: Sequence[dict[str, Any]] = ()) -> str:
         assert self.job is not None
-        self.board.consume(self.job, who)
+        self.board.consume(self.job, who, then=then)
         return "ok"
+
+    def chain(self, who: str) -> str:
+        """Work on links for ever: each has the next one as its follow-up."""
+        while True:
+            for job in self.board.claim_many(who, 4, names=["link"], timeout=None):
+                self.board.consume(job, who, then=[Posting("link", details={**job.details, "n": job.details["n"] + 1})])
 
     def extend(self, who: str) -> str:
         assert self.job is not None
