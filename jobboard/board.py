@@ -1269,8 +1269,8 @@ class JobBoard:
                 # From now on, no note goes before the ends.
                 if unsent := self.claims.unsent:
                     for each in chunk:
-                        if each.claim is not None and (note := unsent.get(each.claim)) is not None:
-                            each.act = each.act._replace(note=note)
+                        for claim in each.held:
+                            each.act = each.act._replace(note=unsent.get(claim))
                 try:
                     statuses, posted = self._finish(chunk, extra)
                 except BaseException:

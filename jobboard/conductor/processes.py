@@ -172,12 +172,13 @@ class Process:
         poll = select.poll()
         try:
             while True:
+                # The process has to see the loss before it is told to look.
+                self._shared.lease = child.lease_of(run.job.claim)
                 if message and run.job.claim.refused and self._shared.stopped != self._task:
                     self._shared.stopped = self._task
                     # It looks there.
                     os.kill(self._process.ident or 0, child.STOP)
                     until = min(until, runtime.monotonic() + self._grace)
-                self._shared.lease = child.lease_of(run.job.claim)
                 poll.register(pipe, select.POLLIN | (select.POLLOUT if unsent else 0))
                 ready = poll.poll(1000 * max(0.0, min(TICK, until - runtime.monotonic())))
                 # A fork of the process may hold the other end of the pipe open.

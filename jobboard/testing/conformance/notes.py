@@ -69,12 +69,14 @@ class TestNotes:
         board.consume(job, "anna")
 
     @holds("The end of a claim takes its unsent note along.")
-    @pytest.mark.parametrize("end", ["abandon", "delay", "retry", "trash", "close"])
+    @pytest.mark.parametrize("end", ["abandon", "by name", "delay", "retry", "trash", "close"])
     def test_the_end_of_a_claim_stores_its_note(self, board: JobBoard, other: JobBoard, end: str) -> None:
         job = claimed(board)
         job.note(checkpoint=[1, 2])
         if end == "abandon":
             board.abandon(job, "anna", error="broken")
+        elif end == "by name":
+            board.abandon(board.get(job.uuid), "anna")
         elif end == "delay":
             board.abandon(job, "anna", delay=LONG)
         elif end == "retry":
