@@ -334,7 +334,7 @@ class Conductor:
             except BaseException as error:  # noqa: BLE001 - run() raises it
                 broken.append(error)
             finally:
-                runs.claimed_all()
+                runs.note_last_claim()
                 if runs.closed:
                     # The claimer may have shown the conductor after the finisher has hidden it.
                     self._leave(runs)

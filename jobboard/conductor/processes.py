@@ -73,7 +73,7 @@ class WorkerProcesses(WorkerThreads):
                     process = Process(self._runs.name, self._handlers)
                     process.wait_until_ready(run)
                 if not run.decided:
-                    self._runs.begun(run)
+                    self._runs.begin(run)
                     done = process.perform(run)
                 if done is None:
                     process.kill()
@@ -84,7 +84,7 @@ class WorkerProcesses(WorkerThreads):
                 # The traceback of this process says nothing about the handler.
                 done = outcomes.judged(failure.with_traceback(None), run.job, run.handling.retry)
             if done is not None:
-                self._runs.ended(run, *done)
+                self._runs.end(run, *done)
 
         try:
             yield work

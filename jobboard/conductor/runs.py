@@ -61,9 +61,9 @@ class Run:
 class Runs:
     """The jobs at work, and the entity that shows them on the board.
 
-    A worker calls for each run, in this order: ``take``, ``begun``, ``ended`` and ``left``. A run that takes too long,
-    or that the conductor gives back at its own end, is decided before its handler has ended. Its worker stays taken
-    until then.
+    A worker calls for each run, in this order: ``take``, ``begin``, ``end`` and ``free_worker``. A run that takes too
+    long, or that the conductor gives back at its own end, is decided before its handler has ended. Its worker stays
+    taken until then.
 
     :param workers: the kind of workers, for the entity.
     :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
@@ -83,7 +83,7 @@ class Runs:
     tally: Counter[str]
 
     def __post_init__(self) -> None:
-        self.finisher = Finisher(self.name, self.board, self._claims_ended)
+        self.finisher = Finisher(self.name, self.board, self._count_ends)
         self._began = runtime.monotonic(), runtime.utc_now()
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
@@ -164,7 +164,7 @@ class Runs:
             self.finisher.put(job, end, job.record)
         return True
 
-    def claimed_all(self) -> None:
+    def note_last_claim(self) -> None:
         """Note that no more runs are added."""
         self._claiming = False
         self.wake()
@@ -179,7 +179,7 @@ class Runs:
                 self._room.notify()
             return not run.decided
 
-    def begun(self, run: Run) -> None:
+    def begin(self, run: Run) -> None:
         """Start the clock of the timeout: the handler is about to be called."""
         run.began = runtime.monotonic()
         if run.thread is not None and run.handling.timeout is not None:
@@ -187,7 +187,7 @@ class Runs:
             self.wake()
         self.notifier.notify(events.JOB_STARTED, {"job": run.job})
 
-    def ended(self, run: Run, end: End, error: BaseException | None = None) -> bool:
+    def end(self, run: Run, end: End, error: BaseException | None = None) -> bool:
         """Decide the run: its handler has ended, or is given up. Return False for a run that was decided before.
 
         :param error: the error of the handler.
@@ -211,7 +211,7 @@ class Runs:
         self._done()
         return True
 
-    def left(self, run: Run) -> None:
+    def free_worker(self, run: Run) -> None:
         """Free the worker of this run."""
         is_limited = run.handling.max_simultaneous is not None
         with self._lock:
@@ -230,7 +230,7 @@ class Runs:
 
         :param where: the traceback of the handler as it is now.
         """
-        if not self.ended(run, *timed_out(run.handling, run.job, where)):
+        if not self.end(run, *timed_out(run.handling, run.job, where)):
             return False
         run.hangs = True
         run.job.claim.give_up()
@@ -326,7 +326,7 @@ class Runs:
 
     # Within
 
-    def _claims_ended(self, ends: Sequence[tuple[str, Job]]) -> None:
+    def _count_ends(self, ends: Sequence[tuple[str, Job]]) -> None:
         """Count claims that have ended, each by an event, and tell the listeners."""
         with self._lock:
             self._claims -= len(ends)
