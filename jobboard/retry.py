@@ -23,7 +23,7 @@ def backoff(attempt: int, base: float, cap: float) -> float:
     return runtime.random.uniform(longest / 2, longest)
 
 
-def outage_pause(failures: int) -> float:
+def outage_backoff(failures: int) -> float:
     """Return the seconds to leave a backend alone after so many failures in a row, for conductors, task loops and top,
     which go on for ever."""
     return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)

@@ -132,7 +132,7 @@ def conclude(board: _Board, job: Job, error: BaseException | None) -> bool:
     :raises Exception: ``error`` asks for the impossible; this error counts in its place.
     """
     claim = claim_of(job)
-    end, counts = outcomes.judged(error, job)
+    end, counts = outcomes.decide_end(error, job)
     if not board.claims.leave_to_end(claim):
         try:
             board.end_claim(claim, end)

@@ -23,7 +23,7 @@ from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier, check_callback
 from jobboard.outcomes import RetryPolicy
 from jobboard.primitives import BATCH
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.threads import started
 
 if TYPE_CHECKING:
@@ -433,7 +433,7 @@ class Conductor:
                     raise
                 was_away = isinstance(error, ConnectionFailure)
                 failures += 1
-                pause = outage_pause(failures)
+                pause = outage_backoff(failures)
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
 

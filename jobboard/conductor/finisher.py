@@ -13,7 +13,7 @@ from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import ClaimedJob, Job
 from jobboard.primitives import BATCH, GIVEN_BACK, End
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.states import COMPLETE, TRASHED, FailureKind, Record, Verb
 from jobboard.threads import started
 
@@ -219,7 +219,7 @@ class Finisher:
                 self.note_outage()
                 LOG.warning("%s could not finish, trying again: %s", self._name, error)
                 failures += 1
-                self._answers.wait(outage_pause(failures))
+                self._answers.wait(outage_backoff(failures))
                 self._answers.clear()
         self._then()
 
@@ -301,7 +301,7 @@ class Finisher:
         self._pending.pop(done, None)
         self._apart.pop(done, None)
         done.tries += 1
-        done.again_on = runtime.monotonic() + max(took, outage_pause(done.tries))
+        done.again_on = runtime.monotonic() + max(took, outage_backoff(done.tries))
         self._apart[done] = None
         with self._lock:
             self._note_try([done])

@@ -82,7 +82,7 @@ class WorkerProcesses(WorkerThreads):
                 if process is not None and process.alive:
                     process.kill()
                 # The traceback of this process says nothing about the handler.
-                done = outcomes.judged(failure.with_traceback(None), run.job, run.handling.retry)
+                done = outcomes.decide_end(failure.with_traceback(None), run.job, run.handling.retry)
             if done is not None:
                 self._runs.end(run, *done)
 

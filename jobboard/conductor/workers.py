@@ -54,7 +54,7 @@ class WorkerThreads:
                 except BaseException as error:
                     # A run without an end would be kept for ever, and the conductor with it.
                     LOG.exception("%s could not work on %s", self._runs.name, run.job, extra=logs.fields(run.job))
-                    self._runs.end(run, *outcomes.judged(error, run.job, run.handling.retry))
+                    self._runs.end(run, *outcomes.decide_end(error, run.job, run.handling.retry))
                 self._placed.discard(run)
                 self._runs.free_worker(run)
         # For the next thread, which may start later.

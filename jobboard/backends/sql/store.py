@@ -35,8 +35,8 @@ from jobboard.backends.sql.rows import (
     by_uuid,
     changed,
     inserted,
-    outcome_of,
     outcome_row,
+    outcome_side,
     record_of,
     replaced,
     stored_of,
@@ -450,7 +450,7 @@ class SQLStore(Store):
             for row in self._rows(run, "answer", **_slot(key)):
                 yield answer_of(key, row, KEPT)
         for some in chunks(kinds.get("outcome", [])):
-            yield from map(outcome_of, self._rows(run, "outcomes", uuids=some))
+            yield from map(outcome_side, self._rows(run, "outcomes", uuids=some))
 
     @staticmethod
     def _sides(rows: Sequence[Row]) -> Iterator[tuple[Side | None, int]]:
@@ -623,7 +623,7 @@ class SQLStore(Store):
         def work(run: Runner) -> Found:
             now = self._rows(run, "clock")[0][0]
             rows = self._rows(run, statement, limit=limit, **behind[1])
-            return Found(now, [], list(map(outcome_of, rows)))
+            return Found(now, [], list(map(outcome_side, rows)))
 
         found = self._read(work)
         return found, found.sides[-1].tag if len(found.sides) == limit else None
