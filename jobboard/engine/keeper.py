@@ -108,7 +108,7 @@ class ClaimKeeper:
 
     def _free(self, uuid: str, token: int) -> None:
         for _ in self._committer.tries():
-            now, stored, record = self._claimed(uuid, token)
+            now, stored, record = self._read_claim(uuid, token)
             if stored is None or record is None or record.keeper is None or (uuid, token) not in self._forsaken:
                 break
             if self._committer.commit_one(Change(stored, states.lapse(record, now))):
@@ -137,7 +137,7 @@ class ClaimKeeper:
 
     def _give_back(self, uuid: str, token: int) -> None:
         for _ in self._committer.tries():
-            now, stored, record = self._claimed(uuid, token)
+            now, stored, record = self._read_claim(uuid, token)
             if stored is None or record is None:
                 return
             holder = Holder(record.who or "", token)
@@ -145,7 +145,7 @@ class ClaimKeeper:
             if self._committer.commit_one(change_by(Verb.ABANDON, stored, after), before=worn_at([stored], now)):
                 return
 
-    def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
+    def _read_claim(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
         """Read a job. Return the time, the job as stored, and its record; without a record if this claim has ended."""
         found, stored, record = self._committer.read_job(uuid)
         stands = record is not None and record.state == CLAIMED and record.token == token

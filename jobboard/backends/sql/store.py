@@ -1009,12 +1009,12 @@ class SQLStore(Store):
     def occupied(self, scopes: Sequence[LimitScope]) -> tuple[int, list[Occupied]]:
         asked = limits.counts(self.statements, scopes)
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
-        return limits.counted(self.statements, self.run_one, scopes, counts)
+        return limits.read_claims(self.statements, self.run_one, scopes, counts)
 
     def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = limits.locked(self.statements, self._run_several, self._write_lasting, scopes, wait)
+            counts, free = limits.lock(self.statements, self._run_several, self._write_lasting, scopes, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise
