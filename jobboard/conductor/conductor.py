@@ -325,12 +325,12 @@ class Conductor:
             self._tally,
         )
         scheduler = Scheduler(self.name, self.board)
-        places = self._kind.start(runs)
+        pool = self._kind.start(runs)
         broken: list[BaseException] = []
 
         def claim() -> None:
             try:
-                self._claim(limit, runs, places)
+                self._claim(limit, runs, pool)
             except BaseException as error:  # noqa: BLE001 - run() raises it
                 broken.append(error)
             finally:
@@ -356,7 +356,7 @@ class Conductor:
             runs.close()
             left = self._left()
             # The other half is for handing over.
-            places.close(None if left is None else left / 2)
+            pool.close(None if left is None else left / 2)
             runs.finisher.close(self._left(), lambda: self._leave(runs))
             if runs.claims:
                 LOG.error("%s leaves jobs to be done again: they could not be handed over in time", self.name)
@@ -388,7 +388,7 @@ class Conductor:
 
     # Claiming
 
-    def _claim(self, limit: int | None, runs: Runs, places: workers.WorkerThreads) -> None:
+    def _claim(self, limit: int | None, runs: Runs, pool: workers.WorkerThreads) -> None:
         begun = failures = 0
         has_claimed = was_away = False
         # The life of the board in which the entity was registered: the end of a board removes its entities.
@@ -419,7 +419,7 @@ class Conductor:
                             **self._extra,
                         )
                         has_claimed = True
-                        begun += self._begin(jobs, runs, places)
+                        begun += self._begin(jobs, runs, pool)
                     if len(jobs) < count:
                         break
                 failures = 0
@@ -437,7 +437,7 @@ class Conductor:
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
 
-    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> int:
+    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, pool: workers.WorkerThreads) -> int:
         """Begin the work on claimed jobs, and return their number, without jobs whose work has ended before."""
         try:
             jobs = runs.finisher.take_over(jobs)
@@ -454,7 +454,7 @@ class Conductor:
             self.board.give_back(jobs)
             return 0
         try:
-            places.put(allowed)
+            pool.put(allowed)
         except BaseException:
             runs.give_back(allowed)
             raise

@@ -21,11 +21,11 @@ BYTES = 256 * 1024
 
 def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
     """Yield the keys that outlive their jobs, some at a time."""
-    place = None
+    position = None
     while True:
-        keys, place = board.engine.remembered_keys(place)
+        keys, position = board.engine.remembered_keys(position)
         yield keys
-        if place is None:
+        if position is None:
             return
 
 

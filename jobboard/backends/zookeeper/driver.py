@@ -25,7 +25,7 @@ from jobboard import conf as configuration
 from jobboard import forks, retry, runtime
 from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection, translated
-from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
+from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_top, levels_of, path_of
 from jobboard.backends.zookeeper.multi import COUNTERS, Multi, node_of
 from jobboard.backends.zookeeper.options import OPTIONS, PATIENCE, check_client, make_client
 from jobboard.backends.zookeeper.options import check as check_options
@@ -297,7 +297,7 @@ class ZooKeeperDriver(Driver):
         """Return these listings. Remove folders that stay empty, without waiting for that."""
         now, gone = runtime.monotonic(), []
         for folder, names in zip(folders, lists, strict=True):
-            if names or names is None or is_place(folder):
+            if names or names is None or is_top(folder):
                 self._empty.pop(folder, None)
             elif now - self._empty.setdefault(folder, now) > _EMPTY:
                 gone.append(folder)
@@ -311,13 +311,13 @@ class ZooKeeperDriver(Driver):
                 self._empty.pop(folder, None)
             self.connection.delete_later([self._at(folder) for folder in folders])
 
-    def count(self, place: str) -> int | None:
+    def count(self, folder: str) -> int | None:
         # The server counts the names of a folder. Outcomes may have as many folders as there are outcomes.
-        if place == layout.DONE:
+        if folder == layout.DONE:
             return None
         self.connection.read([], fresh=self._root)
         total = 0
-        walk = FolderWalk(place, "", 0, self.listings)
+        walk = FolderWalk(folder, "", 0, self.listings)
         for some in growing(walk.folders()):
             stats, _ = self.connection.read([self._at(folder) for folder in some])
             total += sum(each[1].numChildren for each in stats if each is not None)
@@ -479,9 +479,9 @@ class ZooKeeperDriver(Driver):
     def tidying(self) -> Iterator[None]:
         """Remove empty folders: some at each step, and the folders above them at a later step."""
         _, [kinds] = self.connection.read([], [self._at("side")])
-        places = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
-        # Folders with the number of levels of folders below them. A look at the levels above is a new one.
-        left = [(place, levels_of(place)) for place in places]
+        tops = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
+        # Top folders with the number of levels of folders below them. A look at the levels above is a new one.
+        left = [(top, levels_of(top)) for top in tops]
         while left:
             some, left = left[-_AT_ONCE:], left[:-_AT_ONCE]
             above = [folder for folder, levels in some if levels]
@@ -491,7 +491,7 @@ class ZooKeeperDriver(Driver):
             names = dict(zip(above, lists, strict=True))
             gone = []
             for (folder, levels), found in zip(some, stats, strict=True):
-                if found is not None and found[1].numChildren == 0 and not is_place(folder):
+                if found is not None and found[1].numChildren == 0 and not is_top(folder):
                     gone.append(folder)
                 left += [(f"{folder}/{name}", levels - 1) for name in names.get(folder) or ()]
             self._prune(gone)
