@@ -170,9 +170,10 @@ class Finisher:
     def take_over(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
         """Apply ends that are held here to new claims of their jobs. Return the other jobs: they are to run."""
         with self._lock:
-            return [job for job in jobs if not self._takes_over(job)]
+            return [job for job in jobs if not self._take_over_one(job)]
 
-    def _takes_over(self, job: ClaimedJob) -> bool:
+    def _take_over_one(self, job: ClaimedJob) -> bool:
+        """Apply the held end of a job to a new claim of the job. Return whether there is such an end."""
         done = self._held.get(job.uuid)
         # The lapse already stands for an end in vain.
         if done is None or done.end.kind == FailureKind.LAPSE or not _has_only_lapsed(done.claimed, job.record):
@@ -196,7 +197,7 @@ class Finisher:
             overtaken, self._overtaken = self._overtaken, {}
             self._forget(overtaken)
         if overtaken:
-            self._ended([self._lost(done.job, UNCOUNTED, error) for done, error in overtaken.items()])
+            self._ended([self._let_lapse(done.job, UNCOUNTED, error) for done, error in overtaken.items()])
 
     # The thread
 
@@ -329,7 +330,7 @@ class Finisher:
             [(done, job, _)] = asked
             if not others:
                 return
-            if not final and self._may_pass(done, error):
+            if not final and self._note_refusal(done, error):
                 self._retry_alone(done, 0.0)
                 return
             LOG.exception("%s could not finish %s", self._name, job, extra=logs.fields(job))
@@ -363,8 +364,8 @@ class Finisher:
 
     def _given_up(self, done: _Handover, error: Exception) -> Ended:
         if isinstance(error, ConnectionFailure):
-            return self._lost(done.job, LEFT, error, LOG.error)
-        return self._lost(done.job, UNCOUNTED, error)
+            return self._let_lapse(done.job, LEFT, error, LOG.error)
+        return self._let_lapse(done.job, UNCOUNTED, error)
 
     def _note_try(self, tried: Iterable[_Handover]) -> None:
         self._untried.difference_update(tried)
@@ -377,8 +378,8 @@ class Finisher:
             if self._held.get(done.job.uuid) is done:
                 del self._held[done.job.uuid]
 
-    def _may_pass(self, done: _Handover, error: Exception) -> bool:
-        """Return whether to try again: the backend has refused the end for a reason that may pass, and the claim
+    def _note_refusal(self, done: _Handover, error: Exception) -> bool:
+        """Note that the backend has refused an end. Return whether to try again: the reason may pass, and the claim
         stands."""
         now, claim, job = runtime.monotonic(), done.job.claim, done.job
         if done.refused_on is None:
@@ -415,8 +416,8 @@ class Finisher:
         LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
         return JOB_LOST, job
 
-    def _lost(self, job: Job, what: str, error: Exception, log: Callable[..., None] = LOG.warning) -> Ended:
-        """Let the claim lapse, as its end is not tried again."""
+    def _let_lapse(self, job: Job, what: str, error: Exception, log: Callable[..., None] = LOG.warning) -> Ended:
+        """Let the claim lapse, as its end is not tried again. Return the event of a lost claim."""
         log("%s: %s: %s: %s", self._name, job, what, error, extra=logs.fields(job))
         if job.claim is not None:
             self._board.claims.let_lapse(job.claim)

@@ -64,12 +64,12 @@ class ConstraintViolated(_OfTheDatabase):
     """A constraint refused a statement, and the transaction was rolled back."""
 
 
-def refused(error: ConstraintViolated) -> JobFailure:
+def refusal_error(error: ConstraintViolated) -> JobFailure:
     """Return the public error for the refusal of a constraint, where nothing else can be tried."""
     return JobFailure(f"the database refused it: {error}", error.cause)
 
 
-def repeated(
+def retrying_contended(
     on: type[Exception] | Callable[[BaseException], bool],
     seconds: float,
     sleep: Callable[[float], None] | None = None,
@@ -560,7 +560,7 @@ class Links:
                 left = until - runtime.monotonic()
                 if left <= 0:
                     raise
-            return repeated(Contended, left)(lambda: self._once(work, patient))
+            return retrying_contended(Contended, left)(lambda: self._once(work, patient))
         except Contended as error:
             text = f"the database stayed busy for {self._patience:g} s: {error}"
             raise ConnectionFailure(text, error.cause) from error
@@ -572,7 +572,7 @@ class Links:
         try:
             return self.run(work, patient)
         except ConstraintViolated as error:
-            raise refused(error) from error.cause
+            raise refusal_error(error) from error.cause
 
     def library_error(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """Return this library's error for an error of the driver's."""

@@ -312,7 +312,7 @@ class RedisStore(Store):
             for uuid, blob, posting, tail in _rows(some, 4):
                 ready += oddities.sound(uuid, blob, posting, now, ready_entries(text_of(tail)))
             if not after:
-                self.waiters.looked(news)
+                self.waiters.note_look(news)
                 overdue: list[Stored] = []
                 for uuid, blob, posting, container, member in _rows(ended, 5):
                     entry = (list(CONTAINERS)[container - 1], text_of(member))
@@ -428,7 +428,7 @@ class RedisStore(Store):
         committed = self._commit(changes, marks, checks, before=terms.before)
         claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
         if claimed:
-            self.waiters.taken(claimed)
+            self.waiters.note_claims(claimed)
         return committed
 
     def sync(self) -> None:
@@ -565,9 +565,9 @@ class RedisStore(Store):
         taken = [stored_of(uuid, blob, posting, now) for uuid, blob, posting in _rows(rows, 3)]
         jobs = [stored for stored in taken if not isinstance(stored.tag, Damaged)]
         if rows:
-            self.waiters.taken({stored.record.name for stored in jobs})
+            self.waiters.note_claims({stored.record.name for stored in jobs})
         else:
-            self.waiters.looked(news)
+            self.waiters.note_look(news)
         return jobs, event or None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:

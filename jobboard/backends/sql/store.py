@@ -78,7 +78,7 @@ from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.sql.clients import SYNC, is_async
-from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
+from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refusal_error
 from jobboard.sql.dialects import Database, Trouble
 from jobboard.sql.runners import Runner
 from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
@@ -309,7 +309,7 @@ class SQLStore(Store):
         except Contended as error:
             raise Stale from error
         except ConstraintViolated as error:
-            raise refused(error) from error.cause
+            raise refusal_error(error) from error.cause
 
     @contextlib.contextmanager
     def _within(self, block: Block) -> Iterator[None]:
@@ -671,7 +671,7 @@ class SQLStore(Store):
         except ConstraintViolated as error:
             if self._is_beaten(error.cause, changes, marks):
                 raise Stale from error
-            raise refused(error) from error.cause
+            raise refusal_error(error) from error.cause
 
     def _is_whole(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> bool:
         """Return whether one request does this commit: its only side records are an answer and the gate, and no job is

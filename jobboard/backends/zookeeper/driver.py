@@ -116,7 +116,7 @@ class ZooKeeperDriver(Driver):
             return make_client(conf, seat.client)
 
         timeout = conf["timeout"] or max(conf["retry_for"], PATIENCE)
-        self._connect = functools.partial(Connection, make, timeout, self._changed)
+        self._connect = functools.partial(Connection, make, timeout, self._note_state)
         self._heard: Callable[[str], None] = lambda word: None
         self.connection = self._connect()
         self._reset()
@@ -205,7 +205,7 @@ class ZooKeeperDriver(Driver):
         self.connection.leak()
         self._reset()
 
-    def _changed(self, state: str) -> None:
+    def _note_state(self, state: str) -> None:
         """Note that the connection was made, interrupted or lost. kazoo calls this on a thread of its own."""
         if state == KazooState.CONNECTED:
             self.armed.clear()
@@ -276,7 +276,7 @@ class ZooKeeperDriver(Driver):
         )
         if root is None and self._exists:
             raise self._incomplete()
-        listed.update(self._noted(guessed, lists))
+        listed.update(self._prune_empty(guessed, lists))
         found = []
         for each, walk in walks:
             used.clear()
@@ -289,9 +289,9 @@ class ZooKeeperDriver(Driver):
         return list(self._list(folders).values())
 
     def _list(self, folders: Sequence[str]) -> dict[str, list[str]]:
-        return self._noted(folders, self.connection.read([], [self._at(folder) for folder in folders])[1])
+        return self._prune_empty(folders, self.connection.read([], [self._at(folder) for folder in folders])[1])
 
-    def _noted(
+    def _prune_empty(
         self, folders: Sequence[str] | Mapping[str, None], lists: Sequence[list[str] | None]
     ) -> dict[str, list[str]]:
         """Return these listings. Remove folders that stay empty, without waiting for that."""
@@ -363,7 +363,7 @@ class ZooKeeperDriver(Driver):
             try:
                 results = self.connection.commit(ops)
             except MultiRefused as refusal:
-                multi.refused(refusal)
+                multi.learn(refusal)
                 runtime.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
                 continue
             mtime = next((result.mtime for result in results if isinstance(result, ZnodeStat)), None)

@@ -128,7 +128,7 @@ class Multi:
         elif do == "put":
             yield create(f"{path}/{step.mark}")
 
-    def refused(self, refusal: MultiRefused) -> None:
+    def learn(self, refusal: MultiRefused) -> None:
         """Learn from a refusal, so that the next multi fits the znodes.
 
         :raises Refused: the next multi would be refused as well.
