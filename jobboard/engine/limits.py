@@ -397,11 +397,11 @@ class Rooms:
             for claim, stored in zip(listed, found.jobs, strict=True):
                 if stored is None or (stored.record.state, stored.record.token) != (CLAIMED, claim[1]):
                     continue
-                stands = record_at(stored, found.now).state == CLAIMED
-                if stands or self._trashed is not None:
+                is_claimed = record_at(stored, found.now).state == CLAIMED
+                if is_claimed or self._trashed is not None:
                     live.add(claim)
                 # A lapse that could not be written down, as another holds the job, takes its slot for now.
-                if not stands and tried.get(claim[0]) != stored.record:
+                if not is_claimed and tried.get(claim[0]) != stored.record:
                     lapsed.append(stored)
             for room in rooms:
                 room.keep(live)

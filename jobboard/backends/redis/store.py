@@ -142,7 +142,7 @@ class RedisStore(Store):
                 self._command(b"WAIT", b"0", b"1")
             self.server = server_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
         # A server that refuses writes for now refuses the script. It can still show that the board exists.
         *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
@@ -226,7 +226,7 @@ class RedisStore(Store):
                 # could be gone again before its call.
                 reply = self.connections.call(script.request(args, whole=True), *more)
         except errors.ResponseError as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
         if more:
             reply, copies = reply
             if copies < self._replicas:
@@ -240,9 +240,9 @@ class RedisStore(Store):
         try:
             return self.connections.call(command(*words))
         except errors.ResponseError as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
 
-    def _refused(self, error: errors.ResponseError) -> JobFailure:
+    def _refusal_error(self, error: errors.ResponseError) -> JobFailure:
         text, settings = str(error), self.seat.conf
         if isinstance(error, errors.OutOfMemoryError) or "OOM" in text:
             return JobFailure(
