@@ -313,7 +313,7 @@ class JobBoard:
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
                 for claim in kept:
-                    claim.refuse()
+                    claim.mark_lost()
                 raw.shut()
                 self._notifier.close()
 
@@ -1216,11 +1216,7 @@ class JobBoard:
         :raises ClaimLost: the job is claimed with another token; nothing was changed.
         """
         fields = logs.fields(arguments.job(job))
-        if token is not None:
-            arguments.integer("token", token)
-        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid]
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
-        self.claims.refuse(mine)
         LOG.info("%s was taken away from %r: %s", job, fields["who"], reason or "no reason given", extra=fields)
         self._notify(notifier.RELEASED, job)
         job.seen_state = TRASHED if job.record.exhausted else UNCLAIMED
@@ -1230,36 +1226,47 @@ class JobBoard:
         else:
             self.waiters.wake()
 
-    def cancel(self, job: Job, *, reason: str | None = None) -> None:
-        """Put an unclaimed job into the trash.
+    def cancel(self, job: Job, *, reason: str | None = None, running: bool = False, token: int | None = None) -> None:
+        """Put a job into the trash.
 
-        :raises UnclaimableJob: somebody has claimed it: release it, then cancel it before another worker claims it.
+        :param reason: kept in ``job.error``.
+        :param running: also take the job from a holder, who gets ClaimLost. A conductor that runs the job learns of the
+            loss by its next heartbeat, after ``claim_ttl`` / 3 at most. The conductor cancels a coroutine, raises
+            :class:`~jobboard.outcomes.Cancelled` in a worker process, and tells a thread by ``claim.lost`` and
+            :func:`jobboard.cancelled`.
+        :param token: cancel the job only while it has this token, such as the token of the claim that is to be stopped.
+        :raises UnclaimableJob: the job is claimed, and ``running`` is False.
         :raises NotFound: the job is not on the board.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
+        self._operate_on(Verb.STOP if running else Verb.CANCEL, job, codec.clip_error(reason), token)
         LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
         self._notify(notifier.TRASHED, job)
 
-    def restore(self, job: Job, *, reason: str | None = None) -> None:
+    def restore(self, job: Job, *, reason: str | None = None, token: int | None = None) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
 
         :param reason: kept in ``job.errors`` by its kind ``restored``, and never as ``job.error``.
+        :param token: restore the job only while it has this token.
         :raises JobFailure: the job is not in the trash, or another job has taken its key.
         :raises NotFound: the job is gone.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason))
+        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason), token)
         LOG.info("%s was restored: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = UNCLAIMED
         self._tell_posted([job])
 
-    def purge(self, job: Job) -> None:
+    def purge(self, job: Job, *, token: int | None = None) -> None:
         """Remove a job from the trash for good.
 
+        :param token: purge the job only while it has this token.
         :raises JobFailure: the job is not in the trash.
         :raises NotFound: the job is gone.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.PURGE, job)
+        self._operate_on(Verb.PURGE, job, token=token)
 
     def purge_trash(self, older_than: float | datetime.timedelta) -> int:
         """Purge jobs that have been in the trash for longer than this, in seconds or a timedelta. Return their number.
@@ -1280,14 +1287,20 @@ class JobBoard:
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
-        status = self.engine.operate(verb, arguments.job(job).uuid, error, token)
+        arguments.job(job)
+        if token is not None:
+            arguments.integer("token", token)
+        # Before the request: this board may claim the job again after it.
+        takes = verb in (Verb.RELEASE, Verb.STOP)
+        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid] if takes else []
+        status = self.engine.operate(verb, job.uuid, error, token)
         if status == Status.LOST:
-            raise _about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
+            raise _about(ClaimLost(f"{job} has another token than {token}"), job)
         if verb == Verb.CANCEL and status == Status.CLAIMED:
-            way = "release it, then cancel it before another worker claims it; or wait until its holder is done"
-            raise _about(UnclaimableJob(f"{job} is claimed: {way}"), job)
+            raise _about(UnclaimableJob(f"{job} is claimed: cancel(job, running=True) takes it from its holder"), job)
         if status != OK:
             raise self._refusal(status, job)
+        self.claims.refuse(mine)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
         """Return the names of other boards in the same store, at most ``limit``.

@@ -49,6 +49,7 @@ class Verb(enum.StrEnum):
     TRASH = "trash"
     RELEASE = "release"
     CANCEL = "cancel"
+    STOP = "stop"
     RESTORE = "restore"
     PURGE = "purge"
     DUE = "due"
@@ -94,6 +95,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     _row(Verb.RELEASE, CLAIMED, UNCLAIMED, TRASHED),
     _row(Verb.CANCEL, UNCLAIMED, TRASHED),
     _row(Verb.CANCEL, SCHEDULED, TRASHED),
+    _row(Verb.STOP, UNCLAIMED, TRASHED),
+    _row(Verb.STOP, SCHEDULED, TRASHED),
+    _row(Verb.STOP, CLAIMED, TRASHED),
     _row(Verb.RESTORE, TRASHED, UNCLAIMED),
     _row(Verb.PURGE, TRASHED, None),
 )
@@ -438,17 +442,26 @@ def part(
     return status, after
 
 
-def release(
-    record: Record | None, now: int, error: str | None = None, token: int | None = None
+def operate(
+    record: Record | None, now: int, verb: Verb, error: str | None = None, token: int | None = None
 ) -> tuple[Status, Record | None]:
-    """Take a claim away from its holder, whose token no longer counts. With ``token``, take away that claim alone."""
+    """Apply an operator's release, cancel, stop, restore or purge.
+
+    :param token: act on a job with this token only; another token is LOST."""
+    acts = {Verb.RELEASE: release, Verb.CANCEL: cancel, Verb.STOP: stop, Verb.RESTORE: restore}
+    status, after = purge(record, now) if verb == Verb.PURGE else acts[verb](record, now, error)
+    if record is not None and status in (OK, Status.CLAIMED) and token not in (None, record.token):
+        return Status.LOST, settle(record, now)
+    return status, after
+
+
+def release(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
+    """Take a claim away from its holder, whose token no longer counts."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
     if record.state != CLAIMED:
         return Status.TRASHED if record.state == TRASHED else Status.UNCLAIMED, record
-    if token not in (None, record.token):
-        return Status.LOST, record
     if error:
         record = failed(record, now, None, error, FailureKind.RELEASED)
     record = record._replace(token=next_token(record.token, now))
@@ -464,8 +477,16 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
-    if record.state not in (UNCLAIMED, SCHEDULED):
-        return Status(record.state.lower()), record
+    return (Status.CLAIMED, record) if record.state == CLAIMED else stop(record, now, error)
+
+
+def stop(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
+    """Move a live job to the trash. The token of its claim no longer counts; its holder stays to be seen."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state == TRASHED:
+        return Status.TRASHED, record
     if error:
         record = failed(record, now, None, error, FailureKind.CANCELLED)
     return OK, _trashed(record._replace(token=next_token(record.token, now)), now)

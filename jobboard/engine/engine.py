@@ -582,9 +582,9 @@ class Engine(Hears):
     def operate(
         self, nonce: Nonce, /, verb: Verb, uuid: str, error: str | None = None, token: int | None = None
     ) -> Status:
-        """Release, cancel, restore or purge a job. A purged job reads TRASHED for a day.
+        """Release, cancel, stop, restore or purge a job. A purged job reads TRASHED for a day.
 
-        :param token: release only the claim with this token.
+        :param token: act on a job with this token only.
         :returns: KEY for a restore whose key another job has.
         """
         released: list[Record] = []
@@ -594,7 +594,7 @@ class Engine(Hears):
             nonlocal released, gate
             purged = [("purged", uuid)] if verb == Verb.PURGE else []
             found, stored, before = self._committer.read_job(uuid, [*purged, GATE])
-            status, after = _operated(verb, before, found.now, error, token)
+            status, after = states.operate(before, found.now, verb, error, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
             held = holders_of(self.store, [before.key] if verb == Verb.RESTORE and before.key is not None else [])
@@ -610,8 +610,8 @@ class Engine(Hears):
 
         result = self._committer.do(nonce, plan)
         status = result.deeds[0].status
-        if result.replayed and verb == Verb.RELEASE:
-            # The try that released the job may not have woken anybody.
+        if result.replayed and verb in (Verb.RELEASE, Verb.STOP):
+            # The try that ended the claim may not have woken anybody.
             released = [stored.record for stored in self.store.read([uuid]).jobs if stored is not None]
         if status == OK:
             self._freed(released, gate)
@@ -888,15 +888,3 @@ def _is_plain_end(act: Finish) -> bool:
 
 def _seen(stored: Stored, now: int) -> Seen:
     return Seen.at(now, record_at(stored, now))
-
-
-def _operated(
-    verb: Verb, record: Record | None, now: int, error: str | None, token: int | None
-) -> tuple[Status, Record | None]:
-    if verb == Verb.RELEASE:
-        return states.release(record, now, error, token)
-    if verb == Verb.CANCEL:
-        return states.cancel(record, now, error)
-    if verb == Verb.RESTORE:
-        return states.restore(record, now, error)
-    return states.purge(record, now)
