@@ -1,4 +1,4 @@
-"""The rules by which an outcome of work ends a claim: :class:`Retry`, :class:`Reject` and :class:`RetryPolicy`.
+"""The end of a claim after work, and the delay of a failed job: :class:`Retry`, :class:`Reject`, :class:`RetryPolicy`.
 
 A job whose work returns is consumed. A job whose work raises is abandoned, with a delay that grows with each failure.
 :class:`Retry` and :class:`Reject` steer. Conductors and :meth:`JobBoard.working <jobboard.board.JobBoard.working>`

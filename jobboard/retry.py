@@ -1,4 +1,8 @@
-"""The only backoff policy: exponential, half of it jitter."""
+"""Backoff, and functions called again after an error.
+
+All waits between tries come from :func:`backoff`. :class:`~jobboard.outcomes.RetryPolicy` sets the delay of a failed
+job. :mod:`jobboard.engine.retrying` repeats the calls of a board.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,9 @@ OUTAGE_BASE, OUTAGE_CAP = 0.1, 2.0
 
 
 def backoff(attempt: int, base: float, cap: float) -> float:
-    """Return the seconds to wait after failure number ``attempt`` (from 1): ``base``, doubled with each failure, never
-    over ``cap``, and the second half of that at random."""
+    """Return the seconds to wait after failure number ``attempt`` (from 1).
+
+    The wait is ``base``, doubled with each failure, and never over ``cap``. The second half of the wait is random."""
     # A float has no place for the powers that follow.
     longest = min(cap, base * 2.0 ** min(attempt - 1, 1000))
     return runtime.random.uniform(longest / 2, longest)

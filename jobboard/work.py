@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Board(Protocol):
-    """What work asks of its board, which is a :class:`~jobboard.board.JobBoard`."""
+    """The part of a :class:`~jobboard.board.JobBoard` that work uses."""
 
     tracing: Tracing
     claims: Claims

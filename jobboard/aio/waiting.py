@@ -54,7 +54,7 @@ class WaitingCoroutine:
         self.looking: asyncio.Future[None] | None = None
         """The end of the look for this waiter, its jobs handed out or given back."""
         self.looked = False
-        """Whether a look that began after the waiter came has found too little."""
+        """True if a look that began after the waiter came has found too little."""
 
 
 class WaitingLine:

@@ -57,7 +57,8 @@ class Poster(Generic[P, R_co]):
         takes, signature = self._takes, self._signature
         if len(self.names) > 1:
             raise TypeError(
-                f"{_name_of(self._handler)} handles jobs named {', '.join(self.names)}: post one of them by board.post()"
+                f"{_name_of(self._handler)} handles jobs named {', '.join(self.names)}: "
+                "post one of them by board.post()"
             )
         try:
             if args:

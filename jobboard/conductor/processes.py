@@ -1,4 +1,7 @@
-"""Workers that run handlers in processes: one for each slot, so that killing one harms no other job."""
+"""Worker processes, seen from the conductor: one for each slot, so that killing one harms no other job.
+
+:mod:`jobboard.conductor.child` is the program of the processes. An error of a handler is decided there.
+"""
 
 from __future__ import annotations
 
@@ -228,7 +231,7 @@ class Process:
 def _given_up(run: Run) -> tuple[End, BaseException | None]:
     """Return the end of a call whose process was killed."""
     if run.job.claim.refused:
-        return outcomes.judged(outcomes.cancelled_work(run.job), run.job)
+        return outcomes.decide_end(outcomes.cancelled_work(run.job), run.job)
     return timed_out(run.handling, run.job)
 
 

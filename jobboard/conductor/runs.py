@@ -166,7 +166,7 @@ class Runs:
         return True
 
     def note_last_claim(self) -> None:
-        """Note that no more runs are added."""
+        """Note that no more runs are added, as the claimer has ended."""
         self._claiming = False
         self.wake()
 
@@ -301,7 +301,7 @@ class Runs:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The conductor as the board shows it. The board reads this anew at each heartbeat."""
+        """The conductor as the board shows it. The board reads this again at each heartbeat."""
         since, started = self._began
         hanging = [run for run in list(self._placed) if run.hangs]
         return {
@@ -333,7 +333,7 @@ class Runs:
     # Within
 
     def _count_ends(self, ends: Sequence[tuple[str, Job]]) -> None:
-        """Count claims that have ended, each by an event, and tell the listeners."""
+        """Count ended claims, each by its event, and notify the listeners."""
         with self._lock:
             self._claims -= len(ends)
             self.tally.update(event.removeprefix("job_") for event, _ in ends)

@@ -1,4 +1,4 @@
-"""The poster of a board's due schedules."""
+"""The scheduler: a thread that posts the due jobs of a board's schedules."""
 
 from __future__ import annotations
 

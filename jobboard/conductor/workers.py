@@ -1,4 +1,4 @@
-"""The places where a conductor's handlers run, and the threads of a conductor."""
+"""Worker threads, which run a conductor's handlers, and the kinds of workers."""
 
 from __future__ import annotations
 

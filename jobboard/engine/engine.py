@@ -315,7 +315,7 @@ class Engine(Hears):
         return plan if plan.changes else plan._replace(marks=[])
 
     def _read_arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
-        """Return marks that forget the purges of these jobs, and the jobs that exist here."""
+        """Read these jobs. Return marks that forget their purges, and the jobs that exist here."""
         if not uuids:
             return [], {}
         found = self.store.read(uuids, [("purged", uuid) for uuid in uuids])
@@ -649,7 +649,7 @@ class Engine(Hears):
         ]
 
     def _read_absent(self, uuids: Sequence[str]) -> dict[str, Seen]:
-        """Return absent jobs as they are seen: COMPLETE, or TRASHED if they were purged lately."""
+        """Read the states of absent jobs: COMPLETE, or TRASHED if they were purged lately."""
         if not uuids:
             return {}
         found = self.store.read([], [("purged", uuid) for uuid in uuids])

@@ -151,11 +151,11 @@ class Link(Runner):
         self.dialect = connection.dialect
         self.cursor: Any = self.raw.cursor()
         self.in_doubt = False
-        """Whether the last request may have been carried out although no reply came."""
+        """True if the last request may have been carried out although no reply came."""
         self.has_begun = False
-        """Whether begin() or several() has begun a transaction that is open. One that only reads begins by itself."""
+        """True if begin() or several() has begun an open transaction. A transaction that only reads begins by itself."""
         self.since: float | None = None
-        """When the request under way was sent, on the monotonic clock."""
+        """The time of the request under way, on the monotonic clock."""
         self._descriptor: int | None = None
         with contextlib.suppress(AttributeError, OSError):
             # A duplicate, as the driver may close its own at any time, and another file then has its number.
@@ -363,7 +363,7 @@ class Watchdog:
         self._hurried = runtime.Event()
         self._closing_since: float | None = None
         self.awake = False
-        """Whether the thread runs."""
+        """True if the thread runs."""
         self.cuts = 0
         """The number of requests that were ended."""
 

@@ -32,7 +32,7 @@ class SQLWaiter:
     """Waits for news of this process: the waiter for databases that cannot report what others do."""
 
     hears_others = False
-    """Whether the waiter notices what other processes do, without a look into the tables."""
+    """True if the waiter notices acts of other processes without a look into the tables."""
 
     def __init__(self, hears: Hears) -> None:
         self._hears = hears

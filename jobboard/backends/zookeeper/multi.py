@@ -72,7 +72,7 @@ class Multi:
         self._there: set[str] = set()
         """The names of this commit that exist, once that is known."""
         self._looked = False
-        """Whether the driver has looked for names and folders."""
+        """True if the driver has looked for names and folders."""
 
     def build(self) -> list[ZnodeOp]:
         self._made: list[ZnodeOp] = []
