@@ -77,7 +77,7 @@ class Task(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The end of a call, as it travels back, with the traceback of its error, and the error itself if it can be pickled.
+    """The end of a call, as it travels back, with the traceback of its error, and the error if it can be pickled.
 
     A report without an end says that the handlers could not be loaded.
     """

@@ -1,6 +1,6 @@
 """Idempotency keys: a job holds its key until the later of its own end and the end of the key's window.
 
-The record of the job has the end of the window, ``key_until``. The commit that ends the job earlier moves the end of the
+The record of the job has the end of the window, ``key_until``. A commit that ends the job earlier moves the end of the
 window to the side record of the key: see ``_key_marks`` of :mod:`jobboard.engine.committer`.
 """
 

@@ -153,7 +153,7 @@ class Link(Runner):
         self.in_doubt = False
         """True if the last request may have been carried out although no reply came."""
         self.has_begun = False
-        """True if begin() or several() has begun an open transaction. A transaction that only reads begins by itself."""
+        """True if begin() or several() has begun an open transaction. A transaction for reading begins by itself."""
         self.since: float | None = None
         """The time of the request under way, on the monotonic clock."""
         self._descriptor: int | None = None

@@ -1,7 +1,7 @@
 """Weaknesses of a board's database: settings that may lose acknowledged data, and transactions that stay open.
 
-``settings`` of each database's statements reads the settings, and :data:`_SAFE` has their safe values. An unsafe value makes
-the characteristic ``durable`` false, and its note names the value.
+The statement ``settings`` of each database reads the settings, and :data:`_SAFE` has their safe values. An unsafe value
+makes the characteristic ``durable`` false, and the notes of the characteristics name the value.
 """
 
 from __future__ import annotations
