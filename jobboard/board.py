@@ -1105,7 +1105,7 @@ class JobBoard:
             if status != OK:
                 raise self._refusal(status, job, claim)
             if claim is not None:
-                self.claims.extended(claim, None if margin is None else sent + margin / 1e6, span is None)
+                self.claims.end_extension(claim, None if margin is None else sent + margin / 1e6, span is None)
         self._notify(notifier.EXTENDED, job)
 
     def _end(

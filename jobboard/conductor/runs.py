@@ -182,7 +182,7 @@ class Runs:
         if run.job.claim.refused and self._decide(run):
             # The board refuses this end, which counts the claim as lost.
             self.finisher.put(run.job, GIVEN_BACK, run.claimed)
-            self._done()
+            self._count_decided()
         return not run.decided
 
     def begin(self, run: Run) -> None:
@@ -214,7 +214,7 @@ class Runs:
         if error is not None and not isinstance(error, outcomes.STEERING) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
         self.finisher.put(job, end, run.claimed)
-        self._done()
+        self._count_decided()
         return True
 
     def free_worker(self, run: Run) -> None:
@@ -280,7 +280,7 @@ class Runs:
                 LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
                 self.finisher.put(run.job, GIVEN_BACK, run.claimed)
                 run.job.claim.give_up()
-                self._done()
+                self._count_decided()
 
     # Counts
 
@@ -349,7 +349,7 @@ class Runs:
             decided, run.decided = run.decided, True
         return not decided
 
-    def _done(self) -> None:
+    def _count_decided(self) -> None:
         with self._lock:
             self._undone -= 1
             if not self._undone and not self._claiming:

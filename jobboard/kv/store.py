@@ -759,7 +759,7 @@ class _Commit:
 
     def mark(self, mark: Mark) -> None:
         side, value = mark.before, mark.value
-        path, until = self._side(side), mark.end(self._now)
+        path, until = self._note_read(side), mark.end(self._now)
         self._wakes |= mark.wakes
         had = _outcome_names(side)
         if value is not None:
@@ -774,7 +774,7 @@ class _Commit:
     def check(self, side: Side) -> None:
         """Require that a side record is as it was read. An absent gate is made: each board has one, perhaps empty."""
         if side_path(side.kind, side.key) not in self._read:
-            self.ops.append(Op("create" if side.tag is None else "check", self._side(side), b"", side.tag))
+            self.ops.append(Op("create" if side.tag is None else "check", self._note_read(side), b"", side.tag))
 
     def done(self, holder: str | None) -> list[Op]:
         """Return all operations. ``holder``: the session that is in ``holders`` already."""
@@ -802,7 +802,8 @@ class _Commit:
             [self._read[path] for path in paths if path in self._read],
         )
 
-    def _side(self, side: Side) -> str:
+    def _note_read(self, side: Side) -> str:
+        """Note that this commit relies on a side record. Return the path of the record."""
         path = side_path(side.kind, side.key)
         self._read[path] = side.kind, side.key
         return path

@@ -300,7 +300,7 @@ class Link(Runner):
         if self.product.exclusive:
             close_later(self.raw.close)
 
-    def broke(self) -> None:
+    def discard_broken(self) -> None:
         """Discard a broken connection, and have the caller's pool replace its other connections: most likely they are
         broken, too."""
         if self._descriptor is not None:
@@ -627,7 +627,7 @@ class Links:
                 self._leave(link)
                 return
         # Idle connections are most likely broken, too, and each would cost a call one of its tries.
-        link.broke()
+        link.discard_broken()
         self.watch.release(link)
         self._discard_idle()
 

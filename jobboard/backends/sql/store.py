@@ -784,7 +784,7 @@ class SQLStore(Store):
         terms: CommitTerms,
     ) -> Committed:
         """Lock and compare all records, then write."""
-        slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
+        slots = {id(mark): self._store_answer(run, mark) for mark in marks if mark.before.kind == "answer"}
         self._lock(run, [change.before for change in changes if change.before is not None], terms.is_patient)
         if checks and not slots and "rely" in self.statements:
             # An answer shows that as well.
@@ -799,13 +799,13 @@ class SQLStore(Store):
             for before, after, _ in changes
             if after is not None
         ]
-        self._keys(run, [mark for mark in marks if mark.before.kind == "key"])
+        self._store_keys(run, [mark for mark in marks if mark.before.kind == "key"])
         # In one order, or two commits would wait for each other.
         for mark in sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key))):
             if mark.before.kind == "outcome":
-                slots[id(mark)] = self._outcome(run, mark)
+                slots[id(mark)] = self._store_outcome(run, mark)
             elif mark.before.kind not in OTHER_TABLES:
-                slots[id(mark)] = self._side(run, mark)
+                slots[id(mark)] = self._store_side(run, mark)
         self._notify(run, changes, marks)
         if terms.before is not None and self._rows(run, "clock")[0][0] >= terms.before:
             raise Stale
@@ -890,7 +890,7 @@ class SQLStore(Store):
             Stored(record._replace(sequence=found[record.uuid][1]), tuple(found[record.uuid][1:])) for record in records
         ]
 
-    def _keys(self, run: Runner, marks: Sequence[Mark]) -> None:
+    def _store_keys(self, run: Runner, marks: Sequence[Mark]) -> None:
         """Store keys that outlive their jobs, and check those of live jobs, which lie in the jobs' own rows.
 
         :raises Stale: the window of another job runs.
@@ -913,13 +913,13 @@ class SQLStore(Store):
         if taken:
             raise Stale(sides=[("key", key) for key in taken])
 
-    def _answer(self, run: Runner, mark: Mark) -> Side:
+    def _store_answer(self, run: Runner, mark: Mark) -> Side:
         side, row = _answered(mark)
         if not self._count(run, "answer_first" if mark.before.tag is None else "answer_next", **row):
             raise Stale(sides=[(side.kind, side.key)])
         return side
 
-    def _outcome(self, run: Runner, mark: Mark) -> Side:
+    def _store_outcome(self, run: Runner, mark: Mark) -> Side:
         side, row = mark.before, outcome_row(mark)
         if side.tag is not None:
             self._count(run, "outcome_delete", uuid=side.key)
@@ -927,7 +927,7 @@ class SQLStore(Store):
             raise Stale(sides=[(side.kind, side.key)])
         return side._replace(value=mark.value, until=row["until"], tag=(row["modified_on"], row["id"]))
 
-    def _side(self, run: Runner, mark: Mark) -> Side:
+    def _store_side(self, run: Runner, mark: Mark) -> Side:
         side, version = mark.before, runtime.secrets.randbits(62)
         row = {"kind": side.kind, "place": place_of(side.key), "version": version}
         columns = {**row, "value": mark.value, "ttl": mark.ttl, "until": mark.until}

@@ -76,7 +76,7 @@ class Tables:
             sqlite_autoincrement=True,
         )
         # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
-        _storage(
+        _set_storage(
             jobs,
             fillfactor=70,
             autovacuum_vacuum_scale_factor=0.02,
@@ -175,7 +175,7 @@ class Tables:
         )
         # Written anew once in a while, not with each answer: a column of an index that changes costs a write to it.
         sa.Index(f"{self.prefix}_answers_stamp", answers.c.stamp)
-        _storage(answers, fillfactor=50)
+        _set_storage(answers, fillfactor=50)
         return answers
 
     def _sides(self) -> sa.Table:
@@ -230,7 +230,7 @@ def _names(dialect: sa.Dialect) -> set[str]:
     return {dialect.name, "mariadb"} if getattr(dialect, "is_mariadb", False) else {dialect.name}
 
 
-def _storage(table: sa.Table, **parameters: float) -> None:
+def _set_storage(table: sa.Table, **parameters: float) -> None:
     """Set PostgreSQL's storage parameters when the table is created."""
     listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     change: Any = sa.DDL("ALTER TABLE %(table)s SET (" + listed + ")")  # type: ignore[no-untyped-call]
