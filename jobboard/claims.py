@@ -244,7 +244,7 @@ class Claims:
             extending.remove(claim)
 
     def end_extension(self, claim: Claim, deadline: float | None, kept: bool) -> None:
-        """Hold an extended claim from now on, or not, whatever a renewal under way may find."""
+        """Hold an extended claim from now on, or stop holding it. A renewal under way changes nothing about that."""
         with self._lock:
             claim.confirm(deadline, kept=kept, extended=True)
             if kept:

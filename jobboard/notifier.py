@@ -73,7 +73,7 @@ class Notifier:
         self._after_fork()
 
     def _after_fork(self) -> None:
-        """Begin anew in a forked child, which has neither the thread nor a lock in a known state. Keep listeners."""
+        """Begin again in a forked child, which has neither the thread nor a lock in a known state. Keep listeners."""
         self._lock = runtime.Lock()
         self._queue: runtime.SimpleQueue[tuple[str, dict[str, Any]] | None] = runtime.SimpleQueue()
         self._thread: runtime.Thread | None = None

@@ -49,7 +49,7 @@ class Retrying:
     sleep: Callable[[float], None] | None
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what ``function`` returns. Raise its last error as it is."""
+        """Call ``function`` until a call succeeds. Return its result, or raise its last error as it is."""
         begun = runtime.monotonic()
         for failures in itertools.count(1):
             try:

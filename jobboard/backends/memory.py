@@ -190,7 +190,7 @@ class MemoryDriver(Driver):
                 raise JobFailure(f"the board {self._name!r} is stored with another clock; forget({self._name!r}) first")
         self._shelf = shelf
         with contextlib.suppress(Refused):
-            # Memory needs no setup, so a missing board is created whatever ``create`` is.
+            # Memory needs no setup, so a missing board is created without ``create``, too.
             self.commit(first)
         return Characteristics(
             durable=False,

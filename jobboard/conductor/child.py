@@ -48,7 +48,7 @@ LENGTH = 8
 
 
 STOP = signal.SIGTERM
-"""The signal that has the process look whether its task is to be stopped."""
+"""The signal by which the process checks for a stop of its task."""
 
 
 class Shared(Structure):

@@ -398,7 +398,7 @@ class Finisher:
         if job.seen_state == COMPLETE:
             return JOB_CONSUMED, job
         trashed = job.seen_state == TRASHED
-        # The reason of a job that is given back has been logged. The job's error is that of an earlier failure.
+        # The reason of a job that is given back has been logged. The job's error belongs to an earlier failure.
         if done.end != GIVEN_BACK:
             what = "is in the trash" if trashed else "is to be tried again"
             why = outcomes.reason_line(job.error) or "no reason given"

@@ -106,7 +106,7 @@ class Wanted(NamedTuple):
 
 
 class Reacquired(NamedTuple):
-    """The rows that were kept, and those that were lost before."""
+    """The kept rows, and the rows that were lost before."""
 
     kept: list[Any]
     lost: list[Any]

@@ -529,7 +529,7 @@ class Links:
 
     @contextlib.contextmanager
     def outside_pool(self) -> Iterator[None]:
-        """Run this thread's calls within the block outside the caller's pool, as those of a heartbeat."""
+        """Run this thread's calls within the block outside the caller's pool, as a heartbeat does."""
         self._local.outside_pool = not self.own
         try:
             yield
@@ -715,7 +715,7 @@ class Links:
             self._unpooled.hurry(seconds)
 
     def leak(self) -> None:
-        """Leave the connections to the parent, and connect anew. For a forked child."""
+        """Leave the connections to the parent, and make new ones when needed. For a forked child."""
         for link in (*self.idle, *(self._unpooled.idle if self._unpooled is not None else ())):
             link.leak()
         forks.keep(self._engine, self._unpooled)

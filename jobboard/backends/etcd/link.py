@@ -29,7 +29,7 @@ _FOR_NOW = (1, 2, 4, 11, 13, 14)
 """gRPC's codes of refusals that may pass; 11: a revision was compacted while it was read."""
 
 _NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
-"""The texts of refusals that may pass, whatever their code. The server has not begun these requests."""
+"""The texts of refusals that may pass, with any code. The server has not begun these requests."""
 
 _NO_ROOM = "database space exceeded"
 """The text of a refusal that passes once there is room. The server does the change that exceeds the quota, and answers

@@ -5,9 +5,10 @@ statement that waits for a lock sees what was committed before the statement beg
 the locks and the count are two statements.
 
 The lock of a scope has :data:`PARTS` parts, each a row. A claim that finds room for one more claim of each part needs
-only one of the parts: whoever holds the others, the limit holds. So claims wait for each other only near the limit,
-where a claim locks all parts. A limit that never has so much room has one part, and so has a rate, whose record each
-claim changes. The parts make concurrent takes under one limit 1.36 to 1.58 times as fast as a single lock does.
+only one of the parts: the limit holds even if other claims hold the other parts. So claims wait for each other only
+near the limit, where a claim locks all parts. A limit that never has so much room has one part, and so has a rate,
+whose record each claim changes. The parts make concurrent takes under one limit 1.36 to 1.58 times as fast as a single
+lock does.
 
 A job counts while it is stored as claimed, also once its claim has lapsed. So the count does not depend on a clock: a
 heartbeat that was sent before the lapse and arrives after the count prolongs a claim that counts.

@@ -442,7 +442,7 @@ class SQLStore(Store):
 
     def _sides_of_other_tables(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
         """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
-        # In one order, as those of other calls.
+        # In one order, as other calls lock their rows.
         for some in chunks(sorted(kinds.get("key", []))):
             for key, uuid, *tag in self._rows(run, f"holders{locked}", keys=some):
                 yield Side("key", key, uuid.encode(), None, ("live", *tag))

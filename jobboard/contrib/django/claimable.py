@@ -135,7 +135,7 @@ class ClaimableModel(models.Model):
         abstract = True
 
     _hold: tuple[Any, Acquisition | None] = None, None
-    """The key of the acquired row, and what the object holds of it."""
+    """The key of the acquired row, and the hold of the object on the row."""
 
     _left: tuple[Any, Acquisition | None] = None, None
     """The same of a row that was given back, which a rollback may have undone."""
