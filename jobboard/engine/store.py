@@ -312,7 +312,7 @@ class Hears:
 
 
 class BoardMissing(JobFailure):
-    """There is no board in the store, and none may be created."""
+    """The store has no board, and none may be created."""
 
 
 class SetupStep(NamedTuple):

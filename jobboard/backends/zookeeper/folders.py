@@ -125,7 +125,7 @@ class FolderWalk:
 
     @property
     def lowest(self) -> list[str]:
-        """Return the folders that lead to ``after``."""
+        """The folders that lead to ``after``."""
         return ["/".join((self._top, *self._bound[:level])) for level in range(len(self._bound) + 1)]
 
     def folders(self) -> Iterator[str]:
