@@ -156,11 +156,11 @@ def postings(values: Iterable[Posting | Mapping[str, Any]]) -> list[Posting]:
         try:
             made.append(posting(value))
         except TypeError as error:
-            raise _numbered(len(made), error) from error
+            raise _with_number(len(made), error) from error
     return made
 
 
-def _numbered(number: int, error: TypeError | ValueError) -> TypeError | ValueError:
+def _with_number(number: int, error: TypeError | ValueError) -> TypeError | ValueError:
     kind = TypeError if isinstance(error, TypeError) else ValueError
     return kind(f"posting {number}, counted from 0: {error}")
 
@@ -188,7 +188,7 @@ def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numb
     except (TypeError, ValueError) as error:
         if not numbered:
             raise
-        raise _numbered(len(made), error) from error
+        raise _with_number(len(made), error) from error
     return made
 
 

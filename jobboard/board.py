@@ -111,7 +111,7 @@ METADATA_BYTES = 64 * 1024
 TIDY_EVERY = 600.0
 """The seconds between two tidy runs. Many expired records bring the next run forward."""
 
-_Place: TypeAlias = tuple[Record, State]
+_SeenRecord: TypeAlias = tuple[Record, State]
 """A job on the board, and its state at the read."""
 
 UNREADABLE = codec.Content({}, None)
@@ -596,7 +596,7 @@ class JobBoard:
         jobs = self._walk(self._pages(place, arguments.names(names), wanted, ensure_fresh), only_unclaimed)
         return JobBoardIterator(self, jobs, only_unclaimed=only_unclaimed, ensure_fresh=ensure_fresh)
 
-    def _walk(self, pages: Iterator[list[_Place]], only_claimable: bool) -> Iterator[Job]:
+    def _walk(self, pages: Iterator[list[_SeenRecord]], only_claimable: bool) -> Iterator[Job]:
         for page in pages:
             if only_claimable and page:
                 may_go = self.engine.open_to_claims([record for record, _ in page])
@@ -613,7 +613,7 @@ class JobBoard:
         names: Sequence[str] | None = None,
         states: frozenset[State] | None = None,
         fresh: bool = False,
-    ) -> Iterator[list[_Place]]:
+    ) -> Iterator[list[_SeenRecord]]:
         """Yield the jobs on the board in serving order, page by page."""
         while page := self.engine.page(after, PAGE, names, states, fresh):
             fresh = False
@@ -1184,7 +1184,7 @@ class JobBoard:
             if status != OK:
                 raise self._refusal(status, job, claim)
             if claim is not None:
-                self.claims.extended(claim, None if margin is None else sent + margin / 1e6, span is None)
+                self.claims.end_extension(claim, None if margin is None else sent + margin / 1e6, span is None)
         self._notify(notifier.EXTENDED, job)
 
     def _end(

@@ -122,7 +122,7 @@ class Claims:
                 self.start_beating()
             except RuntimeError as error:
                 LOG.warning("claims that nobody holds have to wait: %s", error)
-        self._heartbeat.soon()
+        self._heartbeat.hasten()
 
     def _renew(self) -> None:
         asked = self.held()
@@ -300,8 +300,8 @@ class Claims:
         finally:
             extending.remove(claim)
 
-    def extended(self, claim: Claim, deadline: float | None, kept: bool) -> None:
-        """Hold an extended claim from now on, or not, whatever a renewal under way may find."""
+    def end_extension(self, claim: Claim, deadline: float | None, kept: bool) -> None:
+        """Hold an extended claim from now on, or stop holding it. A renewal under way changes nothing about that."""
         with self._lock:
             claim.confirm(deadline, kept=kept, extended=True)
             if kept:

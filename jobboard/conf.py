@@ -78,7 +78,7 @@ class Target(NamedTuple):
     scheme: str
     driver: str | None
     given: dict[str, Any]
-    """The options of the URI's query, and those beside it, which win."""
+    """The options of the URI's query, replaced by the options beside the URI."""
     parts: dict[str, str]
     query: list[tuple[str, str]]
 

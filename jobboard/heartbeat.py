@@ -31,7 +31,7 @@ class Heartbeat:
             self._thread.start()
             self._has_started = True
 
-    def soon(self) -> None:
+    def hasten(self) -> None:
         """Beat now, as a connection has come back, say, while a lease runs out."""
         self._news.set()
 

@@ -18,6 +18,8 @@ from jobboard.threads import started
 
 LOG = logs.Log(__name__)
 
+# Events. TRASHED and CLAIMED are also states: see jobboard.states.
+
 POSTED = "POSTED"
 CLAIMED = "CLAIMED"
 ABANDONED = "ABANDONED"
@@ -30,7 +32,7 @@ LOST = "LOST"
 ANY = "*"
 
 REMOTE = frozenset({POSTED, CLAIMED, ABANDONED, EXTENDED, CONSUMED, TRASHED, RELEASED, REMOVAL})
-"""The events that others may hear of, too; the loss of a claim is its holder's alone."""
+"""The events that other processes may hear of. Only the holder of a claim hears of its loss."""
 
 EVENTS = REMOTE | {LOST}
 
@@ -71,7 +73,7 @@ class Notifier:
         self._after_fork()
 
     def _after_fork(self) -> None:
-        """Begin anew in a forked child, which has neither the thread nor a lock in a known state. Keep listeners."""
+        """Begin again in a forked child, which has neither the thread nor a lock in a known state. Keep listeners."""
         self._lock = runtime.Lock()
         self._queue: runtime.SimpleQueue[tuple[str, dict[str, Any]] | None] = runtime.SimpleQueue()
         self._thread: runtime.Thread | None = None
@@ -138,7 +140,7 @@ class Notifier:
                 try:
                     self._thread = started(f"{self._name}-notifier", self._run)
                 except RuntimeError as error:
-                    # What has happened has happened: whoever tells of it must not fail for that.
+                    # The act has happened. Its caller must not fail for a thread that does not start.
                     LOG.error("nobody is told of %s: %s", event, error)
                     return
             self._queue.put((event, details))
@@ -149,7 +151,7 @@ class Notifier:
             thread, self._thread = self._thread, None
             if thread is not None:
                 self._queue.put(None)
-        # A callback that closes its board, on whatever thread, is not waited for.
+        # A callback that closes its board is not waited for, on any thread.
         if thread is not None and _telling.get() is not self:
             thread.join(DELIVERY if seconds is None else min(seconds, DELIVERY))
 

@@ -283,7 +283,7 @@ class _Survey:
                 yield Obstacle("namesakes", f"conductor {name!r}", reason, advice, is_odd=True)
 
     def _wrong_clocks(self) -> Iterator[Obstacle]:
-        # Where the server has no clock, the board's time is that of the client that was furthest ahead.
+        # Without a server's clock, the board's time is the highest time of any client.
         now = self._now if self._board.characteristics.server_clock else self._at
         for each in self._conductors:
             clock, ttl = each.metadata.get("clock"), each.metadata.get("claim_ttl")

@@ -1,4 +1,4 @@
-"""The rules by which an outcome of work ends a claim: :class:`Retry`, :class:`Reject` and :class:`RetryPolicy`.
+"""The end of a claim after work, and the delay of a failed job: :class:`Retry`, :class:`Reject`, :class:`RetryPolicy`.
 
 A job whose work returns is consumed. A job whose work raises is abandoned, with a delay that grows with each failure.
 :class:`Retry` and :class:`Reject` steer. Conductors and :meth:`JobBoard.working <jobboard.board.JobBoard.working>`
@@ -167,7 +167,7 @@ IN_VAIN = "the claim was lost during the work, which does not count"
 """The error of work that has returned all the same."""
 
 
-def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> End:
+def end_of_work(error: BaseException | None, job: Job, policy: RetryPolicy | None = None) -> End:
     """Return how to end the claim of ``job``. ``error`` is what its work raised; None: the work returned.
 
     Work that returned after it saw that its claim was lost may have stopped half-way: it does not count.
@@ -269,23 +269,23 @@ def reason_line(error: str | None) -> str:
     return next((line for line in texts if line and not line.startswith("+---")), "")
 
 
-def judged(
+def decide_end(
     error: BaseException | None, job: Job, policy: RetryPolicy | None = None
 ) -> tuple[End, BaseException | None]:
     """Return how to end the claim, and the error that counts. An error that asks for the impossible is a failure like
     any other. So is an error of the policy: the usual policy then decides."""
     if error is None:
-        return outcome_of(None, job), None
+        return end_of_work(None, job), None
     error = _steering(error)
     try:
-        return outcome_of(error, job, policy), error
+        return end_of_work(error, job, policy), error
     except Exception as failure:
         LOG.exception("the work on %s asked for what can't be done", job, extra=logs.fields(job))
         failure.__cause__ = error
         mistake = failure
     with contextlib.suppress(Exception):
-        return outcome_of(mistake, job, policy), mistake
-    return outcome_of(mistake, job), mistake
+        return end_of_work(mistake, job, policy), mistake
+    return end_of_work(mistake, job), mistake
 
 
 def check_handler(handler: Any, coroutine: bool = False) -> Callable[..., object]:

@@ -329,7 +329,7 @@ class Seen(NamedTuple):
         return cls(record.state, record, record.lock_until - now if fixed and record.lock_until is not None else None)
 
     @property
-    def stands(self) -> int | None:
+    def lease_left(self) -> int | None:
         """The µs for which its claim stands by itself: 0 without a claim; None where a board keeps it."""
         return self.left if self.state == CLAIMED else 0
 

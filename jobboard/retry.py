@@ -1,4 +1,8 @@
-"""The only backoff policy: exponential, half of it jitter."""
+"""Backoff, and functions called again after an error.
+
+All waits between tries come from :func:`backoff`. :class:`~jobboard.outcomes.RetryPolicy` sets the delay of a failed
+job. :mod:`jobboard.engine.retrying` repeats the calls of a board.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,15 @@ OUTAGE_BASE, OUTAGE_CAP = 0.1, 2.0
 
 
 def backoff(attempt: int, base: float, cap: float) -> float:
-    """Return the seconds to wait after failure number ``attempt`` (from 1): ``base``, doubled with each failure, never
-    over ``cap``, and the second half of that at random."""
+    """Return the seconds to wait after failure number ``attempt`` (from 1).
+
+    The wait is ``base``, doubled with each failure, and never over ``cap``. The second half of the wait is random."""
     # A float has no place for the powers that follow.
     longest = min(cap, base * 2.0 ** min(attempt - 1, 1000))
     return runtime.random.uniform(longest / 2, longest)
 
 
-def outage_pause(failures: int) -> float:
+def outage_backoff(failures: int) -> float:
     """Return the seconds to leave a backend alone after so many failures in a row, for conductors, task loops and top,
     which go on for ever."""
     return backoff(failures, OUTAGE_BASE, OUTAGE_CAP)
@@ -44,7 +49,7 @@ class Retrying:
     sleep: Callable[[float], None] | None
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what ``function`` returns. Raise its last error as it is."""
+        """Call ``function`` until a call succeeds. Return its result, or raise its last error as it is."""
         begun = runtime.monotonic()
         for failures in itertools.count(1):
             try:

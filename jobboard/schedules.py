@@ -1,4 +1,4 @@
-"""Schedules as users see them."""
+"""Schedules as users see them. The stored schedules are those of :mod:`jobboard.engine.schedules`."""
 
 from __future__ import annotations
 

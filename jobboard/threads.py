@@ -1,4 +1,4 @@
-"""Threads of the library's own."""
+"""The start of the library's own threads."""
 
 from __future__ import annotations
 

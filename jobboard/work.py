@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Board(Protocol):
-    """What work asks of its board, which is a :class:`~jobboard.board.JobBoard`."""
+    """The part of a :class:`~jobboard.board.JobBoard` that work uses."""
 
     tracing: Tracing
     claims: Claims
@@ -146,7 +146,7 @@ def conclude(board: _Board, job: Job, error: BaseException | None) -> bool:
     :raises Exception: ``error`` asks for the impossible; this error counts in its place.
     """
     claim = claim_of(job)
-    end, counts = outcomes.judged(error, job)
+    end, counts = outcomes.decide_end(error, job)
     if not board.claims.leave_to_end(claim):
         try:
             board.end_claim(claim, end)

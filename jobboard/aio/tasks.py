@@ -91,11 +91,11 @@ class Tasks(WorkerThreads):
         limit = handling.timeout
         timer = None if limit is None else self._loop.call_later(limit, self._give_up, run)
         try:
-            self._runs.begun(run)
+            self._runs.begin(run)
             with Call(handling, run.job) as call, ForkGuard():
                 await _perform(call, handling, self._runs.handlers.wrappers, run.job)
             if not (isinstance(call.error, asyncio.CancelledError) and (run.decided or self._main.cancelling())):
-                self._runs.ended(run, call.end, call.error)
+                self._runs.end(run, call.end, call.error)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -108,7 +108,7 @@ class Tasks(WorkerThreads):
             self._runs.stopping.set()
         self._runs.give_back([run])
         del self._tasks[run]
-        self._runs.left(run)
+        self._runs.free_worker(run)
         if self._closed and not self._tasks:
             self._quiet.set()
 

@@ -54,7 +54,7 @@ class WaitingCoroutine:
         self.looking: asyncio.Future[None] | None = None
         """The end of the look for this waiter, its jobs handed out or given back."""
         self.looked = False
-        """Whether a look that began after the waiter came has found too little."""
+        """True if a look that began after the waiter came has found too little."""
 
 
 class WaitingLine:
@@ -159,7 +159,7 @@ class WaitingLine:
                     empty.add(waiter.queue)
             waiter.looked = waiter.queue in empty
         if found:
-            # The next round has a new turn: a store that polls begins anew with short sleeps.
+            # The next round has a new turn: a store that polls begins again with short sleeps.
             self._turns = None
         else:
             await self._sleep(turn, empty, min((each for each in events if each is not None), default=None))
@@ -240,7 +240,7 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, job: Job) -> None:
-        """Read a job anew, by a request that begins after this call."""
+        """Read a job again, by a request that begins after this call."""
         while True:
             if self._task is None or self._task.done() or len(self._jobs) == BATCH:
                 self._jobs = []
@@ -269,7 +269,7 @@ class Reader:
 
 
 def _refresh(jobs: list[Job]) -> None:
-    """Read these jobs anew, each on its own board."""
+    """Read these jobs again, each on its own board."""
     for board in {job.board for job in jobs}:
         board.refresh([job for job in jobs if job.board is board])
 

@@ -40,7 +40,7 @@ def fetch(
     scheme = configuration.target(conf).scheme
     try:
         manager: DriverManager[Any] = DriverManager(
-            namespace, scheme, on_load_failure_callback=_not_loaded, on_missing_entrypoints_callback=None
+            namespace, scheme, on_load_failure_callback=_raise_missing_driver, on_missing_entrypoints_callback=None
         )
     except exception.NoMatches:
         known = sorted(ExtensionManager(namespace).names())
@@ -57,7 +57,7 @@ def fetch(
     return JobBoard(name, conf, store=store, **kwargs)
 
 
-def _not_loaded(manager: Any, entry_point: EntryPoint, error: BaseException) -> None:
+def _raise_missing_driver(manager: Any, entry_point: EntryPoint, error: BaseException) -> None:
     if isinstance(error, ModuleNotFoundError):
         extra = ",".join(entry_point.extras) or entry_point.name
         message = f"the {entry_point.name} board needs {error.name}: pip install '.[{extra}]' in a clone of jobboard"

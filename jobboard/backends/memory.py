@@ -142,12 +142,12 @@ class Shelf:
         return version
 
     def add(self, path: str) -> None:
-        place, _, name = path.rpartition("/")
-        self.names[place].add(name)
+        folder, _, name = path.rpartition("/")
+        self.names[folder].add(name)
 
     def remove(self, path: str) -> None:
-        place, _, name = path.rpartition("/")
-        self.names[place].remove(name)
+        folder, _, name = path.rpartition("/")
+        self.names[folder].remove(name)
 
 
 _shelves: dict[str, Shelf] = {}
@@ -190,7 +190,7 @@ class MemoryDriver(Driver):
                 raise JobFailure(f"the board {self._name!r} is stored with another clock; forget({self._name!r}) first")
         self._shelf = shelf
         with contextlib.suppress(Refused):
-            # Memory needs no setup, so a missing board is created whatever ``create`` is.
+            # Memory needs no setup, so a missing board is created without ``create``, too.
             self.commit(first)
         return Characteristics(
             durable=False,
@@ -225,12 +225,12 @@ class MemoryDriver(Driver):
         shelf = self._shelf
         with shelf.lock:
             get = shelf.records.get
-            names = [shelf.names[place].range(after, most) for place, most, after in ranges]
+            names = [shelf.names[folder].range(after, most) for folder, most, after in ranges]
             return Snapshot(shelf.now(), [get(path) for path in paths], names)
 
-    def count(self, place: str) -> int:
+    def count(self, folder: str) -> int:
         with self._shelf.lock:
-            return len(self._shelf.names[place])
+            return len(self._shelf.names[folder])
 
     def commit(self, ops: Sequence[Op]) -> dict[str, Version]:
         shelf = self._shelf

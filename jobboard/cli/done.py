@@ -10,7 +10,7 @@ import click
 from jobboard.cli.common import BoardOptions, command, find_job, group, names_option
 from jobboard.cli.jobs import PRIVATE, age_column, job_columns, say_job
 from jobboard.cli.output import say_json
-from jobboard.cli.summary import named, others_if_empty
+from jobboard.cli.summary import named, other_boards_if_empty
 from jobboard.cli.tables import Column, as_dict, limit_option, name_column, show
 from jobboard.primitives import span
 
@@ -68,7 +68,7 @@ def list_done(settings: BoardOptions, names: tuple[str, ...], after: str | None,
             title=f"done on {named(board)}",
             nothing=lambda: (
                 f"No outcome on {named(board)}: boards opened with ?keep_done=SECONDS keep them"
-                f"{others_if_empty(board)}."
+                f"{other_boards_if_empty(board)}."
             ),
             limit=limit,
             go_on=lambda last: f"see --limit, or go on with --after {last.uuid}",

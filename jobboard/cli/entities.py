@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from jobboard.cli.common import BoardOptions, command
-from jobboard.cli.summary import named, others_if_empty
+from jobboard.cli.summary import named, other_boards_if_empty
 from jobboard.cli.tables import WIDE, Column, name_column, show
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def entities(settings: BoardOptions) -> None:
     """List the conductors, and other entities, that are alive."""
     with settings.opened() as board:
         there, name = board.entities(), named(board)
-        nothing = "" if there else f"Nobody is on {name}{others_if_empty(board)}."
+        nothing = "" if there else f"Nobody is on {name}{other_boards_if_empty(board)}."
     show(settings, there, ENTITY, title=f"entities of {name}", nothing=lambda: nothing, limit=len(there))
 
 

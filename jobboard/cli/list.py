@@ -11,7 +11,7 @@ import click
 from jobboard.cli.common import BoardOptions, command, duration, find_job, names_option
 from jobboard.cli.jobs import job_columns
 from jobboard.cli.output import one_line
-from jobboard.cli.summary import named, others, others_if_empty, rules_lines
+from jobboard.cli.summary import named, other_boards, other_boards_if_empty, rules_lines
 from jobboard.cli.tables import limit_option, show
 from jobboard.obstacles import obstacles
 
@@ -61,9 +61,9 @@ def list_jobs(
             job_columns(now),
             title="" if settings.json else _title(board),
             nothing=lambda: (
-                f"No such job on {named(board)}{others_if_empty(board)}."
+                f"No such job on {named(board)}{other_boards_if_empty(board)}."
                 if narrowed
-                else f"No job on {named(board)}{others(board)}."
+                else f"No job on {named(board)}{other_boards(board)}."
             ),
             limit=limit,
             go_on=lambda last: f"see --limit, or go on with --after {last.uuid}",

@@ -13,7 +13,7 @@ from jobboard.board import JobBoard
 from jobboard.cli.common import DONE, FAILED, BoardOptions, command, duration, plural
 from jobboard.cli.output import bars, one_line, warn
 from jobboard.cli.redaction import without_secrets
-from jobboard.cli.summary import named, others, refuse_memory, refuse_read_only
+from jobboard.cli.summary import named, other_boards, refuse_memory, refuse_read_only
 from jobboard.cli.tables import SHOWN
 from jobboard.exceptions import JobFailure, NotFound
 
@@ -100,7 +100,7 @@ def _report(settings: BoardOptions, source: Origin, result: Moved, act: str) -> 
         name = named(own) if own else f"TaskFlow's board {source.name!r}"
         text = f"{name}: {result.moved} {act}, and {result.trashed} in the trash{beside and f'; and {beside}'}."
     else:
-        text = f"There was nothing to move on {source}{others(own) if own else ''}."
+        text = f"There was nothing to move on {source}{other_boards(own) if own else ''}."
     settings.tell(text, **{**dataclasses.asdict(result), "left": [each._asdict() for each in result.left]})
     if result.left and not settings.json:
         warn(f"{len(result.left)} left:")

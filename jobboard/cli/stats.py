@@ -8,7 +8,7 @@ from operator import itemgetter
 from jobboard.cli.common import BoardOptions, command
 from jobboard.cli.entities import ENTITY
 from jobboard.cli.output import say_json
-from jobboard.cli.summary import is_empty, named, others, remarks, remarks_dict
+from jobboard.cli.summary import is_empty, named, other_boards, remarks, remarks_dict
 from jobboard.cli.tables import Column, say_lines, table
 from jobboard.obstacles import first_jobs, unhandled
 
@@ -28,7 +28,7 @@ def stats(settings: BoardOptions) -> None:
         counted, entities, rules = board.stats(), board.entities(), board.engine.rules()
         kept, missing = board.kept_stats(), unhandled(first_jobs(board), rules, entities)
         empty = not settings.json and is_empty(board)
-        title = f"{named(board)} is empty{others(board)}" if empty else named(board)
+        title = f"{named(board)} is empty{other_boards(board)}" if empty else named(board)
     counts = asdict(counted)
     if settings.json:
         counts |= {"on_board": counted.on_board, **remarks_dict(rules, kept, missing)}

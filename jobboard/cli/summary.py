@@ -85,7 +85,7 @@ def unhandled_line(names: Sequence[str]) -> str:
     return str(unhandled_obstacle(names)) if names else ""
 
 
-def others(board: JobBoard) -> str:
+def other_boards(board: JobBoard) -> str:
     """Return the end of a sentence about an empty board: the other boards of its store."""
     from jobboard.primitives import mentioned
 
@@ -99,14 +99,14 @@ def is_empty(board: JobBoard) -> bool:
     return not (engine.page(None, 1, None, None) or engine.trash_page(None, 1) or board.entities())
 
 
-def others_if_empty(board: JobBoard) -> str:
+def other_boards_if_empty(board: JobBoard) -> str:
     """Return the end of a sentence that finds nothing on a board: the other boards of its store, if it is empty."""
-    return others(board) if is_empty(board) else ""
+    return other_boards(board) if is_empty(board) else ""
 
 
 def warn_of_empty(board: JobBoard) -> None:
     """Warn that a board is empty, and that the jobs are perhaps on another board."""
-    if there := others_if_empty(board):
+    if there := other_boards_if_empty(board):
         warn(f"{named(board)} is empty{there}")
 
 

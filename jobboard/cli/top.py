@@ -28,7 +28,7 @@ from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
 from jobboard.obstacles import first_jobs, unhandled
 from jobboard.primitives import BoardStats, KeptStats, span
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _looks(board: JobBoard, interval: float) -> Iterator[tuple[Overview, float]]
                 raise
             failures += 1
             seen = replace(seen, at=datetime.datetime.now(datetime.UTC), trouble=str(error))
-            yield seen, outage_pause(failures)
+            yield seen, outage_backoff(failures)
         else:
             failures = 0
             yield seen, rest(time.monotonic() - began, interval)

@@ -10,7 +10,7 @@ from jobboard.cli.acts import act_on_jobs
 from jobboard.cli.common import BoardOptions, command, duration, group
 from jobboard.cli.jobs import age_column, job_columns
 from jobboard.cli.output import bars
-from jobboard.cli.summary import named, others_if_empty
+from jobboard.cli.summary import named, other_boards_if_empty
 from jobboard.cli.tables import Column, limit_option, show
 from jobboard.job import Job
 
@@ -40,7 +40,7 @@ def list_trash(settings: BoardOptions, limit: int | None) -> None:
             board.trashed(),
             _columns(board.engine.now() / 1e6),
             title=f"trash of {named(board)}",
-            nothing=lambda: f"The trash of {named(board)} is empty{others_if_empty(board)}.",
+            nothing=lambda: f"The trash of {named(board)} is empty{other_boards_if_empty(board)}.",
             limit=limit,
         )
 

@@ -24,7 +24,7 @@ from jobboard.job import Job
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.outcomes import reason_line
 from jobboard.primitives import PAGE, span
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.states import State
 
 LOG = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class Watcher:
                 if self._board.closed:
                     raise
                 failures += 1
-                pause = outage_pause(failures)
+                pause = outage_backoff(failures)
                 LOG.warning("can't look at the board, trying again in %.1f s: %s", pause, error)
             time.sleep(pause)
 

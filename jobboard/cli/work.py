@@ -192,7 +192,7 @@ def _with_options(found: Any) -> Any:
 
 def connect_patiently(board: JobBoard) -> None:
     """Wait for a backend that is away, as a conductor does. A backend that refuses is not waited for."""
-    from jobboard.retry import outage_pause
+    from jobboard.retry import outage_backoff
 
     failures = 0
     while True:
@@ -202,7 +202,7 @@ def connect_patiently(board: JobBoard) -> None:
             if error.refused:
                 raise
             failures += 1
-            pause = outage_pause(failures)
+            pause = outage_backoff(failures)
             LOG.warning("waiting for the backend, trying again in %.1f s: %s", pause, error)
             time.sleep(pause)
 

@@ -1,4 +1,4 @@
-"""The side of a process that runs handlers for a conductor.
+"""The child process of a worker: it runs handlers, and decides the end of each call.
 
 The process gets its jobs through a pipe. When its parent is gone, the conductor is gone, and the claim with it: the
 process kills itself and what it has started.
@@ -50,7 +50,7 @@ LENGTH = 8
 
 
 STOP = signal.SIGTERM
-"""The signal that has the process look whether its task is to be stopped."""
+"""The signal by which the process checks for a stop of its task."""
 
 
 class Shared(Structure):
@@ -83,7 +83,7 @@ class Task(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The end of a call, as it travels back, with the traceback of its error, and the error itself if that is possible.
+    """The end of a call, as it travels back, with the traceback of its error, and the error if it can be pickled.
 
     A report without an end says that the handlers could not be loaded.
     """

@@ -23,7 +23,7 @@ from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier, check_callback
 from jobboard.outcomes import RetryPolicy
 from jobboard.primitives import BATCH
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.threads import started
 
 if TYPE_CHECKING:
@@ -332,16 +332,16 @@ class Conductor:
             self._grace,
         )
         scheduler = Scheduler(self.name, self.board)
-        places = self._kind.start(runs)
+        pool = self._kind.start(runs)
         broken: list[BaseException] = []
 
         def claim() -> None:
             try:
-                self._claim(limit, runs, places)
+                self._claim(limit, runs, pool)
             except BaseException as error:  # noqa: BLE001 - run() raises it
                 broken.append(error)
             finally:
-                runs.claimed_all()
+                runs.note_last_claim()
                 if runs.closed:
                     # The claimer may have shown the conductor after the finisher has hidden it.
                     self._leave(runs)
@@ -363,7 +363,7 @@ class Conductor:
             runs.close()
             left = self._left()
             # The other half is for handing over.
-            places.close(None if left is None else left / 2)
+            pool.close(None if left is None else left / 2)
             runs.finisher.close(self._left(), lambda: self._leave(runs))
             if runs.claims:
                 LOG.error("%s leaves jobs to be done again: they could not be handed over in time", self.name)
@@ -395,7 +395,7 @@ class Conductor:
 
     # Claiming
 
-    def _claim(self, limit: int | None, runs: Runs, places: workers.WorkerThreads) -> None:
+    def _claim(self, limit: int | None, runs: Runs, pool: workers.WorkerThreads) -> None:
         begun = failures = 0
         has_claimed = was_away = False
         # The life of the board in which the entity was registered: the end of a board removes its entities.
@@ -426,7 +426,7 @@ class Conductor:
                             **self._extra,
                         )
                         has_claimed = True
-                        begun += self._begin(jobs, runs, places)
+                        begun += self._begin(jobs, runs, pool)
                     if len(jobs) < count:
                         break
                 failures = 0
@@ -440,11 +440,11 @@ class Conductor:
                     raise
                 was_away = isinstance(error, ConnectionFailure)
                 failures += 1
-                pause = outage_pause(failures)
+                pause = outage_backoff(failures)
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
 
-    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, places: workers.WorkerThreads) -> int:
+    def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, pool: workers.WorkerThreads) -> int:
         """Begin the work on claimed jobs, and return their number, without jobs whose work has ended before."""
         try:
             jobs = runs.finisher.take_over(jobs)
@@ -461,7 +461,7 @@ class Conductor:
             self.board.give_back(jobs)
             return 0
         try:
-            places.put(allowed)
+            pool.put(allowed)
         except BaseException:
             runs.give_back(allowed)
             raise

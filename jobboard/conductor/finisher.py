@@ -13,7 +13,7 @@ from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import ClaimedJob, Job
 from jobboard.primitives import BATCH, GIVEN_BACK, End
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.states import COMPLETE, TRASHED, FailureKind, Record, Verb
 from jobboard.threads import started
 
@@ -170,9 +170,10 @@ class Finisher:
     def take_over(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
         """Apply ends that are held here to new claims of their jobs. Return the other jobs: they are to run."""
         with self._lock:
-            return [job for job in jobs if not self._takes_over(job)]
+            return [job for job in jobs if not self._take_over_one(job)]
 
-    def _takes_over(self, job: ClaimedJob) -> bool:
+    def _take_over_one(self, job: ClaimedJob) -> bool:
+        """Apply the held end of a job to a new claim of the job. Return whether there is such an end."""
         done = self._held.get(job.uuid)
         # The lapse already stands for an end in vain.
         if done is None or done.end.kind == FailureKind.LAPSE or not _has_only_lapsed(done.claimed, job.record):
@@ -196,7 +197,7 @@ class Finisher:
             overtaken, self._overtaken = self._overtaken, {}
             self._forget(overtaken)
         if overtaken:
-            self._ended([self._lost(done.job, UNCOUNTED, error) for done, error in overtaken.items()])
+            self._ended([self._let_lapse(done.job, UNCOUNTED, error) for done, error in overtaken.items()])
 
     # The thread
 
@@ -219,7 +220,7 @@ class Finisher:
                 self.note_outage()
                 LOG.warning("%s could not finish, trying again: %s", self._name, error)
                 failures += 1
-                self._answers.wait(outage_pause(failures))
+                self._answers.wait(outage_backoff(failures))
                 self._answers.clear()
         self._then()
 
@@ -301,7 +302,7 @@ class Finisher:
         self._pending.pop(done, None)
         self._apart.pop(done, None)
         done.tries += 1
-        done.again_on = runtime.monotonic() + max(took, outage_pause(done.tries))
+        done.again_on = runtime.monotonic() + max(took, outage_backoff(done.tries))
         self._apart[done] = None
         with self._lock:
             self._note_try([done])
@@ -329,7 +330,7 @@ class Finisher:
             [(done, job, _)] = asked
             if not others:
                 return
-            if not final and self._may_pass(done, error):
+            if not final and self._note_refusal(done, error):
                 self._retry_alone(done, 0.0)
                 return
             LOG.exception("%s could not finish %s", self._name, job, extra=logs.fields(job))
@@ -363,8 +364,8 @@ class Finisher:
 
     def _given_up(self, done: _Handover, error: Exception) -> Ended:
         if isinstance(error, ConnectionFailure):
-            return self._lost(done.job, LEFT, error, LOG.error)
-        return self._lost(done.job, UNCOUNTED, error)
+            return self._let_lapse(done.job, LEFT, error, LOG.error)
+        return self._let_lapse(done.job, UNCOUNTED, error)
 
     def _note_try(self, tried: Iterable[_Handover]) -> None:
         self._untried.difference_update(tried)
@@ -377,8 +378,8 @@ class Finisher:
             if self._held.get(done.job.uuid) is done:
                 del self._held[done.job.uuid]
 
-    def _may_pass(self, done: _Handover, error: Exception) -> bool:
-        """Return whether to try again: the backend has refused the end for a reason that may pass, and the claim
+    def _note_refusal(self, done: _Handover, error: Exception) -> bool:
+        """Note that the backend has refused an end. Return whether to try again: the reason may pass, and the claim
         stands."""
         now, claim, job = runtime.monotonic(), done.job.claim, done.job
         if done.refused_on is None:
@@ -397,7 +398,7 @@ class Finisher:
         if job.seen_state == COMPLETE:
             return JOB_CONSUMED, job
         trashed = job.seen_state == TRASHED
-        # The reason of a job that is given back has been logged. The job's error is that of an earlier failure.
+        # The reason of a job that is given back has been logged. The job's error belongs to an earlier failure.
         if done.end != GIVEN_BACK:
             what = "is in the trash" if trashed else "is to be tried again"
             why = outcomes.reason_line(job.error) or "no reason given"
@@ -415,8 +416,8 @@ class Finisher:
         LOG.warning("%s %s %s", self._name, what, job, extra=logs.fields(job))
         return JOB_LOST, job
 
-    def _lost(self, job: Job, what: str, error: Exception, log: Callable[..., None] = LOG.warning) -> Ended:
-        """Let the claim lapse, as its end is not tried again."""
+    def _let_lapse(self, job: Job, what: str, error: Exception, log: Callable[..., None] = LOG.warning) -> Ended:
+        """Let the claim lapse, as its end is not tried again. Return the event of a lost claim."""
         log("%s: %s: %s: %s", self._name, job, what, error, extra=logs.fields(job))
         if job.claim is not None:
             self._board.claims.let_lapse(job.claim)

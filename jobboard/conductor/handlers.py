@@ -140,7 +140,7 @@ class Call:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._current.__exit__()
-        self.end, self.error = outcomes.judged(error, self._job, self._handling.retry)
+        self.end, self.error = outcomes.decide_end(error, self._job, self._handling.retry)
         if self.end.verb == Verb.CONSUME and self._returned is not None:
             self.end = self._returned
         return True
@@ -168,7 +168,7 @@ def timed_out(handling: Handling, job: Job, where: str = "") -> tuple[End, BaseE
     :param where: goes before the error's text, as a traceback does.
     """
     late = TimeoutError(f"the handler was still at work after {handling.timeout:g} s, its timeout")
-    end, error = outcomes.judged(late, job, handling.retry)
+    end, error = outcomes.decide_end(late, job, handling.retry)
     # An error of the policy may count in the place of the timeout.
     kind = FailureKind.TIMEOUT if error is late else end.kind
     return end._replace(error=codec.clip_error(f"{where}{end.error}"), kind=kind), error

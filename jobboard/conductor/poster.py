@@ -57,7 +57,8 @@ class Poster(Generic[P, R_co]):
         takes, signature = self._takes, self._signature
         if len(self.names) > 1:
             raise TypeError(
-                f"{_told(self._handler)} handles jobs named {', '.join(self.names)}: post one of them by board.post()"
+                f"{_name_of(self._handler)} handles jobs named {', '.join(self.names)}: "
+                "post one of them by board.post()"
             )
         try:
             if args:
@@ -67,7 +68,7 @@ class Poster(Generic[P, R_co]):
                 raise TypeError(f"it takes no detail {unknown[0]!r}; its details are its keyword-only parameters")
             signature.bind(*((None,) if takes.job else ()), **details)
         except TypeError as error:
-            raise TypeError(f"{_told(self._handler)}{signature} can't be called so: {error}") from None
+            raise TypeError(f"{_name_of(self._handler)}{signature} can't be called so: {error}") from None
         return {"name": self.names[0], "details": details, **self._options}
 
 
@@ -104,5 +105,5 @@ class Registering(Generic[R_co]):
         return handler
 
 
-def _told(handler: Callable[..., object]) -> str:
+def _name_of(handler: Callable[..., object]) -> str:
     return getattr(handler, "__qualname__", repr(handler))

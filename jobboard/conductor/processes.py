@@ -1,4 +1,7 @@
-"""Workers that run handlers in processes: one for each slot, so that killing one harms no other job."""
+"""Worker processes, seen from the conductor: one for each slot, so that killing one harms no other job.
+
+:mod:`jobboard.conductor.child` is the program of the processes. An error of a handler is decided there.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ class WorkerProcesses(WorkerThreads):
                     process = Process(self._runs.name, self._handlers, self._runs.grace)
                     process.wait_until_ready(run)
                 if not run.decided:
-                    self._runs.begun(run)
+                    self._runs.begin(run)
                     done = process.perform(run)
                 if done is None:
                     process.kill()
@@ -84,9 +87,9 @@ class WorkerProcesses(WorkerThreads):
                 if process is not None and process.alive:
                     process.kill()
                 # The traceback of this process says nothing about the handler.
-                done = outcomes.judged(failure.with_traceback(None), run.job, run.handling.retry)
+                done = outcomes.decide_end(failure.with_traceback(None), run.job, run.handling.retry)
             if done is not None:
-                self._runs.ended(run, *done)
+                self._runs.end(run, *done)
 
         try:
             yield work
@@ -252,7 +255,7 @@ def _travelling(tracing: Tracing) -> Tracing:
 def _given_up(run: Run) -> tuple[End, BaseException | None]:
     """Return the end of a call whose process was killed."""
     if run.job.claim.refused:
-        return outcomes.judged(outcomes.cancelled_work(run.job), run.job)
+        return outcomes.decide_end(outcomes.cancelled_work(run.job), run.job)
     return timed_out(run.handling, run.job)
 
 

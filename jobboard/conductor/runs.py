@@ -60,9 +60,9 @@ class Run:
 class Runs:
     """The jobs at work, and the entity that shows them on the board.
 
-    A worker calls for each run, in this order: ``take``, ``begun``, ``ended`` and ``left``. A run that takes too long,
-    or that the conductor gives back at its own end, is decided before its handler has ended. Its worker stays taken
-    until then.
+    A worker calls for each run, in this order: ``take``, ``begin``, ``end`` and ``free_worker``. A run that takes too
+    long, or that the conductor gives back at its own end, is decided before its handler has ended. Its worker stays
+    taken until then.
 
     :param workers: the kind of workers, for the entity.
     :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
@@ -84,7 +84,7 @@ class Runs:
     grace: float
 
     def __post_init__(self) -> None:
-        self.finisher = Finisher(self.name, self.board, self._claims_ended)
+        self.finisher = Finisher(self.name, self.board, self._count_ends)
         self._began = runtime.monotonic(), runtime.utc_now()
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
@@ -165,8 +165,8 @@ class Runs:
             self.finisher.put(job, end, job.record)
         return True
 
-    def claimed_all(self) -> None:
-        """Note that no more runs are added."""
+    def note_last_claim(self) -> None:
+        """Note that no more runs are added, as the claimer has ended."""
         self._claiming = False
         self.wake()
 
@@ -182,10 +182,10 @@ class Runs:
         if run.job.claim.refused and self._decide(run):
             # The board refuses this end, which counts the claim as lost.
             self.finisher.put(run.job, GIVEN_BACK, run.claimed)
-            self._done()
+            self._count_decided()
         return not run.decided
 
-    def begun(self, run: Run) -> None:
+    def begin(self, run: Run) -> None:
         """Start the clock of the timeout: the handler is about to be called."""
         run.began = runtime.monotonic()
         if run.thread is not None and run.handling.timeout is not None:
@@ -193,7 +193,7 @@ class Runs:
             self.wake()
         self.notifier.notify(events.JOB_STARTED, {"job": run.job})
 
-    def ended(self, run: Run, end: End, error: BaseException | None = None) -> bool:
+    def end(self, run: Run, end: End, error: BaseException | None = None) -> bool:
         """Decide the run: its handler has ended, or is given up. Return False for a run that was decided before.
 
         :param error: the error of the handler.
@@ -214,10 +214,10 @@ class Runs:
         if error is not None and not isinstance(error, outcomes.STEERING) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
         self.finisher.put(job, end, run.claimed)
-        self._done()
+        self._count_decided()
         return True
 
-    def left(self, run: Run) -> None:
+    def free_worker(self, run: Run) -> None:
         """Free the worker of this run."""
         is_limited = run.handling.max_simultaneous is not None
         with self._lock:
@@ -236,7 +236,7 @@ class Runs:
 
         :param where: the traceback of the handler as it is now.
         """
-        if not self.ended(run, *timed_out(run.handling, run.job, where)):
+        if not self.end(run, *timed_out(run.handling, run.job, where)):
             return False
         run.hangs = True
         run.job.claim.give_up()
@@ -280,7 +280,7 @@ class Runs:
                 LOG.warning("%s gives %s back, as it has to end", self.name, run.job, extra=logs.fields(run.job))
                 self.finisher.put(run.job, GIVEN_BACK, run.claimed)
                 run.job.claim.give_up()
-                self._done()
+                self._count_decided()
 
     # Counts
 
@@ -301,7 +301,7 @@ class Runs:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The conductor as the board shows it. The board reads this anew at each heartbeat."""
+        """The conductor as the board shows it. The board reads this again at each heartbeat."""
         since, started = self._began
         hanging = [run for run in list(self._placed) if run.hangs]
         return {
@@ -332,8 +332,8 @@ class Runs:
 
     # Within
 
-    def _claims_ended(self, ends: Sequence[tuple[str, Job]]) -> None:
-        """Count claims that have ended, each by an event, and tell the listeners."""
+    def _count_ends(self, ends: Sequence[tuple[str, Job]]) -> None:
+        """Count ended claims, each by its event, and notify the listeners."""
         with self._lock:
             self._claims -= len(ends)
             self.tally.update(event.removeprefix("job_") for event, _ in ends)
@@ -349,7 +349,7 @@ class Runs:
             decided, run.decided = run.decided, True
         return not decided
 
-    def _done(self) -> None:
+    def _count_decided(self) -> None:
         with self._lock:
             self._undone -= 1
             if not self._undone and not self._claiming:

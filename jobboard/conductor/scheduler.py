@@ -1,11 +1,11 @@
-"""The poster of a board's due schedules."""
+"""The scheduler: a thread that posts the due jobs of a board's schedules."""
 
 from __future__ import annotations
 
 from jobboard import logs, runtime
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
-from jobboard.retry import outage_pause
+from jobboard.retry import outage_backoff
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -69,7 +69,7 @@ class Scheduler:
                 if self._board.closed:
                     return
                 failures += 1
-                pause = outage_pause(failures)
+                pause = outage_backoff(failures)
                 told, unexpected = "could not post due jobs, trying again in", not isinstance(error, JobBoardError)
                 LOG.warning("%s %s %.1f s: %s", self._who, told, pause, error, exc_info=unexpected)
             self._board.waiters.sleep_until_due(pause, alarms)

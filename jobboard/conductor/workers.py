@@ -1,4 +1,4 @@
-"""The places where a conductor's handlers run, and the threads of a conductor."""
+"""Worker threads, which run a conductor's handlers, and the kinds of workers."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class WorkerThreads:
                 except BaseException as error:
                     # A run without an end would be kept for ever, and the conductor with it.
                     LOG.exception("%s could not work on %s", self._runs.name, run.job, extra=logs.fields(run.job))
-                    self._runs.ended(run, *outcomes.judged(error, run.job, run.handling.retry))
+                    self._runs.end(run, *outcomes.decide_end(error, run.job, run.handling.retry))
                 self._placed.discard(run)
-                self._runs.left(run)
+                self._runs.free_worker(run)
         # For the next thread, which may start later.
         self._queue.put(None)
 
@@ -71,9 +71,9 @@ class WorkerThreads:
     def _perform(self, run: Run, handling: Handling) -> None:
         """Call a handler in a copy of the context of ``run()``."""
         run.thread = runtime.get_ident()
-        self._runs.begun(run)
+        self._runs.begin(run)
         call = self._runs.context.copy().run(perform, handling, self._runs.handlers.wrappers, run.job)
-        self._runs.ended(run, call.end, call.error)
+        self._runs.end(run, call.end, call.error)
 
 
 class Kind(NamedTuple):

@@ -195,7 +195,7 @@ class Committer:
         :param extra: arguments of :meth:`Store.transaction`.
         """
         if nonce is None:
-            return self._joined(plan, extra)
+            return self._commit_joined(plan, extra)
         self.before_call(nonce)
         began = runtime.boottime()
         key = slot_of(nonce)
@@ -236,7 +236,7 @@ class Committer:
             return Result(made.deeds, committed.jobs, False, int((sent - began) * 1e6))
         raise AssertionError("unreachable")
 
-    def _joined(self, plan: Callable[[], Plan], extra: Mapping[str, Any]) -> Result:
+    def _commit_joined(self, plan: Callable[[], Plan], extra: Mapping[str, Any]) -> Result:
         """Commit a plan in a transaction of the caller's. Nobody repeats the call, so no answer is stored."""
         for _ in self.tries():
             with contextlib.suppress(Stale), self.store.transaction(**extra):

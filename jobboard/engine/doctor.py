@@ -1,4 +1,6 @@
-"""The doctor: weaknesses of a board's server, damaged jobs, a damaged gate, and unreadable schedules.
+"""The doctor: weaknesses among a board's characteristics, damaged jobs, a damaged gate, and unreadable schedules.
+
+A store examines the settings of its server when it opens, as ``backends/sql/doctor.py`` does.
 
 Each oddity names its repair. Other damaged side records count as absent, and are written again in time."""
 

@@ -303,9 +303,9 @@ class Engine(Hears):
         """
         keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
         held = holders_of(self.store, keys).behind(ends)
-        marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
+        marks, there = self._read_arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
         seen.update(held.seen())
-        seen.update(self._gone([uuid for uuid in held.by_key.values() if uuid not in seen]))
+        seen.update(self._read_absent([uuid for uuid in held.by_key.values() if uuid not in seen]))
         seen.update(there)
         plan = Plan([*ends, *held.freed], [], held.sides, marks)
         for draft in drafts:
@@ -326,8 +326,8 @@ class Engine(Hears):
                     held.by_key[draft.key] = draft.uuid
         return plan if plan.changes else plan._replace(marks=[])
 
-    def _arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
-        """Return marks that forget the purges of these jobs, and the jobs that exist here."""
+    def _read_arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
+        """Read these jobs. Return marks that forget their purges, and the jobs that exist here."""
         if not uuids:
             return [], {}
         found = self.store.read(uuids, [("purged", uuid) for uuid in uuids])
@@ -706,14 +706,14 @@ class Engine(Hears):
         without a record."""
         store = self.store
         found = store.read(uuids)
-        gone = self._gone([uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None])
+        gone = self._read_absent([uuid for uuid, stored in zip(uuids, found.jobs, strict=True) if stored is None])
         return [
             gone[uuid] if stored is None else _seen(stored, found.now)
             for uuid, stored in zip(uuids, found.jobs, strict=True)
         ]
 
-    def _gone(self, uuids: Sequence[str]) -> dict[str, Seen]:
-        """Return absent jobs as they are seen: COMPLETE, or TRASHED if they were purged lately."""
+    def _read_absent(self, uuids: Sequence[str]) -> dict[str, Seen]:
+        """Read the states of absent jobs: COMPLETE, or TRASHED if they were purged lately."""
         if not uuids:
             return {}
         found = self.store.read([], [("purged", uuid) for uuid in uuids])
@@ -774,23 +774,23 @@ class Engine(Hears):
         """Pause jobs of these names, or (None) all jobs. Existing claims go on, and can be extended, revived and ended.
 
         No call that begins after this one has returned claims a paused job."""
-        self._rule(lambda rules: rules.pause(names), nonce)
+        self._change_rules(lambda rules: rules.pause(names), nonce)
         self.backend.outlast_gates()
 
     def resume(self, nonce: Nonce, /, names: Sequence[str] | None) -> None:
         """Resume jobs of these names, or (None) all jobs, and wake the waiters."""
-        self._rule(lambda rules: rules.resume(names), nonce)
+        self._change_rules(lambda rules: rules.resume(names), nonce)
 
     def set_limit(self, nonce: Nonce, /, limit: Limit) -> None:
         """Bound the claims of some jobs once this returns. Claims from before may stay uncounted."""
-        self._rule(lambda rules: rules.limit(limit), nonce)
+        self._change_rules(lambda rules: rules.limit(limit), nonce)
         self.backend.outlast_gates()
 
     def remove_limit(self, nonce: Nonce, /, name: str, per: str | None) -> Status:
         """Remove limits of a name, and have waiters look again. Without ``per``, remove both. Return OK or ABSENT."""
-        return self._rule(lambda rules: rules.unlimit(name, per), nonce)
+        return self._change_rules(lambda rules: rules.unlimit(name, per), nonce)
 
-    def _rule(self, change: Callable[[Rules], Rules], nonce: Nonce) -> Status:
+    def _change_rules(self, change: Callable[[Rules], Rules], nonce: Nonce) -> Status:
         """Change the rules once. Return ABSENT if that changes nothing.
 
         The stored answer alone keeps a delayed first try from acting, as the rules may have come back meanwhile."""

@@ -57,15 +57,15 @@ class ClaimKeeper:
                     missed.append(claim)
                 elif record.keeper != handle or record.who is None:
                     # The time of a lagging clock would show a longer lease than there is.
-                    unkept.append((*claim, Seen.at(found.now + store.precision, record).stands))
+                    unkept.append((*claim, Seen.at(found.now + store.precision, record).lease_left))
                 else:
                     until = found.now + ttl if leased else None
                     # The renewed record shows no lapse that no sweep has written down.
                     after = record._replace(state=CLAIMED, lock_until=until, errors=stored.record.errors)
                     if after != stored.record or not stored.alive or stored.passing:
                         tried[claim] = stored.tag
-                        stands = record.state == CLAIMED
-                        (changes if stands else revived)[claim] = Change(stored, after)
+                        is_claimed = record.state == CLAIMED
+                        (changes if is_claimed else revived)[claim] = Change(stored, after)
             before = worn_at((change.before for change in changes.values()), found.now)
             done = {id(change) for change in self._committer.commit_each(list(changes.values()), before=before)}
             out, again = revive(self._committer, revived)
@@ -151,7 +151,7 @@ class ClaimKeeper:
 
     def _free(self, uuid: str, token: int) -> None:
         for _ in self._committer.tries():
-            now, stored, record = self._claimed(uuid, token)
+            now, stored, record = self._read_claim(uuid, token)
             if stored is None or record is None or record.keeper is None or (uuid, token) not in self._forsaken:
                 break
             if self._committer.commit_one(Change(stored, states.lapse(record, now))):
@@ -180,7 +180,7 @@ class ClaimKeeper:
 
     def _give_back(self, uuid: str, token: int) -> None:
         for _ in self._committer.tries():
-            now, stored, record = self._claimed(uuid, token)
+            now, stored, record = self._read_claim(uuid, token)
             if stored is None or record is None:
                 return
             holder = Holder(record.who or "", token)
@@ -188,8 +188,8 @@ class ClaimKeeper:
             if self._committer.commit_one(change_by(Verb.ABANDON, stored, after), before=worn_at([stored], now)):
                 return
 
-    def _claimed(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
+    def _read_claim(self, uuid: str, token: int) -> tuple[int, Stored | None, Record | None]:
         """Read a job. Return the time, the job as stored, and its record; without a record if this claim has ended."""
         found, stored, record = self._committer.read_job(uuid)
-        stands = record is not None and record.state == CLAIMED and record.token == token
-        return found.now, stored, record if stands else None
+        is_claimed = record is not None and record.state == CLAIMED and record.token == token
+        return found.now, stored, record if is_claimed else None

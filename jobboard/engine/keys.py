@@ -1,4 +1,8 @@
-"""Idempotency keys: a job holds its key until the later of its own end and the end of the key's window."""
+"""Idempotency keys: a job holds its key until the later of its own end and the end of the key's window.
+
+The record of the job has the end of the window, ``key_until``. A commit that ends the job earlier moves the end of the
+window to the side record of the key: see ``_key_marks`` of :mod:`jobboard.engine.committer`.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,7 @@ def _replaced(job: Draft | Record, draft: Draft, now: int) -> Draft | Record | N
 
 
 class Remembered(NamedTuple):
-    """A key that outlives its job, until its window ends."""
+    """A key whose window outlives its job."""
 
     key: str
     uuid: str

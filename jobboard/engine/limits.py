@@ -397,11 +397,11 @@ class Rooms:
             for claim, stored in zip(listed, found.jobs, strict=True):
                 if stored is None or (stored.record.state, stored.record.token) != (CLAIMED, claim[1]):
                     continue
-                stands = record_at(stored, found.now).state == CLAIMED
-                if stands or self._trashed is not None:
+                is_claimed = record_at(stored, found.now).state == CLAIMED
+                if is_claimed or self._trashed is not None:
                     live.add(claim)
                 # A lapse that could not be written down, as another holds the job, takes its slot for now.
-                if not stands and tried.get(claim[0]) != stored.record:
+                if not is_claimed and tried.get(claim[0]) != stored.record:
                     lapsed.append(stored)
             for room in rooms:
                 room.keep(live)
@@ -567,7 +567,7 @@ def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScop
             if limit and limit.concurrency and len(listed.claims) + len(gone) >= limit.concurrency:
                 full.append((side, listed, gone))
         # Others may have claimed these jobs since. A second reading shows the jobs newer than their lists.
-        live = _claimed(committer, list(left)) if full else frozenset()
+        live = _read_claims(committer, list(left)) if full else frozenset()
         marks = []
         for side, listed, gone in full:
             claims = tuple(claim for claim in listed.claims if claim[0] not in left or claim in live)
@@ -581,7 +581,7 @@ def _take_from_lists(committer: Committer, left: Mapping[str, Sequence[LimitScop
         return
 
 
-def _claimed(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
+def _read_claims(committer: Committer, uuids: Sequence[str]) -> frozenset[ClaimKey]:
     """Return the claims of these jobs that are stored as claimed. Lapsed claims before a sweep are among them, as their
     holders may still extend them."""
     jobs = committer.store.read(uuids).jobs if uuids else ()
@@ -620,7 +620,9 @@ class IdleScopes:
             return
         read = ((side, Listed.of(side)) for side in sides)
         idle = [(side, listed) for side, listed in read if not listed.remembers(rules.of_scope(side.key), gate.now)]
-        held = _claimed(self._committer, list(dict.fromkeys(uuid for _, listed in idle for uuid, _ in listed.claims)))
+        held = _read_claims(
+            self._committer, list(dict.fromkeys(uuid for _, listed in idle for uuid, _ in listed.claims))
+        )
         gone = [Mark(side, None) for side, listed in idle if held.isdisjoint(listed.claims)]
         # A claim may enter a scope meanwhile, or the rules may change.
         if gone:

@@ -312,7 +312,7 @@ class Hears:
 
 
 class BoardMissing(JobFailure):
-    """There is no board in the store, and none may be created."""
+    """The store has no board, and none may be created."""
 
 
 class SetupStep(NamedTuple):
@@ -381,7 +381,7 @@ class Traits:
     """The acts of other processes that an open store reports to a listener, as events of :mod:`jobboard.notifier`."""
 
     gate_place: str = "the side record gate/rules"
-    """The place of the gate, for an operator who has to delete a damaged one."""
+    """The place of the gate, for an operator who has to delete a damaged gate."""
 
     slot_calls: float = math.inf
     """The number of calls after which a slot is better replaced by a new one, where repeated writes get slow."""

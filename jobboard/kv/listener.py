@@ -109,7 +109,7 @@ class Listener:
             some = entries[start : start + READ]
             found = self._read([entry.uuid for entry in some])
             for entry, stored in zip(some, found.jobs, strict=True):
-                record = _gone(entry, found.now) if stored is None else record_at(stored, found.now)
+                record = _absent_record(entry, found.now) if stored is None else record_at(stored, found.now)
                 is_trashed = event == REMOVAL and record.state == State.TRASHED
                 if not self._over.is_set():
                     # A listener that wants REMOVAL hears of a trashed job, too.
@@ -124,7 +124,7 @@ def _act(change: Change) -> tuple[str, bool]:
     return after.uuid, not isinstance(after, Record) or after.state in LIVE
 
 
-def _gone(entry: Entry, now: int) -> Record:
+def _absent_record(entry: Entry, now: int) -> Record:
     """Return a record of a job that has left the board, with the values of its entry."""
     return Record(
         uuid=entry.uuid,

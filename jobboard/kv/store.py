@@ -323,11 +323,11 @@ class KVStore(Store):
         found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
         jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
         if ranges:
-            jobs = [job and self._judged(job, found.names[0]) for job in jobs]
+            jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
         now = self._time(found.now, (job.record.lock_until for job in jobs if job is not None))
         return now, jobs, found.nodes[len(uuids) :]
 
-    def _judged(self, job: Stored, alive: Collection[str]) -> Stored:
+    def _with_session_state(self, job: Stored, alive: Collection[str]) -> Stored:
         """Return a job with the state of the session that keeps its claim."""
         if not kept_by_session(job.record):
             return job
@@ -404,10 +404,10 @@ class KVStore(Store):
             timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
         ended = [name for name in timed[:OVERDUE] if self._time_of(name) <= now]
         event = max(0, self._time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
-        overdue = self._ended(ended, now) if ended else []
+        overdue = self._read_ended(ended, now) if ended else []
         if self.traits.keeps == "session":
             moved |= _ended_sessions(listed)
-            overdue += islice(self._orphans(listed, now), OVERDUE)
+            overdue += islice(self._collect_orphans(listed, now), OVERDUE)
         ready: list[Stored] = []
         gone: set[Entry] = set()
         while True:
@@ -450,13 +450,13 @@ class KVStore(Store):
                 f"{self._driver.place(f'{index}/{name}')} has a name that no job has: delete it", error
             ) from error
 
-    def _ended(self, names: Sequence[str], now: int) -> list[Stored]:
+    def _read_ended(self, names: Sequence[str], now: int) -> list[Stored]:
         """Return the jobs of these names in ``timed``, without jobs that have changed."""
-        jobs = self._unjudged(names, now)
+        jobs = self._read_named(names, now)
         return [job for name, job in jobs if _tag(job).is_damaged or job.record.lock_until == time_of(name)]
 
-    def _orphans(self, listed: dict[str, list[str]], now: int) -> Iterator[Stored]:
-        """Yield the claims of sessions that have ended.
+    def _collect_orphans(self, listed: dict[str, list[str]], now: int) -> Iterator[Stored]:
+        """Yield the claims of sessions that have ended. Remove an ended session without claims from ``holders``.
 
         :param listed: the names in ``holders`` and in ``alive``, where sessions keep claims.
         """
@@ -467,18 +467,18 @@ class KVStore(Store):
                 # The session gets no further claims, as the commit of a claim requires a living session.
                 self._driver.commit([Op("remove", f"{HOLDERS}/{session}")])
             while names:
-                for _, job in self._unjudged(names, now):
+                for _, job in self._read_named(names, now):
                     if _tag(job).is_damaged or (kept_by_session(job.record) and _tag(job).session == session):
                         yield job._replace(alive=False)
                 names = [*islice(kept, OVERDUE)]
 
-    def _unjudged(self, names: Sequence[str], now: int) -> list[tuple[str, Stored]]:
+    def _read_named(self, names: Sequence[str], now: int) -> list[tuple[str, Stored]]:
         """Return the existing jobs of names that end with uuids, without the states of their sessions."""
         nodes = self._driver.read([job_path(uuid_of(name)) for name in names], fresh=False).nodes if names else []
         jobs = [(name, _stored(uuid_of(name), node, now)) for name, node in zip(names, nodes, strict=True)]
         return [(name, job) for name, job in jobs if job is not None]
 
-    def _overdue(self) -> tuple[int, list[str], list[Record]]:
+    def _read_overdue(self) -> tuple[int, list[str], list[Record]]:
         """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
         ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
@@ -489,9 +489,11 @@ class KVStore(Store):
         ended = [name for name in timed if time_of(name) <= now]
         claims = [name for name in ended if not _is_scheduled(name)]
         lapsed = [
-            job for start in range(0, len(claims), LISTED) for job in self._ended(claims[start : start + LISTED], now)
+            job
+            for start in range(0, len(claims), LISTED)
+            for job in self._read_ended(claims[start : start + LISTED], now)
         ]
-        lapsed += self._orphans(listed, now)
+        lapsed += self._collect_orphans(listed, now)
         return now, ended, [record_at(job, now) for job in lapsed]
 
     # Pages and counts
@@ -526,11 +528,11 @@ class KVStore(Store):
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = "" if after is None else newest_of(after)
-        lapsed = [record for record in self._overdue()[2] if record.state == TRASHED and newest_of(record) > last]
+        lapsed = [record for record in self._read_overdue()[2] if record.state == TRASHED and newest_of(record) > last]
         names = self._names(TRASH, last, fresh=True, most=limit)
         page: dict[str, Record] = {}
         while len(page) < limit and (some := [*islice(names, limit)]):
-            for name, job in self._unjudged(some, self.now()):
+            for name, job in self._read_named(some, self.now()):
                 if job.record.state == TRASHED:
                     when, sequence = parse_newest(name)
                     page[job.record.uuid] = job.record._replace(modified_on=when, sequence=sequence)
@@ -547,7 +549,7 @@ class KVStore(Store):
         live, ready, trashed = map(self._count, (LIVE, READY, TRASH))
         scheduled = sum(map(_is_scheduled, self._names(TIMED, fresh=True)))
         counts |= {UNCLAIMED: ready, SCHEDULED: scheduled, CLAIMED: live - ready - scheduled, TRASHED: trashed}
-        _, ended, lapsed = self._overdue()
+        _, ended, lapsed = self._read_overdue()
         due = sum(map(_is_scheduled, ended))
         counts[SCHEDULED] -= due
         counts[UNCLAIMED] += due
@@ -761,7 +763,7 @@ class _Commit:
 
     def mark(self, mark: Mark) -> None:
         side, value = mark.before, mark.value
-        path, until = self._side(side), mark.end(self._now)
+        path, until = self._note_read(side), mark.end(self._now)
         self._wakes |= mark.wakes
         had = _outcome_names(side)
         if value is not None:
@@ -776,7 +778,7 @@ class _Commit:
     def check(self, side: Side) -> None:
         """Require that a side record is as it was read. An absent gate is made: each board has one, perhaps empty."""
         if side_path(side.kind, side.key) not in self._read:
-            self.ops.append(Op("create" if side.tag is None else "check", self._side(side), b"", side.tag))
+            self.ops.append(Op("create" if side.tag is None else "check", self._note_read(side), b"", side.tag))
 
     def done(self, holder: str | None) -> list[Op]:
         """Return all operations. ``holder``: the session that is in ``holders`` already."""
@@ -804,7 +806,8 @@ class _Commit:
             [self._read[path] for path in paths if path in self._read],
         )
 
-    def _side(self, side: Side) -> str:
+    def _note_read(self, side: Side) -> str:
+        """Note that this commit relies on a side record. Return the path of the record."""
         path = side_path(side.kind, side.key)
         self._read[path] = side.kind, side.key
         return path

@@ -21,16 +21,16 @@ BYTES = 256 * 1024
 
 def keys_of(board: JobBoard) -> Iterator[list[Remembered]]:
     """Yield the keys that outlive their jobs, some at a time."""
-    place = None
+    position = None
     while True:
-        keys, place = board.engine.remembered_keys(place)
+        keys, position = board.engine.remembered_keys(position)
         yield keys
-        if place is None:
+        if position is None:
             return
 
 
 def copy_keys(source: JobBoard, target: JobBoard) -> int:
-    """Return the number of keys that the target did not have."""
+    """Copy the keys that outlive their jobs. Return the number of keys that the target did not have."""
     return sum(
         target.engine.store_keys(keys[start : start + BATCH])
         for keys in keys_of(source)
@@ -49,7 +49,7 @@ def outcomes_of(board: JobBoard) -> Iterator[list[StoredOutcome]]:
 def copy_outcomes(
     source: JobBoard, target: JobBoard, leave: Callable[[Left], object], progress: Callable[[int, int], object]
 ) -> int:
-    """Return the number of outcomes that the target did not have.
+    """Copy the outcomes. Return the number of outcomes that the target did not have.
 
     The oldest is copied first, as some stores list outcomes in the order in which they came.
 

@@ -245,7 +245,7 @@ class Mover:
             elif departure is not None and departure.version == Version(copy.token):
                 releasing.append(copy)
             elif departure is not None:
-                # The mark is that of a copy that was released before this one came.
+                # The mark belongs to an earlier copy, which was released before this copy came.
                 dropping.append(copy)
                 self._again = True
             elif not is_copy_of(copy, job):

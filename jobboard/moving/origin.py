@@ -48,7 +48,7 @@ class Origin(Protocol):
 
 
 class Left(NamedTuple):
-    """A thing that was not moved: a job, or else ``what`` with the id ``uuid``. ``why`` is the reason."""
+    """A record that was not moved. ``what`` is its kind, a job by default; ``uuid`` its id; ``why`` the reason."""
 
     uuid: str
     name: str

@@ -1,4 +1,4 @@
-"""The move of schedules.
+"""The move of schedules from one board to another.
 
 A schedule has no claim and no trash. A mover *holds* it instead: nobody posts a held schedule. Each step compares the
 whole schedule, its next due time included:

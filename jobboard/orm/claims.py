@@ -33,7 +33,7 @@ from jobboard.orm.sessions import (
 )
 from jobboard.sql.clients import gives_one
 from jobboard.sql.expressions import chunks
-from jobboard.sql.lease import LOCKED_AT_ONCE, Held, Key, RowLease, Term, first_of, keyed
+from jobboard.sql.lease import LOCKED_AT_ONCE, Held, Key, RowLease, Term, first_of, has_keys
 from jobboard.states import moment
 from jobboard.units import SECOND
 
@@ -106,7 +106,7 @@ class Wanted(NamedTuple):
 
 
 class Reacquired(NamedTuple):
-    """The rows that were kept, and those that were lost before."""
+    """The kept rows, and the rows that were lost before."""
 
     kept: list[Any]
     lost: list[Any]
@@ -167,7 +167,7 @@ class RowClaims:
         taken = self._take(wish)
         objects = {}
         for some in chunks(list(taken), LOCKED_AT_ONCE):
-            found = sa.select(self._model).where(keyed(self._lease.key, some))
+            found = sa.select(self._model).where(has_keys(self._lease.key, some))
             rows = self._session.scalars(found.execution_options(populate_existing=True))
             objects.update({key_of(row): row for row in rows.unique()})
         # Another may have changed a row before it was locked, so that the session's own selects leave it out.
@@ -186,12 +186,12 @@ class RowClaims:
         # The order is found first, without a lock, and by the session, which may narrow its selects, for instance to
         # hide deleted rows. A locking select would keep MySQL waiting for all rows that it sorts.
         lease = self._lease
-        select = self._wished(wish, (*lease.key, lease.token))
+        select = self._select_wanted(wish, (*lease.key, lease.token))
         attributes = [self._mapper.get_property_by_column(column).class_attribute for column in lease.key]
 
         def look(limit: int, seen: list[Key]) -> list[Key]:
-            unseen = [sa.not_(keyed(lease.key, seen))] if seen else []
-            found = self._session.execute(self._wished(wish, attributes).where(*unseen).limit(limit))
+            unseen = [sa.not_(has_keys(lease.key, seen))] if seen else []
+            found = self._session.execute(self._select_wanted(wish, attributes).where(*unseen).limit(limit))
             return [tuple(row) for row in found]
 
         def take(keys: Sequence[Key], limit: int) -> list[Any]:
@@ -199,7 +199,7 @@ class RowClaims:
 
         return dict(first_of(look, take, wish.limit))
 
-    def _wished(self, wish: Wanted, columns: Iterable[Any]) -> sa.Select[Any]:
+    def _select_wanted(self, wish: Wanted, columns: Iterable[Any]) -> sa.Select[Any]:
         conditions = [self._lease.free, *wish.where]
         mapper = self._mapper
         if mapper.single:
@@ -221,7 +221,7 @@ class RowClaims:
         for row in rows:
             now = extended.get(key_of(row))
             if now is not None:
-                self._show_extended(row, term, term.begun(now), term.deadline(asked, now))
+                self._show_extended(row, term, term.begin_at(now), term.deadline(asked, now))
             elif row.acquisition is not None:
                 row.acquisition.lose()
             (result.lost if now is None else result.kept).append(row)

@@ -15,7 +15,7 @@ from jobboard.sql.lease import Key, RowLease
 from jobboard.sql.transactions import begin_writing
 
 _CHECKED = "jobboard.checked"
-"""The key in a session's ``info`` of what one flush has checked: by an object's state, whether its row is lost."""
+"""The key in a session's ``info`` of the results of one flush: whether the row of each object is lost, by its state."""
 
 
 def table_of(mapper: Mapper[Any]) -> sa.Table:

@@ -26,7 +26,7 @@ from sqlalchemy.util import await_only
 from jobboard import runtime
 from jobboard.orm.rows import table_of
 from jobboard.sql.binds import PATIENCE
-from jobboard.sql.connections import repeated
+from jobboard.sql.connections import retrying_contended
 from jobboard.sql.dialects import Trouble, database
 from jobboard.sql.inherited import follow
 from jobboard.sql.transactions import Transaction, begin_writing
@@ -131,7 +131,7 @@ def transact(session: Session, model: Model, work: Callable[[Session], T], *, re
         else:
             runtime.sleep(seconds)
 
-    return repeated(contended, PATIENCE, pause)(lambda: do_and_commit(session, lambda: within(**options)))
+    return retrying_contended(contended, PATIENCE, pause)(lambda: do_and_commit(session, lambda: within(**options)))
 
 
 def do_and_commit(session: Session, work: Callable[[], T]) -> T:

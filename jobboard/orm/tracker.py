@@ -40,7 +40,7 @@ from jobboard.orm.sessions import (
     transact,
 )
 from jobboard.sql.expressions import UtcNow
-from jobboard.sql.lease import Condition, Key, RowLease, keyed
+from jobboard.sql.lease import Condition, Key, RowLease, has_keys
 
 LOG = logging.getLogger(__name__)
 
@@ -376,7 +376,7 @@ class StatusTracker(Fenced):
 
         :raises JobNotFoundError: the job does not exist.
         """
-        select = sa.select(cls, UtcNow()).where(keyed(sa.inspect(cls).primary_key, [key]))
+        select = sa.select(cls, UtcNow()).where(has_keys(sa.inspect(cls).primary_key, [key]))
         row = session.execute(select.execution_options(populate_existing=True)).unique().one_or_none()
         if row is None:
             raise JobNotFoundError(f"there is no {name_of(cls, key)}")
@@ -407,7 +407,7 @@ class StatusTracker(Fenced):
     def _write(self, session: Session, values: Mapping[str, Any]) -> None:
         """Write values, if this object still has its lock."""
         lease, key, hold = self._lease(sa.inspect(type(self))), self._key_in(session), self._hold()
-        own = keyed(lease.key, [key]) if hold is None else sa.and_(keyed(lease.key, [key]), lease.who == hold[0])
+        own = has_keys(lease.key, [key]) if hold is None else sa.and_(has_keys(lease.key, [key]), lease.who == hold[0])
         # The lock comes first, as some connections count only the rows that an update changes.
         if not lease.lock(session.connection({"mapper": sa.inspect(type(self))}), own):
             if hold is not None:

@@ -22,8 +22,8 @@ from jobboard.sql.connections import (
     Link,
     Links,
     library_error,
-    refused,
-    repeated,
+    refusal_error,
+    retrying_contended,
 )
 from jobboard.sql.dialects import Database, database
 from jobboard.sql.runners import CallersConnection, Runner
@@ -171,7 +171,7 @@ class Bind:
         product = database(connection.dialect)
         raised = library_error(error, product, connection.engine.url, self._remedy, in_doubt=in_doubt)
         if isinstance(raised, ConstraintViolated):
-            raised = refused(raised)
+            raised = refusal_error(raised)
         assert isinstance(raised, (Contended, JobFailure))
         # Also if the cause is None: the driver's own error shows the password then.
         raised.__cause__ = raised.cause
@@ -195,7 +195,7 @@ def _on_link(link: Link, work: Work[T], keep: bool, reads: bool) -> T:
 def _repeat_contended(work: Callable[[], T]) -> T:
     """Repeat a transaction while it loses against other transactions."""
     try:
-        return repeated(Contended, PATIENCE)(work)
+        return retrying_contended(Contended, PATIENCE)(work)
     except Contended as error:
         raise ConnectionFailure(f"the database stayed busy for {PATIENCE:g} s: {error}", error.cause) from error.cause
 

@@ -64,12 +64,12 @@ class ConstraintViolated(_OfTheDatabase):
     """A constraint refused a statement, and the transaction was rolled back."""
 
 
-def refused(error: ConstraintViolated) -> JobFailure:
+def refusal_error(error: ConstraintViolated) -> JobFailure:
     """Return the public error for the refusal of a constraint, where nothing else can be tried."""
     return JobFailure(f"the database refused it: {error}", error.cause)
 
 
-def repeated(
+def retrying_contended(
     on: type[Exception] | Callable[[BaseException], bool],
     seconds: float,
     sleep: Callable[[float], None] | None = None,
@@ -151,11 +151,11 @@ class Link(Runner):
         self.dialect = connection.dialect
         self.cursor: Any = self.raw.cursor()
         self.in_doubt = False
-        """Whether the last request may have been carried out although no reply came."""
+        """True if the last request may have been carried out although no reply came."""
         self.has_begun = False
-        """Whether begin() or several() has begun a transaction that is open. One that only reads begins by itself."""
+        """True if begin() or several() has begun an open transaction. A transaction for reading begins by itself."""
         self.since: float | None = None
-        """When the request under way was sent, on the monotonic clock."""
+        """The time of the request under way, on the monotonic clock."""
         self._descriptor: int | None = None
         with contextlib.suppress(AttributeError, OSError):
             # A duplicate, as the driver may close its own at any time, and another file then has its number.
@@ -300,7 +300,7 @@ class Link(Runner):
         if self.product.exclusive:
             close_later(self.raw.close)
 
-    def broke(self) -> None:
+    def discard_broken(self) -> None:
         """Discard a broken connection, and have the caller's pool replace its other connections: most likely they are
         broken, too."""
         if self._descriptor is not None:
@@ -363,7 +363,7 @@ class Watchdog:
         self._hurried = runtime.Event()
         self._closing_since: float | None = None
         self.awake = False
-        """Whether the thread runs."""
+        """True if the thread runs."""
         self.cuts = 0
         """The number of requests that were ended."""
 
@@ -392,7 +392,7 @@ class Watchdog:
         with self._lock:
             self._busy.add(link)
             if not self.awake:
-                self.awake = self._started()
+                self.awake = self._start_thread()
 
     def release(self, link: Link) -> None:
         """Watch a link no longer."""
@@ -410,7 +410,7 @@ class Watchdog:
         finally:
             self.release(link)
 
-    def _started(self) -> bool:
+    def _start_thread(self) -> bool:
         try:
             started(f"{self._name}-connections", self._run)
         except RuntimeError as error:
@@ -490,10 +490,10 @@ class Links:
     def engine(self) -> Engine:
         if self._engine is None:
             with self._lock:
-                return self._made_engine()
+                return self._make_engine()
         return self._engine
 
-    def _made_engine(self) -> Engine:
+    def _make_engine(self) -> Engine:
         self._engine = self._engine or self._make()
         return self._engine
 
@@ -508,7 +508,7 @@ class Links:
         return self._unpooled
 
     def _make_unpooled(self) -> Links:
-        engine = self._made_engine()
+        engine = self._make_engine()
         theirs = engine.pool
         # Without the limit of the caller's pool, and with its listeners.
         pool = sa.NullPool(
@@ -529,7 +529,7 @@ class Links:
 
     @contextlib.contextmanager
     def outside_pool(self) -> Iterator[None]:
-        """Run this thread's calls within the block outside the caller's pool, as those of a heartbeat."""
+        """Run this thread's calls within the block outside the caller's pool, as a heartbeat does."""
         self._local.outside_pool = not self.own
         try:
             yield
@@ -554,13 +554,13 @@ class Links:
         until = runtime.monotonic() + self._patience
         try:
             try:
-                return self._once(work, patient)
+                return self._run_once(work, patient)
             except Contended:
                 # SQLite waits for its turn by itself, for a while.
                 left = until - runtime.monotonic()
                 if left <= 0:
                     raise
-            return repeated(Contended, left)(lambda: self._once(work, patient))
+            return retrying_contended(Contended, left)(lambda: self._run_once(work, patient))
         except Contended as error:
             text = f"the database stayed busy for {self._patience:g} s: {error}"
             raise ConnectionFailure(text, error.cause) from error
@@ -572,13 +572,13 @@ class Links:
         try:
             return self.run(work, patient)
         except ConstraintViolated as error:
-            raise refused(error) from error.cause
+            raise refusal_error(error) from error.cause
 
     def library_error(self, error: Exception, raw: Raw | None, in_doubt: bool) -> Exception:
         """Return this library's error for an error of the driver's."""
         return library_error(error, self.known_product(), self.engine.url, self._remedy, raw, in_doubt)
 
-    def _once(self, work: Callable[[Link], T], patient: bool) -> T:
+    def _run_once(self, work: Callable[[Link], T], patient: bool) -> T:
         with self.held(patient) as link:
             return work(link)
 
@@ -595,7 +595,7 @@ class Links:
             with self.unpooled.held(patient) as link:
                 yield link
             return
-        link = self._taken()
+        link = self._take()
         if not patient:
             self.watch.watch(link)
         self._local.link = link
@@ -603,7 +603,7 @@ class Links:
             yield link
         except Exception as error:
             raised = error if isinstance(error, JobBoardError) else self.library_error(error, link.raw, link.in_doubt)
-            self._failed(link, raised)
+            self._clear_failed(link, raised)
             if raised is error:
                 raise
             raise raised from getattr(raised, "cause", None)
@@ -617,7 +617,7 @@ class Links:
         finally:
             self._local.link = None
 
-    def _failed(self, link: Link, raised: Exception) -> None:
+    def _clear_failed(self, link: Link, raised: Exception) -> None:
         if not isinstance(raised, ConnectionFailure):
             try:
                 link.rollback()
@@ -627,18 +627,18 @@ class Links:
                 self._leave(link)
                 return
         # Idle connections are most likely broken, too, and each would cost a call one of its tries.
-        link.broke()
+        link.discard_broken()
         self.watch.release(link)
         self._discard_idle()
 
     # Connections
 
-    def _taken(self) -> Link:
+    def _take(self) -> Link:
         """Take the newest idle connection, or make one."""
         try:
             link = self.idle.pop()
         except IndexError:
-            return self._connected()
+            return self._connect()
         link.in_doubt = False
         return link
 
@@ -658,7 +658,7 @@ class Links:
             while True:
                 self.idle.pop().discard()
 
-    def _connected(self) -> Link:
+    def _connect(self) -> Link:
         """Make a connection of our own, or take one from a caller's pool, and set it up."""
         if self._closed or self.watch.spent:
             raise ConnectionFailure(f"{self._name} is closed")
@@ -696,7 +696,7 @@ class Links:
 
     def listener(self) -> Link:
         """Connect outside the caller's pool, for a listener that sleeps on the connection and then discards it."""
-        return (self if self.own else self._make_unpooled())._connected()
+        return (self if self.own else self._make_unpooled())._connect()
 
     # The end
 
@@ -715,7 +715,7 @@ class Links:
             self._unpooled.hurry(seconds)
 
     def leak(self) -> None:
-        """Leave the connections to the parent, and connect anew. For a forked child."""
+        """Leave the connections to the parent, and make new ones when needed. For a forked child."""
         for link in (*self.idle, *(self._unpooled.idle if self._unpooled is not None else ())):
             link.leak()
         forks.keep(self._engine, self._unpooled)

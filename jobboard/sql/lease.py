@@ -54,13 +54,13 @@ class Term(NamedTuple):
     begin: int | None
     """The begin that the caller has named; None for the database's time."""
 
-    def begun(self, now: int) -> int:
+    def begin_at(self, now: int) -> int:
         """Return the begin of a lease that is written at ``now``."""
         return now if self.begin is None else self.begin
 
     def deadline(self, asked: float, now: int) -> float:
         """Return the end of the lease on this machine's clock, counted from ``asked``, before the request was sent."""
-        return asked + (self.begun(now) + self.timeout - now) / SECOND
+        return asked + (self.begin_at(now) + self.timeout - now) / SECOND
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ class RowLease:
         self, connection: Connection, keys: Sequence[Key], select: sa.Select[Any], limit: int, term: Term
     ) -> dict[Key, tuple[int, int]]:
         """Take the first rows of a select that have these keys, as :meth:`take` does."""
-        named = by_index(select.where(keyed(self.key, keys)), self.table, PRIMARY)
+        named = by_index(select.where(has_keys(self.key, keys)), self.table, PRIMARY)
         return self.take(connection, named, limit, term)
 
     def extend(self, connection: Connection, held: Held, term: Term, *, skip: bool = False) -> dict[Key, int]:
@@ -165,7 +165,7 @@ class RowLease:
         ended: list[Key] = []
         found = [tuple(row) for row in connection.execute(sa.select(*self.key).where(condition))]
         for some in chunks(found, LOCKED_AT_ONCE):
-            locked = self.lock(connection, sa.and_(keyed(self.key, some), condition), skip=skip)
+            locked = self.lock(connection, sa.and_(has_keys(self.key, some), condition), skip=skip)
             self.end(connection, locked)
             ended += locked
         return ended
@@ -209,7 +209,7 @@ class RowLease:
             likely = [_among(self.who, names)]
             if self.token is not None and None not in tokens:
                 likely.append(_among(self.token, tokens))
-            select = sa.select(*self.key, self.who, token, Now()).where(keyed(self.key, some), *likely, *conditions)
+            select = sa.select(*self.key, self.who, token, Now()).where(has_keys(self.key, some), *likely, *conditions)
             for *key, holder, number, now in connection.execute(reading(select)):
                 if held[tuple(key)] in ((holder, number), (holder, None)):
                     found[tuple(key)] = now
@@ -230,7 +230,7 @@ class RowLease:
         if alone:
             values = leaving(self.table, values, database(connection.dialect).moved_columns(connection, self.table))
         changes = (
-            sa.update(self.table).where(keyed(self.key, some), *conditions) for some in chunks(keys, LOCKED_AT_ONCE)
+            sa.update(self.table).where(has_keys(self.key, some), *conditions) for some in chunks(keys, LOCKED_AT_ONCE)
         )
         return sum(connection.execute(by_key(each, self.table).values(values)).rowcount for each in changes)
 
@@ -242,7 +242,7 @@ class RowLease:
 # Conditions
 
 
-def keyed(columns: Columns, keys: Iterable[Key]) -> Condition:
+def has_keys(columns: Columns, keys: Iterable[Key]) -> Condition:
     """Return the condition of rows with these keys."""
     if len(columns) == 1:
         return _among(columns[0], [key[0] for key in keys])
@@ -331,7 +331,7 @@ class Take:
 
     def __call__(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         """Return the rows as they were picked, in order, each with the time in microseconds at its end."""
-        rows = self._picked(run, params)
+        rows = self._pick_rows(run, params)
         if self._returning or not rows:
             return rows
         # Rows that were locked at different times are taken at one.
@@ -340,10 +340,10 @@ class Take:
         if len(self._key) == 1:
             run.count(self._change, {**params, "p_ids": [row[0] for row in rows]})
         else:
-            run.count(self._change.where(keyed(self._key, [row[: len(self._key)] for row in rows])), params)
+            run.count(self._change.where(has_keys(self._key, [row[: len(self._key)] for row in rows])), params)
         return [(*row[:-1], now) for row in rows]
 
-    def _picked(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
+    def _pick_rows(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         return run.rows(self._pick, params)
 
 
@@ -398,9 +398,9 @@ class TakeAlong(Take):
         rows = rows.order_by(*(walk.c[str(each.key)] for each in (*order, *self._key)))
         return by_index(rows, table, PRIMARY).with_for_update(skip_locked=True)
 
-    def _picked(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
+    def _pick_rows(self, run: Runner, params: Mapping[str, Any]) -> Sequence[Row]:
         if self._page is None:
-            return super()._picked(run, params)
+            return super()._pick_rows(run, params)
         found: list[Row] = []
         for skip in range(0, FAR, self._limit):
             page = run.rows(self._page, {**params, "p_skip": skip})
@@ -410,7 +410,7 @@ class TakeAlong(Take):
             if len(page) < self._limit:
                 break
         # Pages move while others take rows, and pass rows over. A locking walk finds all of them.
-        return super()._picked(run, params)
+        return super()._pick_rows(run, params)
 
 
 def first_of(

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, Connection
 
 from jobboard.exceptions import JobFailure
 from jobboard.sql.clients import is_async
-from jobboard.sql.connections import ConstraintViolated, Contended, library_error, refused
+from jobboard.sql.connections import ConstraintViolated, Contended, library_error, refusal_error
 from jobboard.sql.dialects import Database, Trouble, database
 from jobboard.sql.runners import CallersConnection
 
@@ -140,7 +140,7 @@ def _in_theirs(error: Exception, product: Database, url: URL, remedy: str) -> Ex
             raised.cause,
         )
     if isinstance(raised, ConstraintViolated):
-        return refused(raised)
+        return refusal_error(raised)
     return raised
 
 

@@ -44,32 +44,32 @@ class LoopStatements:
 
         did = {c.last_updated: now, **lease.ended}
         until = now + param("lock_for")
-        self.remove = sa.delete(table).where(self._named())
+        self.remove = sa.delete(table).where(self._has_ids())
         self.did = self._change(did)
         self.unlock = self._change(lease.ended)
         self.bump = self._change({c.lock_until: until}, sa.or_(c.lock_until.is_(None), c.lock_until > until))
-        self.check = sa.select(c.id, now - c.last_updated, c.lock_until - now).where(self._named())
+        self.check = sa.select(c.id, now - c.last_updated, c.lock_until - now).where(self._has_ids())
         self.stats = self._stats()
         # A locking read sees the present rows at any isolation level of the caller's transaction.
-        self.there = self._locked()
+        self.there = self._select_locked()
         if fenced:
             mine = c.token == param("token")
             held = sa.and_(mine, c.who.is_not(None), c.lock_until > now)
             self.did_held = self._change(did, mine)
             self.unlock_held = self._change(lease.ended, mine)
             self.extend_held = self._change(lease.lasting(now, param("lock_for")), held)
-            self.standing = self._locked(mine)
-            self.locked = self._locked(held)
+            self.standing = self._select_locked(mine)
+            self.locked = self._select_locked(held)
 
-    def _named(self) -> sa.ColumnElement[bool]:
+    def _has_ids(self) -> sa.ColumnElement[bool]:
         return self.table.c.id.in_(elements("ids", _ANY))
 
     def _change(self, values: dict[Any, Any], *conditions: sa.ColumnElement[bool]) -> sa.Update:
-        change = sa.update(self.table).where(self._named(), *conditions)
+        change = sa.update(self.table).where(self._has_ids(), *conditions)
         return by_key(change.values(leaving(self.table, values, self._moved)), self.table)
 
-    def _locked(self, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-        return sa.select(self.table.c.id).where(self._named(), *conditions).with_for_update()
+    def _select_locked(self, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+        return sa.select(self.table.c.id).where(self._has_ids(), *conditions).with_for_update()
 
     # Taking
 
@@ -102,11 +102,11 @@ class LoopStatements:
             select = sa.select(*columns).where(condition).order_by(*self._in_order(*order))
             walk = by_index(select, self.table, tables.INDEX)
             found = self._takes[tier, limit] = TakeAlong(
-                self.product, self._lease, walk, self._taken, self._moved, order, limit
+                self.product, self._lease, walk, self._taken_values, self._moved, order, limit
             )
         return found
 
-    def _taken(self, instant: sa.ColumnElement[int]) -> dict[Any, Any]:
+    def _taken_values(self, instant: sa.ColumnElement[int]) -> dict[Any, Any]:
         c = self.table.c
         # The tokens of one take are mostly equal, so that one statement changes all its ids.
         fence = {c.token: Greatest(c.token + 1, instant), c.who: text("who")} if self.fenced else {}
@@ -153,11 +153,11 @@ class LoopStatements:
         """Run a change of ids, and return the number of rows that it met, or changed: see
         :attr:`Database.counts_changes`."""
         parts = chunks(ids, NAMED_AT_ONCE)
-        return sum(run.count(statement, {"p_ids": some, **_named(params)}) for some in parts)
+        return sum(run.count(statement, {"p_ids": some, **_prefixed(params)}) for some in parts)
 
     def rows(self, run: Runner, statement: sa.Executable, ids: Sequence[Any], **params: Any) -> list[Any]:
         parts = chunks(ids, NAMED_AT_ONCE)
-        return [row for some in parts for row in run.rows(statement, {"p_ids": some, **_named(params)})]
+        return [row for some in parts for row in run.rows(statement, {"p_ids": some, **_prefixed(params)})]
 
     def change(self, run: Runner, statement: sa.Executable, ids: Sequence[Any], add: bool, **params: Any) -> int:
         """Run a change of ids as :meth:`count` does, and add missing ids first if asked to."""
@@ -193,5 +193,5 @@ class LoopStatements:
         return sa.select(now, *ends, *groups, *updates).where(c.lock_until.is_not(None))
 
 
-def _named(params: dict[str, Any]) -> dict[str, Any]:
+def _prefixed(params: dict[str, Any]) -> dict[str, Any]:
     return {f"p_{name}": value for name, value in params.items()}

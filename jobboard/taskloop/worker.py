@@ -14,7 +14,7 @@ from jobboard import arguments, codec, outcomes, runtime
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure
 from jobboard.forks import ForkGuard
-from jobboard.retry import backoff, outage_pause
+from jobboard.retry import backoff, outage_backoff
 from jobboard.taskloop.loop import ONE_HOUR, Held, IdsLost, TaskLoop, checked_positive, checked_seconds
 
 LOG = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class LoopConductor:
                     LOG.error("%s leaves %d ids to be done again: %s", self._name, len(held), error)
                     break
                 failures += 1
-                pause = outage_pause(failures)
+                pause = outage_backoff(failures)
                 LOG.warning(
                     "%s could not write its results, and will try again in %.1f s: %s", self._name, pause, error
                 )

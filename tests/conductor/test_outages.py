@@ -337,7 +337,7 @@ def test_conductor_claims_nothing_after_an_outage_before_ends_were_tried(
     held: Held, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It has just failed as the server comes back.
-    monkeypatch.setattr(finisher, "outage_pause", lambda failures: 3600.0)
+    monkeypatch.setattr(finisher, "outage_backoff", lambda failures: 3600.0)
     answered: list[str] = []
     reads = Outage(held.board, "read")
 

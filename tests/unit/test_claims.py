@@ -145,7 +145,7 @@ class TestKeeping:
         mine = claim()
         harness.claims.hold(mine)
         sent = boottime()
-        harness.claims.extended(mine, sent + 30, kept)
+        harness.claims.end_extension(mine, sent + 30, kept)
         harness.claims.confirm([mine], sent, answer)
         assert (mine.kept, mine.deadline, mine.lost, harness.lost) == (kept, sent + 30, False, [])
         assert harness.claims.held() == ([mine] if kept else [])
@@ -220,7 +220,7 @@ class TestHeartbeat:
 
         heartbeat = Heartbeat("test", beat, 3600)
         heartbeat.start()
-        heartbeat.soon()
+        heartbeat.hasten()
         eventually(lambda: len(beats) >= 2)
         heartbeat.stop()
 

@@ -17,8 +17,8 @@ from jobboard.outcomes import (
     _current,
     cancelled,
     check_handler,
-    judged,
-    outcome_of,
+    decide_end,
+    end_of_work,
     reason_line,
     refused_work,
     working_on,
@@ -36,7 +36,7 @@ def job(attempts: int = 1, lost: bool = False, retries: int = 0, max_attempts: i
 def test_retries_and_failures_make_one_backoff() -> None:
     policy = RetryPolicy(base=1, cap=1000)
     for error in (Retry(), ValueError("broken")):
-        delay = outcome_of(error, job(attempts=2, retries=4), policy).delay
+        delay = end_of_work(error, job(attempts=2, retries=4), policy).delay
         assert delay is not None
         assert 16 <= delay / 1e6 <= 32
 
@@ -45,14 +45,14 @@ def test_retries_and_failures_make_one_backoff() -> None:
 def test_a_group_of_nothing_but_steering_errors_steers() -> None:
     """As a TaskGroup raises it."""
     later, never, broken = Retry("later"), Reject("never"), ValueError("broken")
-    end, counts = judged(ExceptionGroup("tasks", [later, ExceptionGroup("more", [later])]), job())
+    end, counts = decide_end(ExceptionGroup("tasks", [later, ExceptionGroup("more", [later])]), job())
     assert end.retry
     assert counts is later
-    end, counts = judged(ExceptionGroup("tasks", [later, never]), job())
+    end, counts = decide_end(ExceptionGroup("tasks", [later, never]), job())
     assert end == End(Verb.TRASH, error="never", kind=FailureKind.REJECTED)
     assert counts is never
     group = ExceptionGroup("tasks", [never, broken])
-    end, counts = judged(group, job())
+    end, counts = decide_end(group, job())
     assert end.verb == Verb.ABANDON
     assert counts is group
 
@@ -60,22 +60,22 @@ def test_a_group_of_nothing_but_steering_errors_steers() -> None:
 @pytest.mark.rule("A retry without a delay does not come back at once.")
 def test_a_retry_is_not_at_once() -> None:
     policy = RetryPolicy(base=1e-6, max_attempts=5)
-    assert outcome_of(Retry(), job(), policy).delay == 100_000
+    assert end_of_work(Retry(), job(), policy).delay == 100_000
     for counted in (Retry(count=True), ValueError("broken")):
-        delay = outcome_of(counted, job(), policy).delay
+        delay = end_of_work(counted, job(), policy).delay
         assert delay is not None
         assert delay < 100_000
 
 
 def test_a_policy_bounds_attempts_and_retries() -> None:
     policy = RetryPolicy(max_attempts=2, max_retries=2)
-    assert outcome_of(Retry(), job(attempts=2, retries=1), policy).retry
-    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == End(
+    assert end_of_work(Retry(), job(attempts=2, retries=1), policy).retry
+    assert end_of_work(Retry("enough"), job(attempts=1, retries=2), policy) == End(
         Verb.TRASH, error="enough", kind=FailureKind.RETRY
     )
-    assert outcome_of(Retry("enough"), job(retries=2), RetryPolicy(max_retries=None)).retry
-    assert outcome_of(Retry(count=True), job(attempts=1, retries=2), policy).verb == Verb.ABANDON
-    assert outcome_of(Retry(count=True), job(attempts=2), policy).verb == Verb.TRASH
+    assert end_of_work(Retry("enough"), job(retries=2), RetryPolicy(max_retries=None)).retry
+    assert end_of_work(Retry(count=True), job(attempts=1, retries=2), policy).verb == Verb.ABANDON
+    assert end_of_work(Retry(count=True), job(attempts=2), policy).verb == Verb.TRASH
     with pytest.raises(ValueError, match="max_retries"):
         RetryPolicy(max_retries=0)
 
@@ -102,12 +102,12 @@ def test_a_policy_bounds_attempts_and_retries() -> None:
 def test_which_limit_of_attempts_counts(posted: int | None, policy: RetryPolicy, most: int | None) -> None:
     assert policy.attempts_of(job(max_attempts=posted)) == most
     if most is None:
-        assert outcome_of(ValueError("broken"), job(1000, max_attempts=posted), policy).verb == Verb.ABANDON
+        assert end_of_work(ValueError("broken"), job(1000, max_attempts=posted), policy).verb == Verb.ABANDON
         assert refused_work(job(1000, max_attempts=posted), policy) is None
         return
     last, beyond = job(most, max_attempts=posted), job(most + 1, max_attempts=posted)
-    assert outcome_of(ValueError("broken"), last, policy).verb == Verb.TRASH
-    assert outcome_of(Retry(), last, policy).verb == Verb.ABANDON
+    assert end_of_work(ValueError("broken"), last, policy).verb == Verb.TRASH
+    assert end_of_work(Retry(), last, policy).verb == Verb.ABANDON
     assert refused_work(last, policy) is None
     refused = refused_work(beyond, policy)
     assert refused.verb == Verb.TRASH
@@ -115,15 +115,15 @@ def test_which_limit_of_attempts_counts(posted: int | None, policy: RetryPolicy,
 
 
 def test_the_first_failure_ends_it_and_no_lapse_does() -> None:
-    assert outcome_of(ValueError("broken"), job(), OneFailure()).verb == Verb.TRASH
-    assert outcome_of(Retry(), job(), OneFailure()).verb == Verb.ABANDON
+    assert end_of_work(ValueError("broken"), job(), OneFailure()).verb == Verb.TRASH
+    assert end_of_work(Retry(), job(), OneFailure()).verb == Verb.ABANDON
     assert refused_work(job(attempts=2), OneFailure()) is None
 
 
 @pytest.mark.parametrize(("attempts", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (4, 4, 8), (30, 300, 600)])
 def test_the_usual_backoff(attempts: int, least: float, most: float) -> None:
     for error in (Retry(), ValueError("broken")):
-        outcome = outcome_of(error, job(attempts), RetryPolicy(max_attempts=None))
+        outcome = end_of_work(error, job(attempts), RetryPolicy(max_attempts=None))
         assert outcome.verb == Verb.ABANDON
         assert outcome.delay is not None
         assert least <= outcome.delay / 1e6 <= most
@@ -136,9 +136,9 @@ def test_a_policy_that_raises_is_not_asked_again() -> None:
             raise KeyError("no such delay")
 
     error = ValueError("broken")
-    outcome, mistake = judged(error, job(2), Own(max_attempts=2))
+    outcome, mistake = decide_end(error, job(2), Own(max_attempts=2))
     assert (outcome.verb, mistake) == (Verb.TRASH, error), "no delay is asked for after the last attempt"
-    outcome, mistake = judged(error, job(), Own(max_attempts=2))
+    outcome, mistake = decide_end(error, job(), Own(max_attempts=2))
     assert isinstance(mistake, KeyError)
     assert mistake.__cause__ is error
     assert outcome.verb == Verb.ABANDON
@@ -176,9 +176,9 @@ def test_a_reason_of_several_lines_is_cut_behind_its_first(text: str, line: str)
     for cause in (None, OSError("one\ntwo")):
         with pytest.raises(ValueError, match=re.escape(text)) as raised:
             raise noted from cause
-        assert reason_line(outcome_of(raised.value, job()).error) == f"ValueError: {line}"
+        assert reason_line(end_of_work(raised.value, job()).error) == f"ValueError: {line}"
     group = ExceptionGroup("two", [KeyError("one"), noted])
-    assert reason_line(outcome_of(group, job()).error) == f"ValueError: {line}"
+    assert reason_line(end_of_work(group, job()).error) == f"ValueError: {line}"
 
 
 @pytest.mark.rule(
@@ -189,7 +189,7 @@ def test_the_line_with_the_reason_of_a_group_of_errors() -> None:
     flat = ExceptionGroup("two", [ValueError("one"), ValueError("disk is full")])
     nested = ExceptionGroup("outer", [KeyError("one"), ExceptionGroup("inner", [flat])])
     for group in (flat, nested):
-        text = outcome_of(group, job()).error
+        text = end_of_work(group, job()).error
         assert text is not None
         assert text.endswith("---\n")
         assert reason_line(text) == "ValueError: disk is full"

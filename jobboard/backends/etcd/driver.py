@@ -228,9 +228,9 @@ class EtcdDriver(Driver):
         [kvs] = yield [get(start, end_of(folder), max(wanted.most, 1), only="keys")]
         return [kv.key[len(folder) :] for kv in kvs][: wanted.most]
 
-    def count(self, place: str) -> int:
-        folder = self.key(f"{place}/")
-        return self.link.read([get(folder, end_of(folder), only="count")]).counts[0]
+    def count(self, folder: str) -> int:
+        start = self.key(f"{folder}/")
+        return self.link.read([get(start, end_of(start), only="count")]).counts[0]
 
     def place(self, path: str) -> str:
         return f"the key {self.key(path)}"

@@ -41,7 +41,7 @@ Walk = Generator[list[str], list[list[KV]], list[str]]
 """A reading in steps: it yields operations, gets their answers, and returns names."""
 
 Part = tuple[str, str]
-"""The beginning of a part, and that of the next one, as names that no job needs to have."""
+"""The beginnings of a part and of the next part, as names. No job needs to have these names."""
 
 
 class Fences:

@@ -29,7 +29,7 @@ _FOR_NOW = (1, 2, 4, 11, 13, 14)
 """gRPC's codes of refusals that may pass; 11: a revision was compacted while it was read."""
 
 _NOTHING_DONE = ("too many requests", "no leader", "not capable", "stopped")
-"""The texts of refusals that may pass, whatever their code. The server has not begun these requests."""
+"""The texts of refusals that may pass, with any code. The server has not begun these requests."""
 
 _NO_ROOM = "database space exceeded"
 """The text of a refusal that passes once there is room. The server does the change that exceeds the quota, and answers
@@ -188,7 +188,7 @@ class Gateway:
         return ConnectionFailure(text, error, "unknown" if changes and not nothing_done else "none")
 
     def _broken(self, error: Exception, changes: bool) -> ConnectionFailure:
-        self._lost()
+        self._note_lost()
         what = f"{type(error).__name__} {error}".rstrip()
         if isinstance(error, TimeoutError):
             what = f"no answer within {self.patience:g} s"
@@ -226,7 +226,7 @@ class Gateway:
             except OSError as error:
                 wire.close()
                 problems.append(f"{host}:{port}: {error.strerror or error}")
-                self._lost()
+                self._note_lost()
         raise ConnectionFailure(f"no member of etcd can be reached: {'; '.join(problems)}")
 
     def stream(self, path: str, body: str) -> Iterator[bytes]:
@@ -250,7 +250,7 @@ class Gateway:
             self.streams.discard(sock)
             wire.close()
 
-    def _lost(self) -> None:
+    def _note_lost(self) -> None:
         """Note that a connection is bad. The other connections to this member most likely are bad, too."""
         self.up = False
         self._move_on()

@@ -29,7 +29,7 @@ class SessionLease:
 
     @property
     def margin(self) -> int:
-        """Return the µs for which the lease surely lives on."""
+        """The µs for which the lease surely lives on."""
         return int((self._renewed + self.ttl - runtime.boottime()) * 1e6)
 
     def hold(self) -> str:

@@ -52,7 +52,7 @@ _WORDS = {
     "SECOND": str(SECOND),
     "CAP": str(int(CAP * SECOND)),
     "OVERDUE": str(OVERDUE),
-    "AHEAD": "1000",  # the jobs that a look reads at once where lanes are full
+    "AHEAD": "1000",  # the jobs that a look reads at once where scopes are full
     "DROPPED": "200",  # the most side records that one request drops
     "WALK": "2000",  # the most jobs that one request for a page passes over
     "WORDS": "4000",  # the most words of a command: Lua unpacks 8000 at most, and words come in pairs

@@ -143,7 +143,7 @@ class RedisStore(Store):
                 self._command(b"WAIT", b"0", b"1")
             self.server = server_of(self.connections, self.seat.conf["allow_eviction"])
         except errors.ResponseError as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
         # A server that refuses writes for now refuses the script. It can still show that the board exists.
         *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
@@ -227,7 +227,7 @@ class RedisStore(Store):
                 # could be gone again before its call.
                 reply = self.connections.call(script.request(args, whole=True), *more)
         except errors.ResponseError as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
         if more:
             reply, copies = reply
             if copies < self._replicas:
@@ -241,9 +241,9 @@ class RedisStore(Store):
         try:
             return self.connections.call(command(*words))
         except errors.ResponseError as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
 
-    def _refused(self, error: errors.ResponseError) -> JobFailure:
+    def _refusal_error(self, error: errors.ResponseError) -> JobFailure:
         text, settings = str(error), self.seat.conf
         if isinstance(error, errors.OutOfMemoryError) or "OOM" in text:
             return JobFailure(
@@ -313,7 +313,7 @@ class RedisStore(Store):
             for uuid, blob, posting, tail in _rows(some, 4):
                 ready += oddities.sound(uuid, blob, posting, now, ready_entries(text_of(tail)))
             if not after:
-                self.waiters.looked(news)
+                self.waiters.note_look(news)
                 overdue: list[Stored] = []
                 for uuid, blob, posting, container, member in _rows(ended, 5):
                     entry = (list(CONTAINERS)[container - 1], text_of(member))
@@ -429,7 +429,7 @@ class RedisStore(Store):
         committed = self._commit(changes, marks, checks, before=terms.before)
         claimed = {before.record.name for before, _, event in changes if before and event == notifier.CLAIMED}
         if claimed:
-            self.waiters.taken(claimed)
+            self.waiters.note_claims(claimed)
         return committed
 
     def sync(self) -> None:
@@ -567,9 +567,9 @@ class RedisStore(Store):
         taken = [stored_of(uuid, blob, posting, now) for uuid, blob, posting in _rows(rows, 3)]
         jobs = [stored for stored in taken if not isinstance(stored.tag, Damaged)]
         if rows:
-            self.waiters.taken({stored.record.name for stored in jobs})
+            self.waiters.note_claims({stored.record.name for stored in jobs})
         else:
-            self.waiters.looked(news)
+            self.waiters.note_look(news)
         return jobs, event or None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:

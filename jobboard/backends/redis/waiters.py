@@ -81,13 +81,13 @@ class RedisWaiters:
         self._seen = runtime.Local()
         self._closed = False
 
-    def looked(self, news: int) -> None:
+    def note_look(self, news: int) -> None:
         """Note that this thread has looked for jobs. ``news``: the number of the latest news on the board then."""
         # The first of several looks before a sleep counts: later looks need not have looked for the same jobs.
         if getattr(self._seen, "news", None) is None:
             self._seen.news = news
 
-    def taken(self, names: Collection[str]) -> None:
+    def note_claims(self, names: Collection[str]) -> None:
         """Note that this thread has claimed jobs of these names, and does not go on waiting."""
         self._seen.news = None
         call = self._called.get(runtime.get_ident())

@@ -1,4 +1,8 @@
-"""Weaknesses of a board's database: settings that may lose acknowledged data, and transactions that stay open."""
+"""Weaknesses of a board's database: settings that may lose acknowledged data, and transactions that stay open.
+
+The statement ``settings`` of each database reads the settings, and :data:`_SAFE` has their safe values. An unsafe value
+makes the characteristic ``durable`` false, and the notes of the characteristics name the value.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ _SAFE: dict[str, tuple[str, ...]] = {
     "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
     "innodb_flush_log_at_trx_commit": ("1",),
 }
-"""The values of each server's settings that lose nothing which was acknowledged. The first is the one to set."""
+"""The values of settings that lose no acknowledged data, by the names of the settings. The first value is advised."""
 
 
 def weak_settings(statements: Statements, query: Query, synchronous: str) -> Iterator[str]:

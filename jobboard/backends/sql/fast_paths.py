@@ -132,7 +132,7 @@ class FastPaths(abc.ABC):
                     # If a scope is locked for long, the engine claims a later job.
                     link.rollback()
                     return None
-                locked = scopes.held(self._statements, wanted, rows[: len(locks)])
+                locked = scopes.with_locked_part(self._statements, wanted, rows[: len(locks)])
                 claims = scopes.claims_in(rows[len(locks) :])
                 if free := list(_free(jobs, locked, claims)):
                     tags = {"ids": [id_ for id_, _ in free], "versions": [f"{id_} {tag}" for id_, tag in free]}

@@ -259,7 +259,7 @@ def _of_libpq(conf: Settings) -> dict[str, Any]:
     if arguments.pop("ssl", False):
         arguments.setdefault("sslmode", "require")
     if "," in (conf["host"] or ""):
-        # Ports of their own, which libpq takes as a list beside that of the hosts.
+        # libpq takes the hosts' own ports as a second list.
         split = [each.strip().rpartition(":") for each in conf["host"].split(",")]
         alone = [not (colon and number.isdigit()) for _, colon, number in split]
         arguments["host"] = ",".join(

@@ -118,7 +118,7 @@ def answer_of(key: str, row: Row, kept: int) -> Side:
 # Outcomes
 
 
-def outcome_of(row: Row) -> Side:
+def outcome_side(row: Row) -> Side:
     """Return the side record of an outcome from a row of :data:`~jobboard.backends.sql.tables.OUTCOME_COLUMNS`."""
     values = dict(zip(OUTCOME_COLUMNS, row, strict=True))
     begun, until, result, refused = (values.pop(name) for name in ("begun", "until", "result", "refused"))

@@ -5,9 +5,10 @@ statement that waits for a lock sees what was committed before the statement beg
 the locks and the count are two statements.
 
 The lock of a scope has :data:`PARTS` parts, each a row. A claim that finds room for one more claim of each part needs
-only one of the parts: whoever holds the others, the limit holds. So claims wait for each other only near the limit,
-where a claim locks all parts. A limit that never has so much room has one part, and so has a rate, whose record each
-claim changes. The parts make concurrent takes under one limit 1.36 to 1.58 times as fast as a single lock does.
+only one of the parts: the limit holds even if other claims hold the other parts. So claims wait for each other only
+near the limit, where a claim locks all parts. A limit that never has so much room has one part, and so has a rate,
+whose record each claim changes. The parts make concurrent takes under one limit 1.36 to 1.58 times as fast as a single
+lock does.
 
 A job counts while it is stored as claimed, also once its claim has lapsed. So the count does not depend on a clock: a
 heartbeat that was sent before the lapse and arrives after the count prolongs a claim that counts.
@@ -44,7 +45,7 @@ Together = Callable[[Sequence[Asked]], list[list[Row]]]
 """Run statements as one request where the database takes that. Return the rows of each."""
 
 
-def locked(
+def lock(
     statements: Statements,
     together: Together,
     write: Callable[..., object],
@@ -97,8 +98,10 @@ def part_locks(statements: Statements, scopes: Collection[LimitScope], waits: bo
     return [(statements["parts_locked"], {"scopes": " ".join(map(",".join, places))})]
 
 
-def held(statements: Statements, scopes: Collection[LimitScope], locks: Sequence[Sequence[Row]]) -> set[LimitScope]:
-    """Return the scopes of which these rows of :func:`part_locks` have locked a part."""
+def with_locked_part(
+    statements: Statements, scopes: Collection[LimitScope], locks: Sequence[Sequence[Row]]
+) -> set[LimitScope]:
+    """Return the scopes with a part that these rows of :func:`part_locks` have locked."""
     have = {place for rows in locks for (place,) in rows}
     return {scope for scope in scopes if "scopes_locked" not in statements or not have.isdisjoint(_parts(scope))}
 
@@ -135,10 +138,13 @@ def claims_in(counts: Sequence[Sequence[Row]]) -> dict[tuple[str, str | None], t
     return {(name, group): (int(number or 0), int(ended or 0)) for _, name, group, number, ended in rows}
 
 
-def counted(
+def read_claims(
     statements: Statements, rows: Rows, scopes: Sequence[LimitScope], found: Sequence[Sequence[Row]]
 ) -> tuple[int, list[Occupied]]:
-    """Return the time, and the counted claims of these scopes."""
+    """Return the time, and the counted claims of these scopes. Read the lapsed claims among them.
+
+    :param found: the rows of the statements of :func:`counts`.
+    """
     claims = claims_in(found)
     lapsed: dict[tuple[str, str | None], list[Stored]] = defaultdict(list)
     for kind, params in _asked(scopes):

@@ -23,7 +23,7 @@ each instant is no earlier than its statement.
   transactions are short: they count as ended after :data:`COMMIT_SECONDS`.
 
 A transaction that is open for longer than :data:`OPEN_SECONDS` is waited for no longer. The next *full survey* finds
-what it brings: a full survey trusts no starting point and sets it anew, downwards too. It comes every :data:`EVERY`
+what it brings: a full survey trusts no starting point and sets it again, downwards too. It comes every :data:`EVERY`
 seconds, or every :data:`RARELY` times as long as one takes. A take that finds nothing looks from the beginning before
 it returns. So does a take of the engine's, under limits, that finds fewer jobs than it asks for. With a condition,
 behind full scopes and under pauses takes always look from the beginning.

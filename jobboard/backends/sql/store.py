@@ -35,8 +35,8 @@ from jobboard.backends.sql.rows import (
     by_uuid,
     changed,
     inserted,
-    outcome_of,
     outcome_row,
+    outcome_side,
     record_of,
     replaced,
     stored_of,
@@ -78,7 +78,7 @@ from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Nonce, Oddity
 from jobboard.sql.clients import SYNC, is_async
-from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refused
+from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refusal_error
 from jobboard.sql.dialects import Database, Trouble
 from jobboard.sql.runners import Runner
 from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
@@ -309,7 +309,7 @@ class SQLStore(Store):
         except Contended as error:
             raise Stale from error
         except ConstraintViolated as error:
-            raise refused(error) from error.cause
+            raise refusal_error(error) from error.cause
 
     @contextlib.contextmanager
     def _within(self, block: Block) -> Iterator[None]:
@@ -442,7 +442,7 @@ class SQLStore(Store):
 
     def _sides_of_other_tables(self, run: Runner, kinds: Mapping[str, Sequence[str]], locked: str) -> Iterator[Side]:
         """Yield the side records that are rows of other tables: keys of live jobs, answers and outcomes."""
-        # In one order, as those of other calls.
+        # In one order, as other calls lock their rows.
         for some in chunks(sorted(kinds.get("key", []))):
             for key, uuid, *tag in self._rows(run, f"holders{locked}", keys=some):
                 yield Side("key", key, uuid.encode(), None, ("live", *tag))
@@ -450,7 +450,7 @@ class SQLStore(Store):
             for row in self._rows(run, "answer", **_slot(key)):
                 yield answer_of(key, row, KEPT)
         for some in chunks(kinds.get("outcome", [])):
-            yield from map(outcome_of, self._rows(run, "outcomes", uuids=some))
+            yield from map(outcome_side, self._rows(run, "outcomes", uuids=some))
 
     @staticmethod
     def _sides(rows: Sequence[Row]) -> Iterator[tuple[Side | None, int]]:
@@ -623,7 +623,7 @@ class SQLStore(Store):
         def work(run: Runner) -> Found:
             now = self._rows(run, "clock")[0][0]
             rows = self._rows(run, statement, limit=limit, **behind[1])
-            return Found(now, [], list(map(outcome_of, rows)))
+            return Found(now, [], list(map(outcome_side, rows)))
 
         found = self._read(work)
         return found, found.sides[-1].tag if len(found.sides) == limit else None
@@ -671,7 +671,7 @@ class SQLStore(Store):
         except ConstraintViolated as error:
             if self._is_beaten(error.cause, changes, marks):
                 raise Stale from error
-            raise refused(error) from error.cause
+            raise refusal_error(error) from error.cause
 
     def _is_whole(self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side]) -> bool:
         """Return whether one request does this commit: its only side records are an answer and the gate, and no job is
@@ -784,7 +784,7 @@ class SQLStore(Store):
         terms: CommitTerms,
     ) -> Committed:
         """Lock and compare all records, then write."""
-        slots = {id(mark): self._answer(run, mark) for mark in marks if mark.before.kind == "answer"}
+        slots = {id(mark): self._store_answer(run, mark) for mark in marks if mark.before.kind == "answer"}
         self._lock(run, [change.before for change in changes if change.before is not None], terms.is_patient)
         if checks and not slots and "rely" in self.statements:
             # An answer shows that as well.
@@ -799,13 +799,13 @@ class SQLStore(Store):
             for before, after, _ in changes
             if after is not None
         ]
-        self._keys(run, [mark for mark in marks if mark.before.kind == "key"])
+        self._store_keys(run, [mark for mark in marks if mark.before.kind == "key"])
         # In one order, or two commits would wait for each other.
         for mark in sorted(marks, key=lambda mark: (mark.before.kind, place_of(mark.before.key))):
             if mark.before.kind == "outcome":
-                slots[id(mark)] = self._outcome(run, mark)
+                slots[id(mark)] = self._store_outcome(run, mark)
             elif mark.before.kind not in OTHER_TABLES:
-                slots[id(mark)] = self._side(run, mark)
+                slots[id(mark)] = self._store_side(run, mark)
         self._notify(run, changes, marks)
         if terms.before is not None and self._rows(run, "clock")[0][0] >= terms.before:
             raise Stale
@@ -890,7 +890,7 @@ class SQLStore(Store):
             Stored(record._replace(sequence=found[record.uuid][1]), tuple(found[record.uuid][1:])) for record in records
         ]
 
-    def _keys(self, run: Runner, marks: Sequence[Mark]) -> None:
+    def _store_keys(self, run: Runner, marks: Sequence[Mark]) -> None:
         """Store keys that outlive their jobs, and check those of live jobs, which lie in the jobs' own rows.
 
         :raises Stale: the window of another job runs.
@@ -913,13 +913,13 @@ class SQLStore(Store):
         if taken:
             raise Stale(sides=[("key", key) for key in taken])
 
-    def _answer(self, run: Runner, mark: Mark) -> Side:
+    def _store_answer(self, run: Runner, mark: Mark) -> Side:
         side, row = _answered(mark)
         if not self._count(run, "answer_first" if mark.before.tag is None else "answer_next", **row):
             raise Stale(sides=[(side.kind, side.key)])
         return side
 
-    def _outcome(self, run: Runner, mark: Mark) -> Side:
+    def _store_outcome(self, run: Runner, mark: Mark) -> Side:
         side, row = mark.before, outcome_row(mark)
         if side.tag is not None:
             self._count(run, "outcome_delete", uuid=side.key)
@@ -927,7 +927,7 @@ class SQLStore(Store):
             raise Stale(sides=[(side.kind, side.key)])
         return side._replace(value=mark.value, until=row["until"], tag=(row["modified_on"], row["id"]))
 
-    def _side(self, run: Runner, mark: Mark) -> Side:
+    def _store_side(self, run: Runner, mark: Mark) -> Side:
         side, version = mark.before, runtime.secrets.randbits(62)
         row = {"kind": side.kind, "place": place_of(side.key), "version": version}
         columns = {**row, "value": mark.value, "ttl": mark.ttl, "until": mark.until}
@@ -1009,12 +1009,12 @@ class SQLStore(Store):
     def occupied(self, scopes: Sequence[LimitScope]) -> tuple[int, list[Occupied]]:
         asked = limits.counts(self.statements, scopes)
         counts = self._read(lambda run: [self._rows(run, made, **params) for made, params in asked])
-        return limits.counted(self.statements, self.run_one, scopes, counts)
+        return limits.read_claims(self.statements, self.run_one, scopes, counts)
 
     def lock_scopes(self, scopes: Sequence[LimitScope], wait: float) -> tuple[int, list[int | None]]:
         self._block.keeps_out = True
         try:
-            counts, free = limits.locked(self.statements, self._run_several, self._write_lasting, scopes, wait)
+            counts, free = limits.lock(self.statements, self._run_several, self._write_lasting, scopes, wait)
         except Exception as error:
             if self.product.trouble(error, None) is not Trouble.CONTENDED:
                 raise

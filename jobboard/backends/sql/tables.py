@@ -17,7 +17,7 @@ from jobboard.sql.expressions import Exact, LongText, Spare
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
 
 SPARE_BYTES = 90
-"""The bytes by which a claim may make a row longer: ``who``, ``keeper``, and 14 bytes."""
+"""The number of bytes that a claim may add to a row: ``who``, ``keeper``, and 14 bytes."""
 
 STORED: dict[str, State] = {str(state): state for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
 """The states that a row can be stored in."""
@@ -70,13 +70,13 @@ class Tables:
             *(sa.Column(name, kind) for name, kind in DERIVED.items()),
             # When an unclaimed job came back from a claim, a delay or the trash, by the server's clock: see starts.py.
             sa.Column("returned", sa.BigInteger),
-            # InnoDB puts a row that grows onto another place, and writes the page anew where it is full: that made four
+            # InnoDB puts a row that grows onto another place, and writes a full page again: that made four
             # fifths of a claim's log. The first claim empties this, and its owner and lease fit into the row's place.
             sa.Column("spare", Exact(SPARE_BYTES), server_default=sa.DefaultClause(Spare(SPARE_BYTES))),
             sqlite_autoincrement=True,
         )
         # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
-        _storage(
+        _set_storage(
             jobs,
             fillfactor=70,
             autovacuum_vacuum_scale_factor=0.02,
@@ -89,7 +89,7 @@ class Tables:
         """Have the database refuse rows that a board would never read again, or whose key is not held. Only a person
         writes such rows by hand.
 
-        PostgreSQL reads the constraints anew for each statement. They take a fifth of its CPU time for a post, so there
+        PostgreSQL reads the constraints for each statement. They take a fifth of its CPU time for a post, so there
         are no more of them."""
         c = self.jobs.c
         rests, is_live = c.lock_until.is_(None), c.gone_on.is_(None)
@@ -173,9 +173,9 @@ class Tables:
             sa.Column("answer", LongText, nullable=False),
             sa.Column("stamp", sa.BigInteger, nullable=False),
         )
-        # Written anew once in a while, not with each answer: a column of an index that changes costs a write to it.
+        # Written again once in a while, not with each answer: a column of an index that changes costs a write to it.
         sa.Index(f"{self.prefix}_answers_stamp", answers.c.stamp)
-        _storage(answers, fillfactor=50)
+        _set_storage(answers, fillfactor=50)
         return answers
 
     def _sides(self) -> sa.Table:
@@ -230,7 +230,7 @@ def _names(dialect: sa.Dialect) -> set[str]:
     return {dialect.name, "mariadb"} if getattr(dialect, "is_mariadb", False) else {dialect.name}
 
 
-def _storage(table: sa.Table, **parameters: float) -> None:
+def _set_storage(table: sa.Table, **parameters: float) -> None:
     """Set PostgreSQL's storage parameters when the table is created."""
     listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     change: Any = sa.DDL("ALTER TABLE %(table)s SET (" + listed + ")")  # type: ignore[no-untyped-call]

@@ -32,7 +32,7 @@ class SQLWaiter:
     """Waits for news of this process: the waiter for databases that cannot report what others do."""
 
     hears_others = False
-    """Whether the waiter notices what other processes do, without a look into the tables."""
+    """True if the waiter notices acts of other processes without a look into the tables."""
 
     def __init__(self, hears: Hears) -> None:
         self._hears = hears
@@ -205,7 +205,7 @@ class _ListeningThread:
                     is_silent = False
                     self._heard(call.payload)
                 if is_silent:
-                    self._ask()
+                    self._check_server()
         except Exception as error:  # noqa: BLE001 - drivers raise anything when a connection breaks
             if self.listens:
                 LOG.info("the connection that listens is lost: %s", type(error).__name__)
@@ -214,7 +214,7 @@ class _ListeningThread:
             self._link.discard()
             self._heard(None)
 
-    def _ask(self) -> None:
+    def _check_server(self) -> None:
         """Check that the server is there."""
         with self._links.watch.watching(self._link):
             self._link.cursor.execute("SELECT 1")

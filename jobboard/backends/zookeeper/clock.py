@@ -52,7 +52,7 @@ class ClockBounds:
 
     @property
     def unknown(self) -> int:
-        """Return by how many µs :meth:`earliest` may lie behind."""
+        """The µs by which :meth:`earliest` may lie behind."""
         return int(self._high - self._low + 2 * DRIFT * self._age(runtime.boottime())) + 1
 
     def _age(self, now: float) -> float:

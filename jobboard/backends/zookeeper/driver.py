@@ -25,7 +25,7 @@ from jobboard import conf as configuration
 from jobboard import forks, retry, runtime
 from jobboard.backends.zookeeper.clock import ClockBounds
 from jobboard.backends.zookeeper.connection import Connection, translated
-from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_place, levels_of, path_of
+from jobboard.backends.zookeeper.folders import INDEXES, FolderWalk, growing, is_top, levels_of, path_of
 from jobboard.backends.zookeeper.multi import COUNTERS, Multi, node_of
 from jobboard.backends.zookeeper.options import OPTIONS, PATIENCE, check_client, make_client
 from jobboard.backends.zookeeper.options import check as check_options
@@ -118,7 +118,7 @@ class ZooKeeperDriver(Driver):
             return make_client(conf, seat.client)
 
         timeout = conf["timeout"] or max(conf["retry_for"], PATIENCE)
-        self._connect = functools.partial(Connection, make, timeout, self._changed)
+        self._connect = functools.partial(Connection, make, timeout, self._note_state)
         self._heard: Callable[[str], None] = lambda word: None
         self.connection = self._connect()
         self._reset()
@@ -207,7 +207,7 @@ class ZooKeeperDriver(Driver):
         self.connection.leak()
         self._reset()
 
-    def _changed(self, state: str) -> None:
+    def _note_state(self, state: str) -> None:
         """Note that the connection was made, interrupted or lost. kazoo calls this on a thread of its own."""
         if state == KazooState.CONNECTED:
             self.armed.clear()
@@ -278,7 +278,7 @@ class ZooKeeperDriver(Driver):
         )
         if root is None and self._exists:
             raise self._incomplete()
-        listed.update(self._noted(guessed, lists))
+        listed.update(self._prune_empty(guessed, lists))
         found = []
         for each, walk in walks:
             used.clear()
@@ -291,15 +291,15 @@ class ZooKeeperDriver(Driver):
         return list(self._list(folders).values())
 
     def _list(self, folders: Sequence[str]) -> dict[str, list[str]]:
-        return self._noted(folders, self.connection.read([], [self._at(folder) for folder in folders])[1])
+        return self._prune_empty(folders, self.connection.read([], [self._at(folder) for folder in folders])[1])
 
-    def _noted(
+    def _prune_empty(
         self, folders: Sequence[str] | Mapping[str, None], lists: Sequence[list[str] | None]
     ) -> dict[str, list[str]]:
         """Return these listings. Remove folders that stay empty, without waiting for that."""
         now, gone = runtime.monotonic(), []
         for folder, names in zip(folders, lists, strict=True):
-            if names or names is None or is_place(folder):
+            if names or names is None or is_top(folder):
                 self._empty.pop(folder, None)
             elif now - self._empty.setdefault(folder, now) > _EMPTY:
                 gone.append(folder)
@@ -313,13 +313,13 @@ class ZooKeeperDriver(Driver):
                 self._empty.pop(folder, None)
             self.connection.delete_later([self._at(folder) for folder in folders])
 
-    def count(self, place: str) -> int | None:
+    def count(self, folder: str) -> int | None:
         # The server counts the names of a folder. Outcomes may have as many folders as there are outcomes.
-        if place == layout.DONE:
+        if folder == layout.DONE:
             return None
         self.connection.read([], fresh=self._root)
         total = 0
-        walk = FolderWalk(place, "", 0, self.listings)
+        walk = FolderWalk(folder, "", 0, self.listings)
         for some in growing(walk.folders()):
             stats, _ = self.connection.read([self._at(folder) for folder in some])
             total += sum(each[1].numChildren for each in stats if each is not None)
@@ -365,7 +365,7 @@ class ZooKeeperDriver(Driver):
             try:
                 results = self.connection.commit(ops)
             except MultiRefused as refusal:
-                multi.refused(refusal)
+                multi.learn(refusal)
                 runtime.sleep(retry.backoff(number - 2, 0.001, 0.05) if number > 2 else 0)
                 continue
             mtime = next((result.mtime for result in results if isinstance(result, ZnodeStat)), None)
@@ -481,9 +481,9 @@ class ZooKeeperDriver(Driver):
     def tidying(self) -> Iterator[None]:
         """Remove empty folders: some at each step, and the folders above them at a later step."""
         _, [kinds] = self.connection.read([], [self._at("side")])
-        places = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
-        # Folders with the number of levels of folders below them. A look at the levels above is a new one.
-        left = [(place, levels_of(place)) for place in places]
+        tops = [*INDEXES, "job", *(f"side/{kind}" for kind in kinds or ())]
+        # Top folders with the number of levels of folders below them. A look at the levels above is a new one.
+        left = [(top, levels_of(top)) for top in tops]
         while left:
             some, left = left[-_AT_ONCE:], left[:-_AT_ONCE]
             above = [folder for folder, levels in some if levels]
@@ -493,7 +493,7 @@ class ZooKeeperDriver(Driver):
             names = dict(zip(above, lists, strict=True))
             gone = []
             for (folder, levels), found in zip(some, stats, strict=True):
-                if found is not None and found[1].numChildren == 0 and not is_place(folder):
+                if found is not None and found[1].numChildren == 0 and not is_top(folder):
                     gone.append(folder)
                 left += [(f"{folder}/{name}", levels - 1) for name in names.get(folder) or ()]
             self._prune(gone)

@@ -1,4 +1,4 @@
-"""Folders of names and records: their places, and walks through them in order.
+"""Folders of names and records: where they lie, and walks through them in order.
 
 ::
 
@@ -77,24 +77,24 @@ _FOLDERS: dict[str, Callable[[str], tuple[str, ...]]] = {
 INDEXES = tuple(_FOLDERS)
 
 
-def is_place(folder: str) -> bool:
-    """Return whether this folder is an index, or one of records."""
+def is_top(folder: str) -> bool:
+    """Return whether this folder is a top folder: an index, or a folder of records."""
     return "/" not in folder.removeprefix("side/")
 
 
 def path_of(path: str) -> str:
     """Return the path of a record, or of a name of an index."""
-    place, _, name = path.rpartition("/")
-    return "/".join((place, *folders_of(place, name), name)) if place else path
+    top, _, name = path.rpartition("/")
+    return "/".join((top, *folders_of(top, name), name)) if top else path
 
 
-def folders_of(place: str, name: str) -> tuple[str, ...]:
-    return _FOLDERS.get(place, _bucket)(name)
+def folders_of(top: str, name: str) -> tuple[str, ...]:
+    return _FOLDERS.get(top, _bucket)(name)
 
 
-def levels_of(place: str) -> int:
-    """Return the number of levels of folders below a place."""
-    return len(folders_of(place, "0"))
+def levels_of(top: str) -> int:
+    """Return the number of levels of folders below a top folder."""
+    return len(folders_of(top, "0"))
 
 
 def folders_above(path: str, root: str) -> Iterator[str]:
@@ -108,7 +108,7 @@ def folders_above(path: str, root: str) -> Iterator[str]:
 
 
 class FolderWalk:
-    """A walk through a place, in the order of its names.
+    """A walk through a top folder, in the order of its names.
 
     In ``timed`` a slot of 100 ms may hold thousands of names. While the slot lasts, all its folders are read at once,
     so the names come in their order. Before and after, none or all of the names are due, and folders are read singly.
@@ -118,19 +118,19 @@ class FolderWalk:
     :param read: lists folders. Most often it has listed the folders of the last walk already.
     """
 
-    def __init__(self, place: str, after: str, now: int, read: List) -> None:
-        self._place, self._after, self._now, self._read = place, after, now, read
-        self._levels = levels_of(place)
-        self._bound = folders_of(place, after) if after else ()
+    def __init__(self, top: str, after: str, now: int, read: List) -> None:
+        self._top, self._after, self._now, self._read = top, after, now, read
+        self._levels = levels_of(top)
+        self._bound = folders_of(top, after) if after else ()
 
     @property
     def lowest(self) -> list[str]:
-        """Return the folders that lead to ``after``."""
-        return ["/".join((self._place, *self._bound[:level])) for level in range(len(self._bound) + 1)]
+        """The folders that lead to ``after``."""
+        return ["/".join((self._top, *self._bound[:level])) for level in range(len(self._bound) + 1)]
 
     def folders(self) -> Iterator[str]:
         """Yield the folders that hold the names, in order."""
-        folders: Iterator[str] = iter([self._place])
+        folders: Iterator[str] = iter([self._top])
         for level in range(self._levels):
             folders = self._below(folders, self._bound[: level + 1])
         return folders
@@ -140,12 +140,12 @@ class FolderWalk:
         for some in growing(folders):
             for folder, names in zip(some, self._read(some), strict=True):
                 for name in sorted(names):
-                    if not bound or (*folder.removeprefix(self._place).split("/")[1:], name) >= bound:
+                    if not bound or (*folder.removeprefix(self._top).split("/")[1:], name) >= bound:
                         yield f"{folder}/{name}"
 
     def names(self) -> Iterator[str]:
         """Yield the names, in order."""
-        first = self._slot("/".join((self._place, *self._bound)))
+        first = self._slot("/".join((self._top, *self._bound)))
         for runs in growing(list(run) for _, run in itertools.groupby(self.folders(), self._slot)):
             listed = iter(self._read([folder for run in runs for folder in run]))
             for run in runs:
@@ -158,7 +158,7 @@ class FolderWalk:
 
     def _is_mixed(self, folder: str) -> bool:
         """Return whether some of the names in this folder of ``timed`` may be due, and others not."""
-        if self._place != layout.TIMED or "." not in folder:
+        if self._top != layout.TIMED or "." not in folder:
             return False
         _, *parts, last = folder.split("/")
         digits = "".join((*parts, last[0]))

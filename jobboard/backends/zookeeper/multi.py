@@ -72,7 +72,7 @@ class Multi:
         self._there: set[str] = set()
         """The names of this commit that exist, once that is known."""
         self._looked = False
-        """Whether the driver has looked for names and folders."""
+        """True if the driver has looked for names and folders."""
 
     def build(self) -> list[ZnodeOp]:
         self._made: list[ZnodeOp] = []
@@ -128,7 +128,7 @@ class Multi:
         elif do == "put":
             yield create(f"{path}/{step.mark}")
 
-    def refused(self, refusal: MultiRefused) -> None:
+    def learn(self, refusal: MultiRefused) -> None:
         """Learn from a refusal, so that the next multi fits the znodes.
 
         :raises Refused: the next multi would be refused as well.

@@ -1,4 +1,4 @@
-"""The options of a board on ZooKeeper, and the client that they, or those of a client of the caller's, make."""
+"""The options of a board on ZooKeeper, and the client that is made from the options or from the caller's client."""
 
 from __future__ import annotations
 

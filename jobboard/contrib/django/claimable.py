@@ -24,7 +24,7 @@ from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.orm import Acquisition, Reacquired
 from jobboard.orm.claimable import term_of
 from jobboard.sql.expressions import Exact, Now, chunks
-from jobboard.sql.lease import LOCKED_AT_ONCE, Held, Key, RowLease, Term, first_of, keyed
+from jobboard.sql.lease import LOCKED_AT_ONCE, Held, Key, RowLease, Term, first_of, has_keys
 from jobboard.states import moment
 
 
@@ -135,7 +135,7 @@ class ClaimableModel(models.Model):
         abstract = True
 
     _hold: tuple[Any, Acquisition | None] = None, None
-    """The key of the acquired row, and what the object holds of it."""
+    """The key of the acquired row, and the hold of the object on the row."""
 
     _left: tuple[Any, Acquisition | None] = None, None
     """The same of a row that was given back, which a rollback may have undone."""
@@ -296,7 +296,7 @@ class ClaimableModel(models.Model):
                 return len(lease.end_all(work.connection, lease.lapsed(instant), skip=True))
             acquired = chosen.using(work.alias).exclude(acquired_by=None)
             keys = [(key,) for key in acquired.values_list("pk", flat=True).distinct()]
-            lapsed = (lease.lapsed(instant, [keyed(lease.key, some)]) for some in chunks(keys, LOCKED_AT_ONCE))
+            lapsed = (lease.lapsed(instant, [has_keys(lease.key, some)]) for some in chunks(keys, LOCKED_AT_ONCE))
             return sum(len(lease.end_all(work.connection, each, skip=True)) for each in lapsed)
 
     @classmethod
@@ -375,7 +375,7 @@ class ClaimableModel(models.Model):
                 is_ours = bool(lease.lock_held(work.connection, {row: (held.who, held.token)}))
             else:
                 assert left is not None
-                same = sa.and_(keyed(lease.key, [row]), lease.token == left.token)
+                same = sa.and_(has_keys(lease.key, [row]), lease.token == left.token)
                 is_ours = bool(lease.lock(work.connection, same))
             if not is_ours:
                 self._lose()

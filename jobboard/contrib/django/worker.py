@@ -23,7 +23,7 @@ from jobboard.contrib.django import results
 from jobboard.contrib.django.backend import JobboardBackend
 from jobboard.forks import ForkGuard
 from jobboard.job import Job
-from jobboard.outcomes import Retry, outcome_of
+from jobboard.outcomes import Retry, end_of_work
 from jobboard.states import Verb
 
 
@@ -70,7 +70,7 @@ class TaskRunner:
                 codec.encode_result(value, *keeps)
         except BaseException as error:
             # The attempts of the result include retries, and attempts before a restore.
-            if outcome_of(error, job, self.backend.checked.retry).verb == Verb.TRASH:
+            if end_of_work(error, job, self.backend.checked.retry).verb == Verb.TRASH:
                 result.errors.append(results.task_error(error))
                 self._finish(result, TaskResultStatus.FAILED)
             raise

@@ -119,7 +119,7 @@ def _redis(options: Options, backend: str) -> None:
 def _zookeeper(options: Options, backend: str) -> None:
     _without_tls(options, "use_ssl", "ca", "certfile", "keyfile", "verify_certs")
     if "timeout" in options:
-        # kazoo's timeout, that of the session.
+        # kazoo's timeout: the timeout of the session.
         options.setdefault("claim_ttl", options.pop("timeout"))
     hosts = options.get("hosts")
     if isinstance(hosts, (set, frozenset)):
@@ -170,7 +170,7 @@ _ZOOKEEPER = _Dialect(
 
 _ETCD = _Dialect(
     "taskflow",
-    # Which version of the gateway speaks for etcd is not up to whoever configures the board.
+    # The configuration of a board does not choose the version of the gateway.
     needless=("api_path",),
     connecting=("host", "port", "protocol", "ca_cert", "cert_key", "cert_cert", "timeout"),
     adapt=_etcd,

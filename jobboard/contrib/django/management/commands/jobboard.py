@@ -30,12 +30,12 @@ class Command(BaseCommand):
             found = task_backends[backend]
             if not isinstance(found, JobboardBackend):
                 raise CommandError(f"TASKS[{backend!r}] is a {type(found).__name__}, which has no board")
-            place = found.checked
-            environment = {"JOBBOARD_URL": place.uri, "JOBBOARD_NAME": place.name}
+            given = found.checked
+            environment = {"JOBBOARD_URL": given.uri, "JOBBOARD_NAME": given.name}
         except (InvalidTaskBackend, ValueError) as error:
             raise CommandError(str(error)) from None
         if words[:1] == ["work"]:
-            words = [*_work(backend, place), *words[1:]]
+            words = [*_work(backend, given), *words[1:]]
         elif words in ([], ["help"]):
             words = ["--help"]
         [command] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
@@ -52,9 +52,9 @@ class Command(BaseCommand):
             sys.exit(status)
 
 
-def _work(alias: str, place: TaskOptions) -> list[str]:
+def _work(alias: str, task_options: TaskOptions) -> list[str]:
     # Options of the user follow these, and replace them.
-    retry = place.retry
+    retry = task_options.retry
     given = {
         "--max-attempts": None if retry.max_attempts is ATTEMPTS else retry.max_attempts or 0,
         "--max-retries": retry.max_retries,
