@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from jobboard.exceptions import MissingDriver as MissingDriver
     from jobboard.exceptions import NotFound as NotFound
     from jobboard.exceptions import UnclaimableJob as UnclaimableJob
+    from jobboard.finding import Acted as Acted
+    from jobboard.finding import ErrorGroup as ErrorGroup
+    from jobboard.finding import ErrorGroups as ErrorGroups
+    from jobboard.finding import NameStats as NameStats
+    from jobboard.finding import Page as Page
     from jobboard.job import Act as Act
     from jobboard.job import Claim as Claim
     from jobboard.job import ClaimedJob as ClaimedJob
@@ -62,6 +67,7 @@ _HOMES = {
         "NotFound",
         "UnclaimableJob",
     ),
+    "finding": ("Acted", "ErrorGroup", "ErrorGroups", "NameStats", "Page"),
     "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting"),
     "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
     "priorities": ("JobPriority",),

@@ -250,6 +250,19 @@ def reason_line(error: str | None) -> str:
     return next((line for line in texts if line and not line.startswith("+---")), "")
 
 
+_OWN = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|0x[0-9a-f]+|(?<![a-z0-9])(?=[a-f]*[0-9])[0-9a-f]{8,}(?![a-z0-9])"
+    r"|\d+|(?<!\w)(['\"]).{1,200}?\1"
+)
+"""The parts of an error that differ between failures of one cause: uuids, addresses, numbers and quoted texts."""
+
+
+def cause_of(error: str | None) -> str:
+    """Return the text that failures of one cause share: the line that says why, with "…" in place of uuids, numbers and
+    quoted texts, at most 200 characters."""
+    return _OWN.sub("…", reason_line(error))[:200]
+
+
 def judged(
     error: BaseException | None, job: Job, policy: RetryPolicy | None = None
 ) -> tuple[End, BaseException | None]:

@@ -215,8 +215,8 @@ class Finish(NamedTuple):
     due: the instant before which nobody may claim the abandoned job. keep: the µs for which a consumed job leaves an
     outcome; None leaves none. name, group: the job's own; they select the limits that counted the claim.
 
-    An end by CANCEL or PURGE removes a job that nobody holds, if ``holder`` is still its last one: see
-    :func:`~jobboard.states.part`.
+    An act of an operator (:data:`~jobboard.states.OPERATIONS`) is done if ``holder`` is still the last one of the job:
+    see :func:`~jobboard.states.act_on_seen`.
     """
 
     uuid: str
@@ -235,9 +235,10 @@ class Finish(NamedTuple):
         )
 
     @classmethod
-    def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
-        """Return the act that cancels or purges a job, unless the job has changed since it was read."""
-        return cls(seen.uuid, Holder(seen.who or "", seen.token), End(verb, error=error))
+    def of_seen(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
+        """Return the act of an operator on a job, which is refused if the job has changed since it was read."""
+        name = seen.name if seen.state == CLAIMED else ""
+        return cls(seen.uuid, Holder(seen.who or "", seen.token), End(verb, error=error), name=name, group=seen.group)
 
 
 class Claimed(NamedTuple):

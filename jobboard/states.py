@@ -60,8 +60,9 @@ CONSUME = Verb.CONSUME
 FINISHES = frozenset({Verb.ABANDON, CONSUME, Verb.TRASH})
 """The verbs with which a holder ends its claim."""
 
-PARTINGS = frozenset({Verb.CANCEL, Verb.PURGE})
-"""The verbs that take away a job which nobody holds, if it still is as it was seen: see :func:`part`."""
+OPERATIONS = frozenset({Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.PURGE})
+"""The verbs of operators. As an end with a holder, such a verb acts on a job that still is as it was seen: see
+:func:`act_on_seen`."""
 
 
 class Transition(NamedTuple):
@@ -115,6 +116,8 @@ class Status(enum.StrEnum):
     LIVE = "live"
     PAUSED = "paused"
     LIMITED = "limited"
+    HELD = "held"
+    MOVING = "moving"
 
 
 OK = Status.OK
@@ -341,15 +344,16 @@ def finish(
     due: int | None = None,
     retry: bool = False,
 ) -> tuple[Status, Record | None]:
-    """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`PARTINGS` are passed to :func:`part`.
+    """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`OPERATIONS` are passed to
+    :func:`act_on_seen`.
 
     :param delay: µs before which nobody may claim an abandoned job.
     :param due: the same as an instant.
     :param refund: do not count this attempt.
     :param retry: count a retry instead of this attempt.
     """
-    if verb in PARTINGS:
-        return part(record, holder, now, verb, error)
+    if verb in OPERATIONS:
+        return act_on_seen(record, holder, now, verb, error)
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
@@ -375,17 +379,30 @@ def finish(
     )
 
 
-def part(
+def act_on_seen(
     record: Record | None, seen: Holder, now: int, verb: Verb, error: str | None = None
 ) -> tuple[Status, Record | None]:
-    """Cancel or purge a job, unless its token or its last holder ("": nobody) has changed since ``seen``.
+    """Apply an act of an operator, unless the token or the last holder ("": nobody) has changed since ``seen``.
 
-    Token and last holder together identify each version of a job that nobody holds. A claim changes the token. The
-    holder of a lapsed claim may still abandon it, which clears the holder."""
-    status, after = cancel(record, now, error) if verb == Verb.CANCEL else purge(record, now)
+    Token and last holder together identify each version of a job that nobody holds, and the token each claim. A claim
+    changes the token. The holder of a lapsed claim may still abandon it, which clears the holder."""
+    status, after = operate(record, now, verb, error)
     if record is not None and status == OK and (record.who or "", record.token) != seen:
         return Status.LOST, settle(record, now)
     return status, after
+
+
+def operate(
+    record: Record | None, now: int, verb: Verb, error: str | None = None, token: int | None = None
+) -> tuple[Status, Record | None]:
+    """Apply an operator's release, cancel, restore or purge.
+
+    :param token: release only the claim with this token."""
+    if verb == Verb.RELEASE:
+        return release(record, now, error, token)
+    if verb == Verb.CANCEL:
+        return cancel(record, now, error)
+    return restore(record, now) if verb == Verb.RESTORE else purge(record, now)
 
 
 def release(
