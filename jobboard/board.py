@@ -102,6 +102,7 @@ from jobboard.states import (
     SCHEDULED,
     TRASHED,
     UNCLAIMED,
+    FailureKind,
     Holder,
     Record,
     State,
@@ -1072,7 +1073,7 @@ class JobBoard:
         try:
             return ClaimedJob(self, record, self._content(record), CLAIMED)
         except codec.Undecodable as error:
-            end = End(Verb.TRASH, error=str(error))
+            end = End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)
             poison = Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)
             shell = Job(self, record, UNREADABLE, TRASHED)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
@@ -1253,7 +1254,15 @@ class JobBoard:
             if act.result is not None and verb != CONSUME:
                 raise ValueError(f"a result goes with {CONSUME}, not with {verb}")
             result = self.results.encoded(arguments.job(act.job), act.result)
-            end = End(verb, delay=delay, error=error, refund=act.refund, retry=act.retry, result=result)
+            end = End(
+                verb,
+                delay=delay,
+                error=error,
+                refund=act.refund,
+                retry=act.retry,
+                result=result,
+                kind=_kind(verb, act.retry),
+            )
             ends.append(_ClaimEnd(act.job, act.job.claim, end))
         self._end_many(ends, who, self._extras("finish_many", extra, connection=connection))
 
@@ -1292,7 +1301,7 @@ class JobBoard:
         extras: dict[str, Any] | None = None,
     ) -> None:
         span, text = arguments.micros("delay", delay), codec.clip_error(error)
-        end = End(verb, delay=span, error=text, result=self.results.encoded(job, result))
+        end = End(verb, delay=span, error=text, result=self.results.encoded(job, result), kind=_kind(verb))
         self._end_one(_ClaimEnd(job, claim, end), who, extras or {})
 
     def _end_one(self, end: _ClaimEnd, who: str, extra: dict[str, Any]) -> None:
@@ -1352,7 +1361,7 @@ class JobBoard:
         consumed: list[Job] = []
         trashed: list[Job] = []
         for each in ends:
-            job, (verb, delay, error, refund, retry, _) = each.job, each.end
+            job, (verb, delay, error, refund, retry, _, kind) = each.job, each.end
             if each.claim is None:
                 self.claims.mark_finished(job.uuid)
             if each.claim is None and verb == Verb.ABANDON:
@@ -1360,7 +1369,7 @@ class JobBoard:
                 self._refresh_behind(job)
             elif error is not None:
                 # By this machine's clock, until the job is read again.
-                job.record = failed(job.record, int(runtime.wall_time() * 1e6), who, error)
+                job.record = failed(job.record, int(runtime.wall_time() * 1e6), who, error, kind)
             if verb == CONSUME:
                 job.seen_state = COMPLETE
                 consumed.append(job)
@@ -1412,13 +1421,15 @@ class JobBoard:
         job.seen_state = TRASHED
         self._notify(notifier.TRASHED, job)
 
-    def restore(self, job: Job) -> None:
+    def restore(self, job: Job, *, reason: str | None = None) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
 
+        :param reason: kept in ``job.errors`` by its kind ``restored``, and never as ``job.error``.
         :raises JobFailure: the job is not in the trash, or another job has taken its key.
         :raises NotFound: the job is gone.
         """
-        self._operate_on(Verb.RESTORE, job)
+        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason))
+        LOG.info("%s was restored: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = UNCLAIMED
         self._tell_posted([job])
 
@@ -1997,6 +2008,13 @@ def _weight(job: Job) -> int:
 
 def _claims(ends: Iterable[_ClaimEnd]) -> list[Claim]:
     return [end.claim for end in ends if end.claim is not None]
+
+
+def _kind(verb: Verb, retry: bool = False) -> FailureKind:
+    """Return the kind of the failure with which a holder ends its claim."""
+    if verb == Verb.TRASH:
+        return FailureKind.REJECTED
+    return FailureKind.RETRY if retry else FailureKind.ERROR
 
 
 def _size(each: _ClaimEnd) -> int:

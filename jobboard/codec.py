@@ -18,7 +18,7 @@ import msgpack
 
 from jobboard.conf import shortened
 from jobboard.primitives import Returned
-from jobboard.states import FAILURE_BYTES, Failure
+from jobboard.states import FAILURE_BYTES, Failure, stored_failure
 
 VERSION = 1
 """The version of written postings, and the highest readable version."""
@@ -282,7 +282,10 @@ def failures_from_json(text: str | None) -> tuple[Failure, ...]:
     """Return the failures of :func:`failures_as_json`. Damaged ones become one failure, to hide nothing."""
     try:
         found = [] if text is None else _LOADS(text)
-        return tuple(Failure(int(each["on"]), each["who"], each["attempt"], str(each["text"])) for each in found)
+        return tuple(
+            stored_failure(int(each["on"]), each["who"], each["attempt"], str(each["text"]), each.get("kind"))
+            for each in found
+        )
     except (ValueError, TypeError, LookupError, RecursionError):
         return (Failure(0, None, 0, str(text)),)
 

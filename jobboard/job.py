@@ -389,7 +389,8 @@ class Job:
     @property
     def errors(self) -> tuple[Failure, ...]:
         """The last ten failures, the latest at the end, as last seen; 16 KiB of text in all, the oldest go first. Each
-        has ``when``, ``who`` (None: an operator's act), ``attempt`` and ``text``."""
+        has ``when``, ``who`` (None: an operator's act), ``attempt``, ``text`` and ``kind``: a
+        :class:`~jobboard.states.FailureKind`."""
         return self.record.errors
 
     @property

@@ -29,7 +29,7 @@ from jobboard.job import Job
 from jobboard.notifier import is_coroutine
 from jobboard.primitives import End
 from jobboard.retry import backoff
-from jobboard.states import Verb
+from jobboard.states import FailureKind, Verb
 
 LOG = logs.Log(__name__)
 
@@ -160,21 +160,22 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     if error is None and not (job.claim is not None and job.claim.lost):
         return CONSUMED
     if isinstance(error, Reject):
-        return End(Verb.TRASH, error=clip_error(error.reason))
+        return End(Verb.TRASH, error=clip_error(error.reason), kind=FailureKind.REJECTED)
     policy, times = policy or USUAL, job.attempts + job.retries
     if error is None:
         # Later, as after any failure: if the claim stands after all, it may be lost again.
-        return End(Verb.ABANDON, micros("delay", policy.delay(times)), IN_VAIN)
+        return End(Verb.ABANDON, micros("delay", policy.delay(times)), IN_VAIN, kind=FailureKind.LAPSE)
     retry = isinstance(error, Retry) and not error.count
     text = clip_error((str(error) or None) if isinstance(error, Retry) else _trace_of(error))
+    kind = FailureKind.RETRY if isinstance(error, Retry) else FailureKind.ERROR
     if policy.exhausted(job, retry):
-        return End(Verb.TRASH, error=text)
+        return End(Verb.TRASH, error=text, kind=kind)
     delay: float | datetime.timedelta
     if isinstance(error, Retry) and error.delay is not None:
         delay = error.delay
     else:
         delay = max(policy.delay(times), SOONEST) if retry else policy.delay(times)
-    return End(Verb.ABANDON, micros("delay", delay), text, retry=retry)
+    return End(Verb.ABANDON, micros("delay", delay), text, retry=retry, kind=kind)
 
 
 def _steering(error: BaseException) -> BaseException:
@@ -209,7 +210,8 @@ def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:
     if most is None or job.attempts <= most:
         return None
     what = "its only attempt is" if most == 1 else f"its {most} attempts are"
-    return End(Verb.TRASH, error=f"not run again: {what} used up, and claims of dead workers count as attempts")
+    text = f"not run again: {what} used up, and claims of dead workers count as attempts"
+    return End(Verb.TRASH, error=text, kind=FailureKind.EXHAUSTED)
 
 
 _TRACEBACK = re.compile(r"([ |]*)(\+ Exception Group )?Traceback \(most recent call last\):")

@@ -37,6 +37,7 @@ from jobboard.states import (
     TRASHED,
     UNCLAIMED,
     Failure,
+    FailureKind,
     Holder,
     Record,
     State,
@@ -122,7 +123,7 @@ class Draft(NamedTuple):
 
     priority: a rank, as in its record. delay, due: at most one is given; the delay counts from now on the server's
     clock. key_for: the µs from now for which its key stays taken at least. replace: the unclaimed job that has its key
-    gets the posting.
+    gets the posting. expires: the instant from which nobody may begin the job.
     """
 
     uuid: str
@@ -138,6 +139,12 @@ class Draft(NamedTuple):
     group: str | None = None
     key_for: int | None = None
     replace: bool = False
+    expires: int | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the fast path of a post stores the whole job."""
+        return self.key is None and self.arrival is None and self.expires is None
 
     def record(self, sequence: int, now: int) -> Record:
         """Return the job as it is stored at ``now``.
@@ -145,13 +152,13 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _ = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _, expires = self
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, None
         claims = (state, 0, max_attempts, 0, None, None, until)
-        more = (now, now, (), 0, group, None if key_for is None else now + key_for)
+        more = (now, now, (), 0, group, None if key_for is None else now + key_for, expires)
         record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
         if came is None:
             return record
@@ -194,7 +201,7 @@ class End(NamedTuple):
 
     verb: abandon, consume or trash. delay: µs before which nobody can claim the abandoned job. error: the failure to
     remember, at most 16 KiB. refund: the attempt does not count. retry: the attempt does not count, and ``retries``
-    rises. result: the result of consumed work.
+    rises. result: the result of consumed work. kind: the :class:`~jobboard.states.FailureKind` of ``error``.
     """
 
     verb: Verb
@@ -203,6 +210,7 @@ class End(NamedTuple):
     refund: bool = False
     retry: bool = False
     result: Returned | None = None
+    kind: str = FailureKind.ERROR
 
 
 GIVEN_BACK = End(Verb.ABANDON, refund=True)
@@ -229,10 +237,8 @@ class Finish(NamedTuple):
 
     def applied_to(self, record: Record | None, now: int) -> tuple[Status, Record | None]:
         """Return what :func:`~jobboard.states.finish` makes of the job at ``now``."""
-        verb, delay, error, refund, retry, _ = self.end
-        return finish(
-            record, self.holder, now, verb, delay=delay, error=error, refund=refund, retry=retry, due=self.due
-        )
+        verb, delay, error, refund, retry, _, kind = self.end
+        return finish(record, self.holder, now, verb, delay, error, refund, self.due, retry, kind)
 
     @classmethod
     def of_seen(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:

@@ -14,7 +14,7 @@ import datetime
 import enum
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class State(enum.StrEnum):
@@ -136,22 +136,68 @@ FAILURE_BYTES = 16 * 1024
 """The bytes of UTF-8 that the texts of these failures have together. Clients clip a single text to this size."""
 
 
+class FailureKind(enum.StrEnum):
+    """The cause of a failure. Code compares kinds, and never texts."""
+
+    LAPSE = "lapse"
+    """The claim lapsed, or its holder lost it during the work."""
+
+    EXHAUSTED = "exhausted"
+    """The attempts are used up: the last claim lapsed or was released, or no policy allows another run."""
+
+    ERROR = "error"
+    """The work raised an error, or its holder abandoned the job with one."""
+
+    RETRY = "retry"
+    """The work raised Retry, or its holder asked for a retry."""
+
+    TIMEOUT = "timeout"
+    """The handler exceeded its timeout."""
+
+    REJECTED = "rejected"
+    """The work raised Reject, or its holder put the job into the trash."""
+
+    RELEASED = "released"
+    """An operator took the claim away."""
+
+    CANCELLED = "cancelled"
+    """An operator cancelled the job."""
+
+    EXPIRED = "expired"
+    """The job expired before its first claim."""
+
+    POISON = "poison"
+    """The stored job cannot be decoded."""
+
+    RESTORED = "restored"
+    """An operator brought the job back from the trash: a note in the list of failures, and no error."""
+
+
 class Failure(NamedTuple):
     """A failure of a job.
 
     on: its time in µs. who: the holder; None for an act of an operator. attempt: the number of attempts so far. text:
-    the error.
+    the error. kind: a :class:`FailureKind`; a plain str if a newer version of this library has stored another kind.
     """
 
     on: int
     who: str | None
     attempt: int
     text: str
+    kind: str = FailureKind.ERROR
 
     @property
     def when(self) -> datetime.datetime:
         """The time of :attr:`on`, by the server's clock."""
         return moment(self.on)
+
+
+def stored_failure(on: int, who: str | None, attempt: int, text: str, kind: Any = FailureKind.ERROR) -> Failure:
+    """Return a failure from its stored fields. A missing or damaged kind becomes ERROR, and an unknown kind stays."""
+    return Failure(on, who, attempt, text, _KINDS.get(kind, kind) if isinstance(kind, str) else FailureKind.ERROR)
+
+
+_KINDS: dict[str, str] = {str(kind): kind for kind in FailureKind}
 
 
 class Record(NamedTuple):
@@ -163,6 +209,7 @@ class Record(NamedTuple):
     keeps the claim alive; None for a fixed lease; undefined after a lapse. errors: the latest failures, the newest
     last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
     key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
+    expires: the instant from which nobody may begin the job; None: never.
     """
 
     uuid: str
@@ -185,11 +232,12 @@ class Record(NamedTuple):
     retries: int = 0
     group: str | None = None
     key_until: int | None = None
+    expires: int | None = None
 
     @property
     def error(self) -> str | None:
-        """The text of the last failure."""
-        return self.errors[-1].text if self.errors else None
+        """The text of the last failure. A restore is none."""
+        return next((each.text for each in reversed(self.errors) if each.kind != FailureKind.RESTORED), None)
 
     @property
     def exhausted(self) -> bool:
@@ -217,10 +265,10 @@ def next_token(token: int, now: int) -> int:
     return max(token + 1, now)
 
 
-def failed(record: Record, on: int, who: str | None, text: str) -> Record:
+def failed(record: Record, on: int, who: str | None, text: str, kind: str) -> Record:
     """Return the record with one more failure. A record remembers :data:`FAILURES` failures with
     :data:`FAILURE_BYTES` of text together. The oldest go first, and the last one stays whatever its size."""
-    errors = (*record.errors, Failure(on, who, record.attempts, text))[-FAILURES:]
+    errors = (*record.errors, Failure(on, who, record.attempts, text, kind))[-FAILURES:]
     sizes = [len(failure.text.encode()) for failure in errors]
     while len(sizes) > 1 and sum(sizes) > FAILURE_BYTES:
         del sizes[0]
@@ -235,7 +283,7 @@ def workers(failures: Sequence[Failure], last: str | None, attempt: int) -> list
     :param last: the holder of the last attempt, if that has not failed.
     :param attempt: the number of that attempt.
     """
-    ends = [(each.who, each.attempt, each.text == LAPSED) for each in failures]
+    ends = [(each.who, each.attempt, each.kind == FailureKind.LAPSE) for each in failures]
     pairs = itertools.pairwise([*ends, (last, attempt, False)])
     earlier = [who for (who, number, lapsed), then in pairs if not (lapsed and then[:2] == (who, number))]
     return [who for who in (*earlier, last) if who is not None]
@@ -250,6 +298,7 @@ def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Rec
         return Status(record.state.lower()), record
     return OK, record._replace(
         priority=fresh.priority,
+        expires=fresh.expires,
         version=fresh.version,
         posting=fresh.posting,
         state=fresh.state,
@@ -278,8 +327,8 @@ def lapse(record: Record, at: int) -> Record:
 
     ``at`` is the end of the lease. If a session kept the claim, ``at`` is the time of the read."""
     if record.exhausted:
-        return _trashed(failed(record, at, record.who, EXHAUSTED), at)
-    return failed(record, at, record.who, LAPSED)._replace(state=UNCLAIMED, lock_until=None)
+        return _trashed(failed(record, at, record.who, EXHAUSTED, FailureKind.EXHAUSTED), at)
+    return failed(record, at, record.who, LAPSED, FailureKind.LAPSE)._replace(state=UNCLAIMED, lock_until=None)
 
 
 def claim(
@@ -291,11 +340,10 @@ def claim(
     record = settle(record, now)
     if record.state != UNCLAIMED:
         return Status(record.state.lower()), record
-    # Every job is claimed, and _replace takes twice as long.
-    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _, errors, retries, group, key_until = record
+    # Every job is claimed, and _replace takes twice as long. The fields behind modified_on stay.
+    *posted, _, attempts, max_attempts, token, _, _, _, created_on, _ = record[:16]
     lease = (next_token(token, now), who, keeper, lock_until)
-    kept = (created_on, now, errors, retries, group, key_until)
-    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, *kept)
+    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, *record[16:])
     return OK, Record._make(claimed)
 
 
@@ -343,6 +391,7 @@ def finish(
     refund: bool = False,
     due: int | None = None,
     retry: bool = False,
+    kind: str = FailureKind.ERROR,
 ) -> tuple[Status, Record | None]:
     """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`OPERATIONS` are passed to
     :func:`act_on_seen`.
@@ -351,6 +400,7 @@ def finish(
     :param due: the same as an instant.
     :param refund: do not count this attempt.
     :param retry: count a retry instead of this attempt.
+    :param kind: the kind of ``error``.
     """
     if verb in OPERATIONS:
         return act_on_seen(record, holder, now, verb, error)
@@ -361,7 +411,7 @@ def finish(
         return OK, None
     record = settle(record, now)
     if error is not None:
-        record = failed(record, now, record.who, error)
+        record = failed(record, now, record.who, error, kind)
     record = record._replace(
         attempts=max(0, record.attempts - 1) if refund or retry else record.attempts,
         retries=record.retries + retry,
@@ -402,7 +452,7 @@ def operate(
         return release(record, now, error, token)
     if verb == Verb.CANCEL:
         return cancel(record, now, error)
-    return restore(record, now) if verb == Verb.RESTORE else purge(record, now)
+    return restore(record, now, error) if verb == Verb.RESTORE else purge(record, now)
 
 
 def release(
@@ -417,10 +467,12 @@ def release(
     if token not in (None, record.token):
         return Status.LOST, record
     if error:
-        record = failed(record, now, None, error)
+        record = failed(record, now, None, error, FailureKind.RELEASED)
     record = record._replace(token=next_token(record.token, now))
     if record.exhausted:
-        return OK, _trashed(record if record.errors else failed(record, now, None, EXHAUSTED), now)
+        if record.error is None:
+            record = failed(record, now, None, EXHAUSTED, FailureKind.EXHAUSTED)
+        return OK, _trashed(record, now)
     return OK, record._replace(state=UNCLAIMED, who=None, keeper=None, lock_until=None, modified_on=now)
 
 
@@ -432,17 +484,21 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
     if record.state not in (UNCLAIMED, SCHEDULED):
         return Status(record.state.lower()), record
     if error:
-        record = failed(record, now, None, error)
+        record = failed(record, now, None, error, FailureKind.CANCELLED)
     return OK, _trashed(record._replace(token=next_token(record.token, now)), now)
 
 
-def restore(record: Record | None, now: int) -> tuple[Status, Record | None]:
-    """Return a TRASHED job to its old place, due at once, with attempts and retries from 0. Its key must be free."""
+def restore(record: Record | None, now: int, reason: str | None = None) -> tuple[Status, Record | None]:
+    """Return a TRASHED job to its old place, due at once, with attempts and retries from 0. Its key must be free.
+
+    :param reason: kept among the failures, and never as the job's error."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
     if record.state != TRASHED:
         return Status.LIVE, record
+    if reason:
+        record = failed(record, now, None, reason, FailureKind.RESTORED)
     return OK, record._replace(
         state=UNCLAIMED, attempts=0, retries=0, token=next_token(record.token, now), who=None, modified_on=now
     )

@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "any_driver: this test says nothing of the driver, as it runs no statement of its own and makes no connection "
         "in a way of its own; not run again with the oldest drivers",
     )
+    config.addinivalue_line("markers", "rule(text): a rule that this test holds; python -m tests.rules lists all rules")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As a shell starts what it runs in the background; a process that a test sends it to would never hear of it.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -108,6 +108,9 @@ def is_of_the_runtime(module: str | None, name: str) -> bool:
     return names is None or name in names
 
 
+@pytest.mark.rule(
+    "All clocks, threads, random numbers and uuids come from jobboard.runtime, and freezegun freezes none of them."
+)
 def test_all_clocks_threads_and_random_numbers_come_from_the_runtime() -> None:
     """A simulator replaces them there. A test that needs a late clock finds it in one place."""
     for module, path in SOURCES.items():
@@ -115,6 +118,9 @@ def test_all_clocks_threads_and_random_numbers_come_from_the_runtime() -> None:
             assert past_the_runtime(path.read_text()) == [], module
 
 
+@pytest.mark.rule(
+    "All clocks, threads, random numbers and uuids come from jobboard.runtime, and freezegun freezes none of them."
+)
 def test_the_checker_catches_a_clock_of_its_own() -> None:
     assert past_the_runtime("import time as t\nt.monotonic()") == ["time.monotonic"]
     assert past_the_runtime("from uuid import uuid4, uuid5") == ["uuid.uuid4"]
@@ -124,10 +130,12 @@ def test_the_checker_catches_a_clock_of_its_own() -> None:
     assert past_the_runtime("import threading\nthreading.main_thread()\nthreading.Lock") == ["threading.Lock"]
 
 
+@pytest.mark.rule("No two classes have one name.")
 def test_no_two_classes_of_one_name() -> None:
     assert named_twice({module: path.read_text() for module, path in SOURCES.items()}) == {}
 
 
+@pytest.mark.rule("No two classes have one name.")
 def test_the_checker_catches_two_classes_of_one_name() -> None:
     nested = "def f():\n    class _Ear: ...\n"
     assert named_twice({"a": "class Ear: ...", "b": nested, "c": "class Eye: ..."}) == {"Ear": ["a", "b"]}
@@ -171,6 +179,7 @@ def misleading(quoted: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.rule("The maps of the documents have all modules of the SQL board.")
 def test_the_map_of_the_sql_board_has_all_of_it() -> None:
     folder = ROOT / "jobboard" / "backends" / "sql"
     shown = re.findall(r"``(\w+)``", ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "")

@@ -29,6 +29,8 @@ def at_each_commit(board: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: list[
     return sizes
 
 
+@pytest.mark.rule("A take is decided again when another handle takes one of its jobs.")
+@pytest.mark.rule("A look by handles that were beaten goes on behind the jobs that others have taken.")
 @pytest.mark.parametrize("limited", [False, True])
 def test_a_take_leaves_out_all_jobs_that_others_took_since_its_look(
     board: Any, other: Any, monkeypatch: pytest.MonkeyPatch, limited: bool
@@ -42,6 +44,8 @@ def test_a_take_leaves_out_all_jobs_that_others_took_since_its_look(
     assert len(sizes) < steps * _AHEAD / 2
 
 
+@pytest.mark.rule("A take is decided again when another handle takes one of its jobs.")
+@pytest.mark.rule("A look by handles that were beaten goes on behind the jobs that others have taken.")
 def test_a_batch_leaves_out_all_jobs_and_scopes_that_a_refusal_names(
     board: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +59,8 @@ def test_a_batch_leaves_out_all_jobs_and_scopes_that_a_refusal_names(
     assert board.claim_next("anna") is None
 
 
+@pytest.mark.rule("A claim is decided by one gate, whatever other threads of its board have seen.")
+@pytest.mark.rule("The last slot that another handle takes meanwhile is not given out twice.")
 def test_a_take_obeys_a_limit_that_is_set_meanwhile(board: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = board.post_many([Posting("mail")] * 3 + [Posting("report")])
 

@@ -22,6 +22,7 @@ def elsewhere(board: JobBoard, backend: str, conf_of: Callable[[str], dict[str, 
         yield elsewhere
 
 
+@pytest.mark.rule("Two boards of one name at one place are one board, whatever URIs name them.")
 def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None:
     """The claim stays, and the board of the jobs is asked once for all of them."""
     board.post_many([{"name": "resize"}] * 20)
@@ -45,6 +46,7 @@ def test_a_job_that_lies_elsewhere(board: JobBoard, elsewhere: JobBoard) -> None
         elsewhere.consume(jobs[0], "anna")
 
 
+@pytest.mark.rule("Two boards of one name at one place are one board, whatever URIs name them.")
 def test_one_board_by_several_handles(board: JobBoard, make_board: Callable[..., JobBoard]) -> None:
     """Whatever their options, they take each other's jobs, and learn of each other's claims that they are lost."""
     other = make_board(claim_ttl=LONG, retry_for=1)
@@ -60,6 +62,7 @@ def test_one_board_by_several_handles(board: JobBoard, make_board: Callable[...,
     assert lost.claim.lost
 
 
+@pytest.mark.rule("Two boards of one name at one place are one board, whatever URIs name them.")
 @pytest.mark.backends("postgresql", "mariadb", "redis", "zookeeper", "etcd")
 @pytest.mark.parametrize("away", [False, True])
 def test_one_board_whose_other_handle_has_lost_its_connection(

@@ -20,6 +20,7 @@ def board(board_of_commands: Any) -> Any:
     return board_of_commands
 
 
+@pytest.mark.rule("Side records of scopes that no claim enters are dropped, damaged ones too.")
 def test_a_damaged_scope_is_dropped_once_it_is_idle(board: Any, make_board: Any) -> None:
     # What a rate counts is stored on every board, and the claims of a limit on some.
     board.set_limit("mail", concurrency=1, per="group", rate=(9, 60))
@@ -33,6 +34,8 @@ def test_a_damaged_scope_is_dropped_once_it_is_idle(board: Any, make_board: Any)
     assert board.engine.store.sides("scope", None, 500)[0].sides == []
 
 
+@pytest.mark.rule("A damaged key belongs to nobody, and blocks no post.")
+@pytest.mark.rule("A key that belongs to no job is given to the next post.")
 @keys
 @pytest.mark.parametrize("key_for", [None, 600])
 def test_a_damaged_key_is_free(board: Any, other: Any, key_for: float | None, caplog: pytest.LogCaptureFixture) -> None:
@@ -47,6 +50,7 @@ def test_a_damaged_key_is_free(board: Any, other: Any, key_for: float | None, ca
     assert other.post("resize", key="k", key_for=key_for).created
 
 
+@pytest.mark.rule("A damaged entity hides no other entity, and can be deregistered.")
 @keys
 def test_a_damaged_entity_hides_no_other(board: Any, other: Any) -> None:
     board.register_entity(jobboard.Entity("conductor", "damaged", {}))

@@ -23,6 +23,7 @@ MODULES = [
 """Modules whose threads hold claims: a failing log may end none of them."""
 
 
+@pytest.mark.rule("A failing log costs no claim, no end and no timeout.")
 def test_modules_whose_threads_hold_claims_log_without_harm() -> None:
     logs = {name: module.LOG for name in MODULES if hasattr(module := import_module(name), "LOG")}
     assert {"jobboard.board", "jobboard.conductor.conductor", "jobboard.heartbeat", "jobboard.notifier"} <= logs.keys()
@@ -43,6 +44,8 @@ def failing() -> Iterator[logging.Logger]:
     logger.removeHandler(handler)
 
 
+@pytest.mark.rule("A failing log costs no claim, no end and no timeout.")
+@pytest.mark.rule("A filter or handler that fails in a log costs nothing, and its error is shown.")
 @pytest.mark.parametrize("shown", [True, False])
 def test_error_of_a_handler_is_shown_as_logging_shows_its_own(
     failing: logging.Logger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shown: bool
@@ -52,6 +55,7 @@ def test_error_of_a_handler_is_shown_as_logging_shows_its_own(
     assert ("ZeroDivisionError: no space left" in capsys.readouterr().err) == shown
 
 
+@pytest.mark.rule("A filter or handler that fails in a log costs nothing, and its error is shown.")
 def test_error_of_a_filter_is_shown(failing: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(record: logging.LogRecord) -> bool:
         raise OSError("not this one")
@@ -85,6 +89,7 @@ def test_handler_that_exits_ends_the_main_thread_alone(failing: logging.Logger, 
     assert conductor.tally.trashed == 2
 
 
+@pytest.mark.rule("A log record names the module that wrote it.")
 @pytest.mark.parametrize("level", ["info", "exception"])
 def test_record_names_the_module_that_wrote_it(caplog: pytest.LogCaptureFixture, level: str) -> None:
     log = Log("elsewhere")

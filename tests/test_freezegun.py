@@ -10,6 +10,9 @@ from tests.support.conductors import MakeBoard
 pytestmark = pytest.mark.backends("memory", "sqlite")
 
 
+@pytest.mark.rule(
+    "All clocks, threads, random numbers and uuids come from jobboard.runtime, and freezegun freezes none of them."
+)
 def test_waits_end_though_the_clock_is_frozen(make_board: MakeBoard) -> None:
     with freezegun.freeze_time("2026-01-01"):
         board = make_board()

@@ -10,6 +10,7 @@ from jobboard.testing import eventually
 from tests.support.conductors import MakeBoard
 
 
+@pytest.mark.rule("A listener whose thread cannot be started leaves no connection open.")
 @pytest.mark.backends("redis", "etcd", "postgresql")
 @pytest.mark.any_driver
 def test_board_hears_of_schedules_once_it_has_a_thread(make_board: MakeBoard, refused: set[str]) -> None:
@@ -25,6 +26,7 @@ def test_board_hears_of_schedules_once_it_has_a_thread(make_board: MakeBoard, re
     eventually(lambda: board.waiters.alarms > alarms)
 
 
+@pytest.mark.rule("A listener whose thread cannot be started leaves no connection open.")
 @pytest.mark.backends("redis", "zookeeper")
 @pytest.mark.any_driver
 def test_listener_hears_of_others_once_it_has_a_thread(make_board: MakeBoard, refused: set[str]) -> None:
@@ -44,6 +46,7 @@ def test_listener_hears_of_others_once_it_has_a_thread(make_board: MakeBoard, re
     assert heard.wait(20)
 
 
+@pytest.mark.rule("A listener whose thread cannot be started leaves no connection open.")
 @pytest.mark.backends("postgresql")
 @pytest.mark.any_driver
 def test_wait_without_a_thread_leaves_no_connection_open(make_board: MakeBoard, refused: set[str]) -> None:

@@ -30,6 +30,7 @@ def told(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name in FIELDS}
 
 
+@pytest.mark.rule("Log records of jobs carry uuid, name, holder and token.")
 def test_the_life_of_a_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     board = make_board()
     job = board.post("resize", details={"password": SECRET})
@@ -51,7 +52,8 @@ def test_the_life_of_a_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_what_goes_wrong(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.rule("Log records of jobs carry uuid, name, holder and token.")
+def test_failures_are_logged_with_their_job(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     board = make_board()
 
     def broken(event: str, details: dict[str, Any]) -> None:
@@ -108,6 +110,7 @@ def test_a_job_that_is_given_back(make_board: MakeBoard, caplog: pytest.LogCaptu
     assert "is to be tried again" not in caplog.text
 
 
+@pytest.mark.rule("A conductor names each job that it leaves behind in an outage.")
 def test_jobs_that_are_left_behind(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     """Which they are is what somebody will want to know after the outage."""
     board = make_board(retry_for=0)

@@ -69,6 +69,7 @@ def test_it_works_without_any_driver() -> None:
     assert python("-c", ABSENT + USED, *DRIVERS) == "{'width': 3} 0\n"
 
 
+@pytest.mark.rule("An error of a bridge names the extra that is missing.")
 @pytest.mark.parametrize("module", CONTRIB)
 def test_a_bridge_says_which_extra_it_needs(module: str) -> None:
     """It is asked for by an import, so that is what fails; with the same error as a backend."""

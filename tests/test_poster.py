@@ -18,6 +18,9 @@ pytestmark = pytest.mark.backends("memory")
 MakeBoard = Callable[..., Any]
 
 
+@pytest.mark.rule(
+    "A handler's post() takes the arguments of the handler, and refuses wrong ones before anything is written."
+)
 def test_what_is_keyword_only_gets_the_details(make_board: MakeBoard) -> None:
     board = make_board()
     conductor = Conductor("one", board)
@@ -64,6 +67,9 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
 ]
 
 
+@pytest.mark.rule(
+    "A handler's post() takes the arguments of the handler, and refuses wrong ones before anything is written."
+)
 @pytest.mark.parametrize(("wrong", "told"), WRONG)
 @pytest.mark.parametrize("takes_the_job", [False, True])
 def test_wrong_arguments_are_refused_before_anything_is_written(

@@ -27,6 +27,7 @@ def ask(address: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.rule("A gunicorn that preloads a connected board forks workers with connections of their own.")
 def test_workers_forked_after_connect(
     make_board: Callable[..., jobboard.JobBoard], board_conf: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def env() -> dict[str, str]:
     return {**told, **TRUSTED, "PATH": f"{Path(sys.executable).parent}:{told['PATH']}", "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.rule("The tour of README works word for word.")
 def test_the_code() -> None:
     assert run(PAGE, {}) == ""
 

@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "reference/options.rst").read_text()
 
 
+@pytest.mark.rule("The reference lists every option, verb and attribute.")
 def test_the_page_is_what_the_code_says() -> None:
     assert runpy.run_path(str(DOCS / "reference.py"))["options"]() == PAGE, (
         "python docs/reference.py > docs/reference/options.rst"
@@ -27,6 +28,7 @@ def test_the_picture_shows_the_table_of_transitions() -> None:
     assert (DOCS / "images" / "lifecycle.svg").read_text() == drawn, "python docs/lifecycle.py"
 
 
+@pytest.mark.rule("The reference lists every option, verb and attribute.")
 def test_no_option_is_missing() -> None:
     """By another way than the page is written."""
     options = {

@@ -51,6 +51,7 @@ def wait_until_posted(board: JobBoard, name: str) -> None:
     eventually(lambda: any(job.name == name for job in board.iterjobs(ensure_fresh=True)), LIMIT)
 
 
+@pytest.mark.rule("The server wakes a poster when a schedule changes, and an idle poster sends nothing.")
 def test_schedules_of_another_board_wake_a_poster(
     backend: str, board: JobBoard, other: JobBoard, sleeping: Callable[[JobBoard], Asleep], monkeypatch: Any
 ) -> None:
@@ -70,6 +71,7 @@ def test_schedules_of_another_board_wake_a_poster(
     other.unschedule("late")
 
 
+@pytest.mark.rule("The server wakes a poster when a schedule changes, and an idle poster sends nothing.")
 def test_an_idle_poster_sends_nothing(
     backend: str, wire: Wire, board: JobBoard, sleeping: Callable[[JobBoard], Asleep], monkeypatch: Any
 ) -> None:

@@ -111,6 +111,7 @@ def connected(conf: Any) -> Any:
     return shown
 
 
+@pytest.mark.rule("A URI that cannot be read is refused without a part of it.")
 @settings(max_examples=200, deadline=None)
 @given(uris)
 @example("postgresql:/owner:sesame@h/app")
@@ -123,6 +124,8 @@ def test_a_uri_with_a_password_that_is_not_escaped(uri: str) -> None:
     assert WORD not in all_that_shows(lambda: jobboard.fetch("board", uri))
 
 
+@pytest.mark.rule("A password shows in no repr, log or error, nor in the causes of errors.")
+@pytest.mark.rule("A password that the driver's error holds is not shown.")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(IN_DICTS), passwords)
 def test_a_password_in_a_dict(form: tuple[str, dict[str, Any]], password: str) -> None:
@@ -130,6 +133,7 @@ def test_a_password_in_a_dict(form: tuple[str, dict[str, Any]], password: str) -
     assert WORD not in all_that_shows(lambda: jobboard.fetch("board", conf))
 
 
+@pytest.mark.rule("A password shows in no repr, log or error, nor in the causes of errors.")
 @settings(max_examples=20, deadline=None)
 @example("mariadb", "sesame€sesame")
 @given(st.sampled_from(["postgresql", "mariadb", "redis", "zookeeper", "etcd"]), passwords)
@@ -142,6 +146,7 @@ def test_a_server_that_can_not_be_reached(scheme: str, password: str) -> None:
     assert WORD not in shown
 
 
+@pytest.mark.rule("A password shows in no repr, log or error, nor in the causes of errors.")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     uris.filter(lambda uri: "\x00" not in uri), st.sampled_from([["--board", "{}", "stats"], ["stats", "{}"], ["{}"]])
@@ -157,6 +162,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], uri: str, words: l
     assert WORD not in out + err + shown
 
 
+@pytest.mark.rule("A URI that cannot be read is refused without a part of it.")
 @pytest.mark.parametrize("password", ["a?b", "a#b", "a@b/c", "a/b", "100%", "a%b"])
 def test_how_to_escape_is_said(password: str) -> None:
     with pytest.raises(ValueError, match=r"percent-encode .*urllib\.parse\.quote"):

@@ -61,6 +61,7 @@ def work_off(board: Any, count: int) -> None:
         board.consume(job, "anna")
 
 
+@pytest.mark.rule("A board goes on with a server that comes back with older data, or with none.")
 @pytest.mark.parametrize("emptied", [False, True], ids=["older", "emptied"])
 def test_a_board_outlives_a_restored_or_emptied_server(
     server: Server, fetch: Callable[..., Any], tmp_path: Path, emptied: bool
@@ -102,6 +103,7 @@ def test_a_board_outlives_a_restored_or_emptied_server(
     assert last.state == UNCLAIMED
 
 
+@pytest.mark.rule("A board goes on with a server that comes back with older data, or with none.")
 def test_no_job_is_passed_over_beside_full_groups(server: Server, fetch: Callable[..., Any], tmp_path: Path) -> None:
     """A look remembers where only jobs of full groups are left, and the others come back."""
     board = fetch()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 LEAST_WORDS = 17
 """The width that the first words of a reason need beside a host."""
 
-_FAILURE = ("when", "who", "attempt", "text")
+_FAILURE = ("when", "who", "attempt", "text", "kind")
 """The fields of a failure."""
 
 
@@ -121,4 +121,5 @@ def say_job(shown: dict[str, Any]) -> None:
         say(f"{name}: " + json.dumps(value, ensure_ascii=False, indent=2))
     for error in errors:
         by = f" by {safe(error['who'])}" if error["who"] is not None else ""
-        say(f"error {time_of(error['when'])} UTC, attempt {error['attempt']}{by}:\n{error['text']}")
+        what = f"attempt {error['attempt']}{by}, {safe(error['kind'])}"
+        say(f"error {time_of(error['when'])} UTC, {what}:\n{error['text']}")

@@ -14,7 +14,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, Job
 from jobboard.job import ClaimedJob, Job
 from jobboard.primitives import BATCH, GIVEN_BACK, End
 from jobboard.retry import outage_pause
-from jobboard.states import COMPLETE, LAPSED, TRASHED, Record, Verb
+from jobboard.states import COMPLETE, TRASHED, FailureKind, Record, Verb
 from jobboard.threads import started
 
 LOG = logs.Log(__name__)
@@ -174,7 +174,8 @@ class Finisher:
 
     def _takes_over(self, job: ClaimedJob) -> bool:
         done = self._held.get(job.uuid)
-        if done is None or not _has_only_lapsed(done.claimed, job.record):
+        # The lapse already stands for an end in vain.
+        if done is None or done.end.kind == FailureKind.LAPSE or not _has_only_lapsed(done.claimed, job.record):
             return False
         claim = done.job.claim
         if claim is None or self._board.claims.leave_to_end(claim):
@@ -401,7 +402,7 @@ class Finisher:
             what = "is in the trash" if trashed else "is to be tried again"
             why = outcomes.reason_line(job.error) or "no reason given"
             LOG.warning("%s: %s %s: %s", self._name, job, what, why, extra=logs.fields(job))
-        if done.end.error == outcomes.IN_VAIN:
+        if done.end.kind == FailureKind.LAPSE:
             return JOB_LOST, job
         return (JOB_TRASHED if trashed else JOB_ABANDONED), job
 
@@ -428,5 +429,5 @@ def _has_only_lapsed(claimed: Record, again: Record) -> bool:
     last = again.errors[-1] if again.errors else None
     if last is None or last in claimed.errors or (again.version, again.posting) != (claimed.version, claimed.posting):
         return False
-    lapse = (claimed.who, claimed.attempts, LAPSED, claimed.attempts + 1, claimed.retries)
-    return (last.who, last.attempt, last.text, again.attempts, again.retries) == lapse
+    lapse = (claimed.who, claimed.attempts, FailureKind.LAPSE, claimed.attempts + 1, claimed.retries)
+    return (last.who, last.attempt, last.kind, again.attempts, again.retries) == lapse

@@ -15,7 +15,7 @@ from jobboard.forks import ForkGuard
 from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
 from jobboard.primitives import End, Returned
-from jobboard.states import Verb
+from jobboard.states import FailureKind, Verb
 
 Handler = Callable[..., object]
 Wrapper = Callable[[ClaimedJob], AbstractContextManager[object]]
@@ -178,4 +178,6 @@ def timed_out(handling: Handling, job: Job, where: str = "") -> tuple[End, BaseE
     """
     late = TimeoutError(f"the handler was still at work after {handling.timeout:g} s, its timeout")
     end, error = outcomes.judged(late, job, handling.retry)
-    return end._replace(error=codec.clip_error(f"{where}{end.error}")), error
+    # An error of the policy may count in the place of the timeout.
+    kind = FailureKind.TIMEOUT if error is late else end.kind
+    return end._replace(error=codec.clip_error(f"{where}{end.error}"), kind=kind), error

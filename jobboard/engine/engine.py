@@ -265,7 +265,7 @@ class Engine(Hears):
         - On a replay, a job that has left the board since is answered without a record.
         """
         store = self.store
-        if self._is_plain(nonce) and all(draft.key is None and draft.arrival is None for draft in drafts):
+        if self._is_plain(nonce) and all(draft.is_plain for draft in drafts):
             stored = store.post(drafts, nonce)
             if stored is not None:
                 self._committer.note_fast_path(nonce)

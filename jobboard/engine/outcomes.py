@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import msgpack
 
 from jobboard.engine.store import Mark, Place, Side, Store, Stored, Walked
 from jobboard.primitives import PAGE, Finish
-from jobboard.states import COMPLETE, Failure, Record
+from jobboard.states import COMPLETE, Record, stored_failure
 
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class StoredOutcome(NamedTuple):
             uuid, posting, result, refused, begun, *values = msgpack.unpackb(side.value)
             # Fields that an older writer did not know get their defaults.
             known: dict[str, Any] = dict(zip(_VALUES, values, strict=False))
-            known |= {"state": COMPLETE, "errors": tuple(Failure(*failure) for failure in known["errors"])}
+            known |= {"state": COMPLETE, "errors": tuple(itertools.starmap(stored_failure, known["errors"]))}
             record = Record(uuid=uuid, posting=posting, **known)
             if not (uuid == side.key and type(begun) is type(record.modified_on) is int):
                 raise ValueError("it does not fit together")

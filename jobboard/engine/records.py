@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 
 import msgpack
 
 from jobboard.primitives import Oddity
-from jobboard.states import TRASHED, Failure, Record, State
+from jobboard.states import TRASHED, Failure, FailureKind, Record, State, stored_failure
 
 _STORED = 100_000
 """The bytes of a damaged record that the trash keeps."""
@@ -34,7 +35,7 @@ def unpack(uuid: str, value: bytes, posting: bytes | None = None) -> tuple[Recor
         fields = msgpack.unpackb(value)
         beside, fields[0] = fields[0], uuid
         fields[_STATE] = State(fields[_STATE])
-        fields[_ERRORS] = tuple(map(Failure._make, fields[_ERRORS]))
+        fields[_ERRORS] = tuple(itertools.starmap(stored_failure, fields[_ERRORS]))
         if posting is not None:
             fields[_POSTING] = posting
         return Record._make(fields), beside
@@ -62,7 +63,7 @@ def damaged(uuid: str, value: bytes, error: ValueError, now: int) -> Record:
         lock_until=None,
         created_on=now,
         modified_on=now,
-        errors=(Failure(now, None, 0, str(error)),),
+        errors=(Failure(now, None, 0, str(error), FailureKind.POISON),),
     )
 
 

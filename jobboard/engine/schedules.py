@@ -49,7 +49,7 @@ class StoredSchedule(NamedTuple):
     draft: the job to be posted. Its uuid identifies the setting, and determines the uuids of the jobs. due: the next
     due time, which only rises. last: the latest due time for which a job was posted, or its key was taken. held: the
     reason why nobody posts jobs for now: an unfinished move between two boards. skipped: the first of the latest due
-    times in a row at which the key was taken; None if the latest one got its job.
+    times in a row at which the key was taken; None if the latest one got its job. is_paused: nobody posts jobs for now.
     """
 
     id: str
@@ -59,6 +59,7 @@ class StoredSchedule(NamedTuple):
     last: int | None = None
     held: str | None = None
     skipped: int | None = None
+    is_paused: bool = False
 
     def packed(self) -> bytes:
         packed: bytes = msgpack.packb((VERSION, *self[1:]))
@@ -74,11 +75,12 @@ class StoredSchedule(NamedTuple):
             version, timetable, draft, due, last, held, *more = msgpack.unpackb(side.value or b"")
             if version > VERSION:
                 raise Newer("a newer version of this library has set it; upgrade this one to post its jobs here")
-            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:1])
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:2])
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(entry.draft.posting) in (bytes, str)
             fits = fits and {type(last), type(entry.skipped)} <= {int, type(None)}
-            fits = fits and type(held) in (str, type(None)) and entry.timetable.has_right_types()
+            fits = fits and type(held) in (str, type(None)) and type(entry.is_paused) is bool
+            fits = fits and entry.timetable.has_right_types()
         except Newer:
             raise
         except Exception as error:

@@ -57,7 +57,19 @@ from jobboard.moving.leftovers import BYTES, copy_keys, copy_of, copy_outcomes, 
 from jobboard.moving.origin import Left, Moved, Origin, pages_of, place_of, posting_of, trash_of
 from jobboard.moving.schedules import ScheduleMover
 from jobboard.primitives import BATCH, PAGE, Arrival, Draft, End, Finish, batches
-from jobboard.states import CLAIMED, OK, SCHEDULED, TRASHED, UNCLAIMED, Failure, Holder, Record, Status, Verb
+from jobboard.states import (
+    CLAIMED,
+    OK,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Failure,
+    FailureKind,
+    Holder,
+    Record,
+    Status,
+    Verb,
+)
 
 _SPREAD = 2**20
 """The number of tokens from which the token of a copy is drawn. Tokens are microseconds: a second ahead is nothing to
@@ -180,7 +192,8 @@ class Mover:
         """:raises JobFailure: both boards are one."""
         for board in (self._source, self._target):
             now = board.engine.now()
-            arrival = Arrival(MoveMark(self._run).text(), 0, (Failure(now, None, 0, self._sign),), now, now, 0)
+            failure = Failure(now, None, 0, self._sign, FailureKind.CANCELLED)
+            arrival = Arrival(MoveMark(self._run).text(), 0, (failure,), now, now, 0)
             posting = codec.encode(codec.Content({}, None), board.engine.wire)
             sign = Draft(self._run, NAME, 0, None, codec.VERSION, posting, None, None, None, arrival=arrival)
             [(status, *_)] = board.engine.insert([sign])
@@ -288,6 +301,7 @@ class Mover:
             ),
             group=job.group,
             key_for=window - now if window is not None and window > now else None,
+            expires=job.expires,
         )
 
     def _move_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:

@@ -22,3 +22,15 @@ def eventually(condition: Callable[[], _T], seconds: float = 20) -> _T:
             raise AssertionError(f"not within {seconds} s; the last answer was {result!r}")
         time.sleep(0.01)
     return result
+
+
+def holds(rule: str) -> Callable[[_T], _T]:
+    """Name a rule that the decorated test holds, for readers and for a list of all rules.
+
+    The suites have no markers of pytest for this: their users would have to register them.
+    """
+
+    def named(test: _T) -> _T:
+        return test
+
+    return named

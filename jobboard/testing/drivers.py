@@ -28,7 +28,7 @@ from jobboard import conf
 from jobboard.engine import Seat
 from jobboard.kv import layout
 from jobboard.kv.driver import ALIVE, JOBS, MISSED, SCHEDULES, Driver, Op, Range, Refused
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 
 MANY = 1_000
 DAY = 86_400 * 10**6
@@ -178,6 +178,7 @@ def test_a_commit_returns_the_versions_of_its_records(driver: Driver) -> None:
     assert absent.names == [[], []]
 
 
+@holds("A tag of another life of a job or side record fits nothing.")
 @pytest.mark.parametrize("path", ["job/0c1f", "side/answer/a%2Eb:1"])
 def test_a_version_never_returns(driver: Driver, make_driver: Make, path: str) -> None:
     """A record that is deleted and created again with the same bytes has another version than before."""
@@ -318,6 +319,7 @@ def test_a_name_that_exists_may_be_added_and_an_absent_one_removed(driver: Drive
     assert names(driver, layout.READY) == [entry(2)]
 
 
+@holds("An outcome of a clock that is ahead comes first.")
 @pytest.mark.parametrize("index", SHAPES)
 def test_an_index_is_read_in_the_order_of_its_names(driver: Driver, make_driver: Make, index: str) -> None:
     """The order depends neither on earlier additions and removals nor on the size of a page."""
@@ -506,6 +508,7 @@ def test_numbers_rise_after_a_refused_commit(driver: Driver, make_driver: Make) 
 # Sessions
 
 
+@holds("A closed board leaves no lease.")
 def test_a_session_lives_until_its_driver_is_closed(driver: Driver, make_driver: Make, build: Make) -> None:
     heard: list[str] = []
     watcher = make_driver(heard=heard)

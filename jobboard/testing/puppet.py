@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import jobboard
+from jobboard import runtime
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
@@ -109,6 +110,7 @@ def set_clock(ahead: float) -> None:
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + ahead
     time.time_ns = lambda: right_ns() + int(ahead * 1e9)
+    runtime.wall_time = time.time  # type: ignore[assignment]
 
 
 def main() -> None:

@@ -99,6 +99,7 @@ def test_any_number_of_coroutines_waits_for_a_job_to_be_there(make_board: MakeBo
     run(main())
 
 
+@pytest.mark.rule("A wait ends at once if unless() is true at its begin.")
 def test_unless_ends_a_wait_at_once_and_at_a_wake_up(make_board: MakeBoard, run: Run) -> None:
     async def main() -> None:
         board = AsyncJobBoard(make_board())
@@ -123,6 +124,7 @@ def test_unless_ends_a_wait_at_once_and_at_a_wake_up(make_board: MakeBoard, run:
     run(main())
 
 
+@pytest.mark.rule("Coroutines that await results look together.")
 def test_results_that_several_await_are_read_together(make_board: MakeBoard, run: Run) -> None:
     sync = make_board(keep_done=60)
     begun, go_on = threading.Event(), threading.Event()
@@ -197,6 +199,7 @@ def test_call_that_is_cancelled_before_it_begins_is_not_made(make_board: MakeBoa
     run(main())
 
 
+@pytest.mark.rule("A claim that is refused when nobody waits for it any more is no unhandled error.")
 def test_claim_that_is_refused_after_its_task_was_cancelled_is_no_unhandled_error(
     make_board: MakeBoard, run: Run
 ) -> None:
@@ -235,6 +238,7 @@ ENDLESS: dict[str, Callable[[AsyncJobBoard, Callable[..., Any]], Any]] = {
 }
 
 
+@pytest.mark.rule("StopIteration ends a wait as any other error.")
 @pytest.mark.parametrize("what", ENDLESS)
 def test_stop_iteration_ends_a_wait_as_any_other_error(make_board: MakeBoard, run: Run, what: str) -> None:
     """No future takes it, as it would end the coroutine that awaits it as if that had returned."""
@@ -305,6 +309,7 @@ def test_function_of_working_works_on_a_job_in_each_call(make_board: MakeBoard, 
     run(main())
 
 
+@pytest.mark.rule("A block of working() may be left in another thread or context.")
 def test_block_may_be_left_by_another_task(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")
@@ -318,6 +323,7 @@ def test_block_may_be_left_by_another_task(make_board: MakeBoard, run: Run) -> N
     run(main())
 
 
+@pytest.mark.rule("A function that forgets to await its work is refused.")
 def test_function_that_forgets_to_await_its_work_is_rejected(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")
@@ -372,6 +378,7 @@ def test_coroutine_functions_listen_on_the_loop(
     run(main())
 
 
+@pytest.mark.rule("A listener whose event loop was closed holds up no other listener.")
 def test_listener_whose_loop_was_closed_holds_up_no_other(make_board: MakeBoard) -> None:
     """Whether its loop was closed before it was called, or with the call scheduled."""
     sync, loop = make_board(), asyncio.new_event_loop()
@@ -392,6 +399,7 @@ def test_listener_whose_loop_was_closed_holds_up_no_other(make_board: MakeBoard)
     assert [heard.get(timeout=WAIT) for _ in jobs] == jobs
 
 
+@pytest.mark.rule("A coroutine that listens may close its board.")
 def test_listener_may_close_its_board(make_board: MakeBoard, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the board does not wait for the end of the callback, which waits for the end of the board."""
     monkeypatch.setattr("jobboard.notifier.DELIVERY", 10 * LIMIT)
@@ -424,6 +432,7 @@ def threads() -> Iterator[Threads]:
     threads.close()
 
 
+@pytest.mark.rule("A call for which no thread can be started is not made.")
 def test_call_for_which_there_is_no_thread_is_not_made(threads: Threads, refused: set[str]) -> None:
     made: list[str] = []
     refused.add(NAME)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.backends("memory")
 # Claims
 
 
+@pytest.mark.rule("A cancelled wait leaves its jobs to others.")
 @pytest.mark.backends("memory", "sqlite", "redis", "postgresql")
 @pytest.mark.parametrize("waiters", [1, 2])
 def test_cancelled_wait_leaves_the_jobs_to_others(make_board: MakeBoard, run: Run, waiters: int) -> None:
@@ -89,6 +90,7 @@ def test_cancelled_claim_is_given_back_first(make_board: MakeBoard, run: Run, ve
     run(main())
 
 
+@pytest.mark.rule("A claim that a coroutine can't give back or end is kept by nobody.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("reason", ["", "a fault", "no thread"])
 def test_waiter_that_is_cancelled_as_it_is_served_holds_nothing(
@@ -184,6 +186,7 @@ async def cancelled_at(held_up: Gate, task: asyncio.Task[Any]) -> None:
     assert task.cancelled()
 
 
+@pytest.mark.rule("A cancelled end of a claim is carried out, and its outcome is known.")
 @pytest.mark.parametrize(
     ("raised", "state"),
     [(None, "COMPLETE"), (jobboard.Reject("never"), "TRASHED"), (ValueError("broken"), "SCHEDULED")],
@@ -212,6 +215,7 @@ def test_end_of_cancelled_work_is_carried_out(
     run(main())
 
 
+@pytest.mark.rule("A cancelled end of a claim is carried out, and its outcome is known.")
 def test_refused_end_of_cancelled_work_is_logged(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,6 +235,7 @@ def test_refused_end_of_cancelled_work_is_logged(
     assert job.state == "UNCLAIMED"
 
 
+@pytest.mark.rule("A cancelled end of a claim is carried out, and its outcome is known.")
 def test_time_limit_that_is_over_during_the_end_of_a_block(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")
@@ -250,6 +255,7 @@ def test_time_limit_that_is_over_during_the_end_of_a_block(make_board: MakeBoard
     run(main())
 
 
+@pytest.mark.rule("A cancelled end of a board or a run is carried out.")
 def test_end_of_a_board_is_carried_out(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")
@@ -268,6 +274,7 @@ def test_end_of_a_board_is_carried_out(make_board: MakeBoard, run: Run) -> None:
     assert job.state == "UNCLAIMED"
 
 
+@pytest.mark.rule("A cancelled end of a board or a run is carried out.")
 def test_board_whose_block_is_cancelled_as_it_connects_is_closed(
     make_board: MakeBoard, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +310,7 @@ def test_board_whose_block_is_cancelled_as_it_connects_is_closed(
     assert sync.closed
 
 
+@pytest.mark.rule("A cancelled end of a board or a run is carried out.")
 def test_end_of_a_run_that_fails_is_carried_out(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post("resize")
@@ -325,6 +333,7 @@ def test_end_of_a_run_that_fails_is_carried_out(make_board: MakeBoard, run: Run)
     run(main())
 
 
+@pytest.mark.rule("A claim that a coroutine can't give back or end is kept by nobody.")
 @pytest.mark.backends("sqlite")
 def test_claim_of_work_whose_end_gets_no_thread_is_not_kept(make_board: MakeBoard, run: Run, refused: set[str]) -> None:
     # Threads of other tests' boards may be there for a while.
@@ -405,6 +414,7 @@ def test_work_that_is_cancelled_while_it_consumes_its_job_lets_the_request_go_on
 # All tasks of a loop, with those of the board
 
 
+@pytest.mark.rule("A program that cancels all tasks of a loop may go on with its boards.")
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_jobs_are_read_after_all_tasks_were_cancelled(make_board: MakeBoard, run: Run, steps: int) -> None:
     sync = make_board()
@@ -426,6 +436,7 @@ def test_jobs_are_read_after_all_tasks_were_cancelled(make_board: MakeBoard, run
     run(main())
 
 
+@pytest.mark.rule("A program that cancels all tasks of a loop may go on with its boards.")
 def test_jobs_are_waited_for_after_all_tasks_were_cancelled(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     job = sync.post("resize")

@@ -68,6 +68,7 @@ def test_coroutine_function_behind_a_plain_decorator_runs_on_the_loop(make_board
     run(main())
 
 
+@pytest.mark.rule("Retry and Reject steer in the group of a TaskGroup, too.")
 @ON_BOTH_LOOPS
 def test_retry_and_reject_in_a_task_group_steer(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
@@ -188,6 +189,7 @@ def test_timeout_cancels_the_handler(make_board: MakeBoard, run: Run) -> None:
     run(main())
 
 
+@pytest.mark.rule("A coroutine that ignores its cancellation keeps its slot.")
 def test_handler_that_ignores_its_cancellation_keeps_its_slot(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_handler_that_ignores_its_cancellation_keeps_its_slot(
     run(main())
 
 
+@pytest.mark.rule("A cancelled run gives its jobs back.")
 @pytest.mark.parametrize("end", ["drained", "cancelled", "loop ended"])
 @ON_BOTH_LOOPS
 def test_end_of_a_run_cancels_its_handlers_and_gives_their_jobs_back(make_board: MakeBoard, run: Run, end: str) -> None:
@@ -262,6 +265,7 @@ def test_end_of_a_run_cancels_its_handlers_and_gives_their_jobs_back(make_board:
     assert sync.entities("conductor") == []
 
 
+@pytest.mark.rule("A job that was given back before its worker had it is not begun.")
 def test_job_that_was_given_back_before_its_task_is_not_begun(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post("a")
@@ -299,6 +303,7 @@ def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> An
     return done
 
 
+@pytest.mark.rule("A task that ends as it is made, or is cancelled before it begins, frees its place, and its job.")
 def test_task_that_ends_as_it_is_made_frees_its_place(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post_many([{"name": "a"}] * 3)
@@ -317,6 +322,7 @@ def test_task_that_ends_as_it_is_made_frees_its_place(make_board: MakeBoard, run
     assert conductor.tally.consumed == 3
 
 
+@pytest.mark.rule("A task that ends as it is made, or is cancelled before it begins, frees its place, and its job.")
 def test_task_that_is_cancelled_before_it_begins_gives_its_job_back(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     sync.post("a")
@@ -497,6 +503,7 @@ def test_jobs_are_counted_and_traced_as_others_are(make_board: MakeBoard, run: R
     assert len({span.context.trace_id for span in spans.get_finished_spans()}) == 1
 
 
+@pytest.mark.rule("A conductor runs beside an asynchronous web service.")
 def test_conductor_runs_beside_a_service(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
 
@@ -521,6 +528,7 @@ def test_conductor_runs_beside_a_service(make_board: MakeBoard, run: Run) -> Non
     run(main())
 
 
+@pytest.mark.rule("A conductor runs beside an asynchronous web service.")
 def test_service_is_told_that_its_conductor_has_ended(
     make_board: MakeBoard, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -548,6 +556,7 @@ def test_service_is_told_that_its_conductor_has_ended(
 # The end of a run, in whatever loop it is awaited
 
 
+@pytest.mark.rule("A run ends in whatever loop it is awaited.")
 def test_end_of_a_run_is_heard_of_in_other_loops(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     conductor = AsyncConductor("one", AsyncJobBoard(sync), lambda job: None)
@@ -567,6 +576,7 @@ def test_end_of_a_run_is_heard_of_in_other_loops(make_board: MakeBoard, run: Run
     run(main())
 
 
+@pytest.mark.rule("A run ends in whatever loop it is awaited.")
 def test_stop_ends_a_wait_for_a_run_that_never_began(make_board: MakeBoard, run: Run) -> None:
     async def main() -> None:
         conductor = AsyncConductor("one", AsyncJobBoard(make_board()), lambda job: None)

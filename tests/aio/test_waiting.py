@@ -33,6 +33,7 @@ def sleepers(others: set[threading.Thread]) -> int:
     return sum(thread.name.endswith("-waiter") for thread in set(threading.enumerate()) - others)
 
 
+@pytest.mark.rule("One thread waits for coroutines of all names, and claims only jobs for which they wait.")
 def test_one_thread_waits_for_jobs_of_all_names(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
     workers = ("anna", "anna", "carl")
@@ -76,6 +77,7 @@ def test_waiter_that_comes_while_others_sleep_is_served(make_board: MakeBoard, r
     run(main())
 
 
+@pytest.mark.rule("One thread waits for coroutines of all names, and claims only jobs for which they wait.")
 @SOME
 @pytest.mark.parametrize("end", ["cancelled", "out of time"])
 @pytest.mark.parametrize("other", ["anna", "bert"])
@@ -111,6 +113,7 @@ def test_waiter_that_leaves_holds_nothing(make_board: MakeBoard, run: Run, other
     run(main())
 
 
+@pytest.mark.rule("The thread that waits for coroutines ends with its loop.")
 @ON_BOTH_LOOPS
 def test_end_of_a_loop_ends_the_wait_of_its_thread(make_board: MakeBoard, run: Run) -> None:
     sync = make_board()
@@ -128,6 +131,7 @@ def test_end_of_a_loop_ends_the_wait_of_its_thread(make_board: MakeBoard, run: R
     Background(lambda: run(main())).wait(WAIT)
 
 
+@pytest.mark.rule("An error of a shared wait reaches all who wait.")
 @FAST
 @pytest.mark.parametrize("error", [ValueError("broken"), Abrupt("broken")], ids=repr)
 def test_error_of_a_look_reaches_all_waiters(make_board: MakeBoard, run: Run, error: BaseException) -> None:
@@ -149,6 +153,7 @@ def test_error_of_a_look_reaches_all_waiters(make_board: MakeBoard, run: Run, er
     run(main())
 
 
+@pytest.mark.rule("A look serves no caller that came after the look began.")
 @pytest.mark.backends("memory", "sqlite", "redis")
 @pytest.mark.parametrize("meanwhile", ["paused", "a more urgent job"])
 @pytest.mark.parametrize("during", ["take", "wait"])
@@ -235,6 +240,7 @@ def test_look_of_a_loop_that_was_closed_gives_its_jobs_back(make_board: MakeBoar
     assert sync.claims.held() == []
 
 
+@pytest.mark.rule("A claim that a stopped loop does not deliver is given back.")
 @FAST
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize(("call", "stopped"), [("claim_next", "asked"), ("waiting", "asked"), ("waiting", "served")])
@@ -363,6 +369,7 @@ eventually(lambda: not any(thread.name == "pictures" for thread in threading.enu
 """
 
 
+@pytest.mark.rule("The end of an interpreter waits for no thread that cannot begin.")
 @FAST
 def test_process_ends_though_a_stopped_loop_is_at_work() -> None:
     """The end of the interpreter destroys the coroutine, and starts no threads."""

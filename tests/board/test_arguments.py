@@ -286,6 +286,12 @@ TABLE: dict[str, tuple[list[Call], list[Bad]]] = {
 }
 
 
+@pytest.mark.rule("Verbs that take acts refuse jobs, and say so.")
+@pytest.mark.rule(
+    "Details in place of the book, and an option in place of an argument, get an error that names the right call."
+)
+@pytest.mark.rule("A cron expression has at most 255 characters.")
+@pytest.mark.rule("A number without measure is refused by its name, value and bound.")
 @pytest.mark.parametrize("what", TABLE)
 def test_bad_arguments_are_rejected(board: JobBoard, what: str) -> None:
     desk = Desk(board, board.post("free"), board.post("held"))
@@ -315,6 +321,7 @@ def test_bad_age_is_rejected(board: JobBoard, age: Any) -> None:
     assert board.stats().trashed == 1
 
 
+@pytest.mark.rule("A result that cannot be stored is refused before the server is asked.")
 def test_result_that_cannot_be_stored_is_rejected(keeper: JobBoard) -> None:
     job = keeper.post("resize")
     keeper.claim(job, "anna")

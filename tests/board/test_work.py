@@ -77,6 +77,7 @@ class Persistence:
 
 
 class TestWorking:
+    @pytest.mark.rule("A job without an attempt left goes to the trash, and its work does not run.")
     def test_a_job_without_an_attempt_left(self, board: JobBoard) -> None:
         """The job goes to the trash, its work does not run, and the next job is worked on."""
         spent, allowed, last = board.post_many([{"name": "a"}, {"name": "b", "max_attempts": 50}, {"name": "c"}])
@@ -92,9 +93,11 @@ class TestWorking:
             pass
         [trashed] = board.trashed()
         assert (trashed, trashed.attempts) == (spent, 26)
-        assert [failure[1:] for failure in trashed.errors] == [("bert", 26, trashed.error)]
+        assert [failure[1:4] for failure in trashed.errors] == [("bert", 26, trashed.error)]
         assert "its 25 attempts are used up" in trashed.errors[0].text
 
+    @pytest.mark.rule("A Retry or Reject that asks for the impossible is a failure like any other.")
+    @pytest.mark.rule("A delay that is none is a failure of the work.")
     @pytest.mark.parametrize(
         ("raised", "passes_on", "state", "attempts", "retries", "told"),
         [
@@ -125,6 +128,7 @@ class TestWorking:
             assert (job.attempts, job.retries) == (attempts, retries)
             assert [word for word in told if word not in (job.error or "")] == []
 
+    @pytest.mark.rule("A retry is counted apart and uses up no attempt.")
     def test_retries_use_up_no_attempts(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=1)
         for retries in range(3):
@@ -141,6 +145,7 @@ class TestWorking:
         other.restore(other.get(job.uuid))
         assert (job.state, job.attempts, job.retries) == (UNCLAIMED, 0, 0)
 
+    @pytest.mark.rule("A job that is given back counts neither an attempt nor a retry.")
     def test_job_that_is_given_back_counts_no_retry(self, board: JobBoard, make_board: MakeBoard) -> None:
         jobs = board.post_many([{"name": "a"}, {"name": "b"}])
         closing = make_board()
@@ -149,6 +154,7 @@ class TestWorking:
         closing.close()
         assert [(job.state, job.attempts, job.retries) for job in jobs] == [(UNCLAIMED, 0, 0)] * 2
 
+    @pytest.mark.rule("Failures and lapses are no retries.")
     def test_failures_and_lapses_are_no_retries(self, board: JobBoard) -> None:
         job = board.post("resize")
         let_lapse(board, job)
@@ -165,6 +171,7 @@ class TestWorking:
             pass
         assert job.state == COMPLETE
 
+    @pytest.mark.rule("A job whose claim working() could not give back lapses.")
     @pytest.mark.parametrize(("verb", "state"), [("consume", COMPLETE), ("trash", TRASHED), ("abandon", UNCLAIMED)])
     @pytest.mark.parametrize("through", ["claim", "board"])
     @pytest.mark.parametrize("then", ["returns", "fails"])
@@ -179,6 +186,8 @@ class TestWorking:
                 fail(ValueError("late"))
         assert job.state == state
 
+    @pytest.mark.rule("A claim that nobody works under any more comes back, on a board in memory, too.")
+    @pytest.mark.rule("A job whose claim working() could not give back lapses.")
     @pytest.mark.parametrize("ends", ["well", "badly"])
     @pytest.mark.parametrize("as_function", [False, True], ids=["block", "function"])
     def test_an_end_that_can_not_be_told(
@@ -232,6 +241,7 @@ class TestWorking:
             eventually(cancelled, LIMIT)
         assert (job.state, job.attempts, job.error) == (SCHEDULED, 1, IN_VAIN)
 
+    @pytest.mark.rule("A block of working() may be left in another thread or context.")
     def test_a_block_that_is_left_in_another_context(self, board: JobBoard) -> None:
         """As by a framework that enters and leaves it on threads of a pool."""
         job = board.post("resize")
@@ -240,6 +250,7 @@ class TestWorking:
         contextvars.copy_context().run(working.__exit__, None, None, None)
         assert job.state == COMPLETE
 
+    @pytest.mark.rule("A second thread cannot enter a block of working() that still waits.")
     def test_block_is_entered_once_at_a_time(self, board: JobBoard) -> None:
         board.post_many([{"name": "a"}, {"name": "b"}])
         working = board.working("anna", timeout=0)
@@ -251,6 +262,7 @@ class TestWorking:
             working.__enter__()
         assert board.job_count == 0
 
+    @pytest.mark.rule("A second thread cannot enter a block of working() that still waits.")
     def test_thread_cannot_enter_a_block_in_use(self, board: JobBoard) -> None:
         """Be it that the first one still waits for a job."""
         working = board.working("anna", timeout=LONG)
@@ -280,6 +292,7 @@ class TestWorkingFunctions:
         with pytest.raises(NotFound):
             resize(3)
 
+    @pytest.mark.rule("A function that only promises its work is refused by working().")
     def test_functions_that_only_promise_to_work(self, board: JobBoard) -> None:
         async def coroutine(job: Job) -> None: ...
 

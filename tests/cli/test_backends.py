@@ -99,6 +99,7 @@ def pictures(board: Any, make_board: Any) -> Any:
     return made
 
 
+@pytest.mark.rule("Commands name the board, and its siblings where it is empty.")
 @STORED
 def test_an_empty_board_names_its_siblings(
     board: Any, pictures: Any, run: Commands, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +153,7 @@ def test_a_board_with_trash_or_workers_is_not_empty(board: Any, pictures: Any, r
     assert "is empty" in run("top", "--once").err
 
 
+@pytest.mark.rule("Commands name the board, and its siblings where it is empty.")
 @STORED
 def test_a_board_of_a_mistyped_name_is_reported(
     pictures: Any, conf_of: Any, run: Commands, capsys: pytest.CaptureFixture[str]
@@ -184,6 +186,7 @@ def as_uri(url: sa.URL) -> str:
     return url.render_as_string(hide_password=False)
 
 
+@pytest.mark.rule("A backend that refuses is told apart from a backend that is away.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_database_or_user_that_does_not_exist_is_a_refusal(
     backend: str, server_uris: dict[str, str], database_uri: Any, run: Commands
@@ -204,6 +207,7 @@ def test_a_database_or_user_that_does_not_exist_is_a_refusal(
     refused(run, f"{as_uri(uri.set(username=f'guest_{uri.database}'))}?table=guests", "denied")
 
 
+@pytest.mark.rule("A backend that refuses is told apart from a backend that is away.")
 @pytest.mark.backends("postgresql")
 def test_a_wrong_password_is_a_refusal(private_server: Any, run: Commands) -> None:
     server = private_server("postgresql")
@@ -218,6 +222,7 @@ def test_a_wrong_password_is_a_refusal(private_server: Any, run: Commands) -> No
         refused(run, as_uri(sa.make_url(server.uri).set(username="anna", password=password)), "password")
 
 
+@pytest.mark.rule("A backend that refuses is told apart from a backend that is away.")
 @pytest.mark.backends("redis")
 def test_redis_refuses_users_and_databases(private_server: Any, server_uris: dict[str, str], run: Commands) -> None:
     shared = sa.make_url(server_uris["redis"])
@@ -273,6 +278,7 @@ def test_a_table_of_another_program_stays_as_it_is(backend: str, conf_of: Any, r
     engine.dispose()
 
 
+@pytest.mark.rule("A full disk is reported as a refusal of SQLite.")
 @pytest.mark.backends("sqlite")
 def test_a_full_disk_is_a_refusal(tmp_path: Path) -> None:
     """A later try does not help before somebody has made room."""
@@ -284,6 +290,7 @@ def test_a_full_disk_is_a_refusal(tmp_path: Path) -> None:
     assert database(url.get_dialect()()).refusal(caught.value, url) == "database or disk is full"
 
 
+@pytest.mark.rule("show names the key, the znode or the row of a job on the server.")
 @STORED
 def test_show_names_the_place_of_a_job(board: Any, run: Commands, backend: str, server_uris: dict[str, str]) -> None:
     job = board.post("one")

@@ -112,6 +112,7 @@ def runs(pid: str) -> bool:
         return False
 
 
+@pytest.mark.rule("The demo's workers end with the demo.")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_workers_end_with_the_demo(folder: Path, tmp_path: Path, number: int) -> None:
     """One of them hangs."""

@@ -54,6 +54,8 @@ def test_a_defect_comes_with_advice_that_mends_it(board: Any, doctor: Any) -> No
     assert doctor().out == "Nothing is odd.\n"
 
 
+@pytest.mark.rule("The doctor names a damaged job and a damaged schedule, and its advice helps.")
+@pytest.mark.rule("A damaged schedule is shown by the doctor.")
 @pytest.mark.parametrize("schedule", ["it's $HOME", "-a"])
 def test_a_damaged_schedule_is_removed_by_the_command_of_its_advice(
     board: Any, doctor: Any, run: Commands, uri: str, schedule: str
@@ -87,6 +89,7 @@ def test_a_setting_that_may_lose_jobs_is_reported(board: Any, doctor: Any) -> No
 # loop
 
 
+@pytest.mark.rule("The SQL of a task loop's table is printed.")
 def test_the_sql_of_task_loops_is_printed(run: Commands) -> None:
     printed = run("loop", "create-table", "a_loop", "b_loop").out
     assert "CREATE TABLE `a_loop` (\n    `id` int NOT NULL,\n" in printed
@@ -100,6 +103,7 @@ def test_the_sql_of_task_loops_is_printed(run: Commands) -> None:
     assert "ENGINE" not in printed
 
 
+@pytest.mark.rule("Long names of tables keep their indexes apart, and every name is quoted.")
 def test_the_sql_of_task_loops_is_for_clients_and_not_for_drivers(run: Commands) -> None:
     for dialect in ("mysql", "mariadb", "postgresql", "sqlite"):
         printed = run("loop", "create-table", "-d", dialect, "a%b:c").out

@@ -55,6 +55,7 @@ def test_jobs_are_listed_shown_and_counted(board: Any, run: Commands) -> None:
     assert run("show", NOBODY, status=FAILED).is_one_line_about(NOBODY)
 
 
+@pytest.mark.rule("A list has one line for each job, and cuts nothing.")
 def test_a_list_has_a_line_for_each_job(board: Any, run: Commands) -> None:
     for job in [board.post("a") for _ in range(2)]:
         board.claim(job, "me")
@@ -65,6 +66,7 @@ def test_a_list_has_a_line_for_each_job(board: Any, run: Commands) -> None:
     assert "no room " * 1499 in run("list").out
 
 
+@pytest.mark.rule("A list fits the terminal, and a pipe gets everything.")
 def test_a_pipe_gets_the_first_jobs_and_whole_uuids(board: Any, run: Commands) -> None:
     assert "COLUMNS" not in os.environ
     jobs = board.post_many([{"name": f"job{n:03}"} for n in range(120)])
@@ -125,10 +127,15 @@ def test_priorities_groups_and_errors_are_shown(board: Any, run: Commands, tmp_p
     assert "\npriority: -20\n" in out
     assert "\ngroup: customer-7\n" in out
     assert re.findall(r"error \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, (.*)\n(.*)", out) == [
-        *(("attempt 1 by anna:", "first"), ("attempt 2 by [bert]:", "disk \\x1b[31m full"), ("attempt 2:", "no use"))
+        *(
+            ("attempt 1 by anna, error:", "first"),
+            ("attempt 2 by [bert], error:", "disk \\x1b[31m full"),
+            ("attempt 2, cancelled:", "no use"),
+        )
     ]
 
 
+@pytest.mark.rule("No text of a job is an instruction to a terminal.")
 def test_no_text_of_a_job_is_an_instruction_to_a_terminal(board: Any, run: Commands) -> None:
     name = "[/] [red]x :smile: \u202egnp\u200b\xad\U000e0041"
     job = board.post(name, key="[bold]\ue000", group="\u2060", details={"a": "\x1b[31m\x9b[/]"})
@@ -141,7 +148,7 @@ def test_no_text_of_a_job_is_an_instruction_to_a_terminal(board: Any, run: Comma
         assert "\\x1b]0;owned\\x07 \\x9b31m" in output
         assert not set(output) & set("\x1b\x07\x9b\r\u202e\u200b\xad\U000e0041\ue000\u2060\u200d")
     assert "key: [bold]\\ue000\n" in outputs[1]
-    assert "by [/who]\\u200d:" in outputs[1]
+    assert "by [/who]\\u200d, rejected:" in outputs[1]
     for args in (["show", job.uuid, "--json"], ["list", "--json"]):
         ran = run(*args)
         assert ran.out.isascii()
@@ -169,6 +176,7 @@ def test_the_first_characters_of_a_uuid_find_its_job(board: Any, run: Commands) 
         assert run("show", none, status=FAILED).is_one_line_about(none, "'jobboard list' shows them")
 
 
+@pytest.mark.rule("A mistyped command, unit or uuid gets the right one.")
 def test_characters_that_begin_several_uuids_are_refused(
     run: Commands, monkeypatch: pytest.MonkeyPatch, board: Any
 ) -> None:
@@ -187,6 +195,7 @@ def test_characters_that_begin_several_uuids_are_refused(
 # Widths
 
 
+@pytest.mark.rule("A list fits the terminal, and a pipe gets everything.")
 @pytest.mark.parametrize("width", [80, 120])
 def test_lists_fit_a_terminal(make_board: Any, board: Any, run: Commands, width: int) -> None:
     """Every column is in use. Every command accepts the beginning of a uuid that is shown."""
@@ -213,6 +222,7 @@ def test_lists_fit_a_terminal(make_board: Any, board: Any, run: Commands, width:
     assert re.search(r"SCHEDULED +8[23]m\d\ds", scheduled)
 
 
+@pytest.mark.rule("top fits its width without cutting a number.")
 @pytest.mark.backends("memory")
 @pytest.mark.parametrize("width", [None, 120, 80])
 def test_texts_give_way_before_numbers(width: int | None) -> None:
@@ -238,6 +248,7 @@ def test_texts_give_way_before_numbers(width: int | None) -> None:
     assert ("…" in line) is (width == 80)
 
 
+@pytest.mark.rule("Long names are cut in the middle, and reasons show how they differ.")
 @pytest.mark.parametrize(
     ("text", "width", "shown"),
     [
@@ -252,6 +263,7 @@ def test_a_long_name_is_cut_in_its_middle(text: str, width: int, shown: str) -> 
     assert cell_len(shown) <= width
 
 
+@pytest.mark.rule("Long names are cut in the middle, and reasons show how they differ.")
 def test_reasons_show_how_they_differ(board: Any, run: Commands) -> None:
     reset = "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='{}.example.com', port=443): Max retries"
     down = '(psycopg.OperationalError) connection failed: connection to server at "10.0.0.7", port 5432 failed: refused'
@@ -278,6 +290,7 @@ def test_reasons_show_how_they_differ(board: Any, run: Commands) -> None:
 # Names that no conductor handles
 
 
+@pytest.mark.rule("Waiting names that no conductor handles are flagged.")
 def test_waiting_names_that_no_conductor_handles_are_flagged(board: Any, run: Commands) -> None:
     line = "jobs named 'mail': no conductor handles them (start one with 'jobboard work MODULE:NAME')"
 

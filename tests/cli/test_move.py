@@ -75,6 +75,8 @@ def test_a_board_may_get_another_name(places: Places, run: Commands) -> None:
     assert places.board(0, "one").get(job.uuid).name == "job"
 
 
+@pytest.mark.rule("A move into a memory board that ends with the command is refused.")
+@pytest.mark.rule("move waits as told, can be interrupted, and refuses what cannot be moved.")
 def test_a_wrong_move_changes_nothing(places: Places, run: Commands, tmp_path: Path) -> None:
     job = places.source.post("job")
     here, there = places.uris
@@ -157,6 +159,7 @@ def test_a_dry_run_changes_nothing(places: Places, move: Any) -> None:
     assert not os.path.exists(places.uris[1].removeprefix("sqlite:///"))  # noqa: PTH110
 
 
+@pytest.mark.rule("A move waits for claimed jobs no longer than told.")
 def test_a_wait_has_a_limit(places: Places, move: Any) -> None:
     places.source.claim(places.source.post("job"), "anna", expiry=600)
     ran = move("--wait-limit", "0.1s", status=FAILED)
@@ -164,6 +167,7 @@ def test_a_wait_has_a_limit(places: Places, move: Any) -> None:
     assert ran.err.startswith("waiting for 1 claimed job\n1 left:\n")
 
 
+@pytest.mark.rule("move waits as told, can be interrupted, and refuses what cannot be moved.")
 def test_a_wait_ends_with_the_claims_and_can_be_interrupted(places: Places) -> None:
     def start() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "jobboard.cli", "move", *places.uris, "--wait"]

@@ -63,6 +63,7 @@ def test_a_board_that_works_has_no_obstacle(board: Any, worker: Any, run: Comman
         assert run("doctor").out == "Nothing is odd.\n"
 
 
+@pytest.mark.rule("doctor, list and show name what keeps jobs from being worked on, by one function.")
 def test_a_pause(board: Any, worker: Any, screens: Any) -> None:
     job = board.post("mail")
     board.pause(["mail", "zip"])
@@ -78,6 +79,7 @@ def test_a_pause(board: Any, worker: Any, screens: Any) -> None:
     screens(found, job, listed=False)
 
 
+@pytest.mark.rule("doctor, list and show name what keeps jobs from being worked on, by one function.")
 def test_a_full_limit_and_its_holders(board: Any, worker: Any, screens: Any) -> None:
     board.set_limit("mail", concurrency=1, per="group")
     held, waiting, other = (board.post("mail", group=group) for group in ("a", "a", "b"))
@@ -145,6 +147,7 @@ def hung(board: Any) -> Iterator[tuple[Conductor, jobboard.Job]]:
         thread.join(WAIT)
 
 
+@pytest.mark.rule("doctor, list and show name what keeps jobs from being worked on, by one function.")
 def test_slots_that_hang_and_the_jobs_that_hang_there(board: Any, hung: Any, screens: Any) -> None:
     conductor, job = hung
     board.post("film", delay=600)
@@ -158,6 +161,7 @@ def test_slots_that_hang_and_the_jobs_that_hang_there(board: Any, hung: Any, scr
     screens(found)
 
 
+@pytest.mark.rule("Two conductors of one name both show.")
 def test_two_conductors_of_one_name(board: Any, worker: Any, make_board: Any, screens: Any) -> None:
     board.post("mail", delay=600)
     other = make_board()
@@ -189,6 +193,7 @@ def test_workers_that_are_no_conductors_show_by_their_claims(board: Any) -> None
     assert obstacles(board) == []
 
 
+@pytest.mark.rule("doctor, list and show name what keeps jobs from being worked on, by one function.")
 @pytest.mark.backends("memory", "sqlite", "postgresql", "redis", "etcd")
 @pytest.mark.parametrize(("skew", "told"), [(3 * 365 * 86400, "ahead"), (-7200, "behind"), (-20, None)])
 def test_a_clock_that_is_wrong(board: Any, worker: Any, skew: float, told: str | None) -> None:
@@ -199,6 +204,7 @@ def test_a_clock_that_is_wrong(board: Any, worker: Any, skew: float, told: str |
     assert told is None or found[0].reason.endswith(told)
 
 
+@pytest.mark.rule("doctor, list and show name what keeps jobs from being worked on, by one function.")
 def test_a_schedule_whose_key_is_taken_and_since_when(board: Any, worker: Any, screens: Any) -> None:
     holder = board.post("mail", key="k")
     board.schedule("nightly", name="mail", every=60, key="k")

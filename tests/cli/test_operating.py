@@ -14,8 +14,9 @@ import pytest
 from jobboard import codec
 from jobboard.cli import release
 from jobboard.cli.common import FAILED, USAGE
-from jobboard.primitives import Draft, Limit
+from jobboard.primitives import Limit
 from tests.support.commands import Commands
+from tests.support.jobs import make_draft
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -85,8 +86,9 @@ def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> 
     assert release.operator() == f"uid {os.getuid()}@{socket.gethostname()}"
 
 
+@pytest.mark.rule("A job whose details cannot be read is shown.")
 def test_a_job_with_unreadable_details_is_acted_on(board: Any, run: Commands) -> None:
-    draft = Draft(NOBODY, "newer", 2, None, codec.VERSION + 1, b"from the future", None, None, None)
+    draft = make_draft(NOBODY, name="newer", version=codec.VERSION + 1, posting=b"from the future")
     board.engine.insert([draft])
     assert "upgrade to read it" in run("show", NOBODY, status=FAILED).err
     for command in (["cancel"], ["trash", "restore"], ["cancel"], ["trash", "purge"]):
@@ -157,6 +159,7 @@ def test_pauses_are_set_undone_and_shown(board: Any, run: Commands) -> None:
         run(command, "", status=USAGE)
 
 
+@pytest.mark.rule("Limits are shown among the metrics and in stats.")
 @pytest.mark.backends("sqlite")
 def test_limits_are_set_listed_shown_and_removed(board: Any, run: Commands) -> None:
     assert "no limits" in run("limit", "list").out

@@ -65,6 +65,7 @@ def test_hints_at_commands_are_as_a_user_types_them() -> None:
     assert hinting(start, "manage.py jobboard --backend b") == "start one with 'manage.py jobboard --backend b work'"
 
 
+@pytest.mark.rule("A log line that a framework's own handler prints is printed once.")
 def test_a_line_that_another_handler_prints_is_not_printed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Django's own settings print the lines of tasks while DEBUG is true."""
     monkeypatch.setattr(logging.root, "handlers", [])
@@ -80,6 +81,7 @@ def test_a_line_that_another_handler_prints_is_not_printed_again(monkeypatch: py
     assert [line.split(" WARNING ")[-1] for line in out.getvalue().splitlines()] == ["once", "by ours", "by ours again"]
 
 
+@pytest.mark.rule("A user without a password is no secret.")
 def test_texts_without_a_password_stay() -> None:
     for uri in ("", None, "sqlite:///a.db", "postgresql://reach@db/x", "memory", "postgresql://me:@db"):
         assert without_secrets("can't reach db: me", uri) == "can't reach db: me"

@@ -29,6 +29,8 @@ def lines_of(*jobs: Any) -> str:
     return "".join((job if isinstance(job, str) else json.dumps(job)) + "\n" for job in jobs)
 
 
+@pytest.mark.rule("A wrong call is told in the words of the options.")
+@pytest.mark.rule("`jobboard show` and `jobboard post --json` show a job's context.")
 def test_each_option_becomes_an_argument(board: Any, run: Commands) -> None:
     options = "--priority high --key k --key-for 1h --max-attempts 4 --group g --context trace=7f3a --context by=a=b"
     ran = run("post", "resize", "--details", '{"width": 3}', "--due", "2100-01-31T12:00:00Z", *options.split())
@@ -43,6 +45,7 @@ def test_each_option_becomes_an_argument(board: Any, run: Commands) -> None:
     assert "context" not in run("show", run("post", "other").out.strip()).out
 
 
+@pytest.mark.rule("A mistyped command, unit or uuid gets the right one.")
 @pytest.mark.parametrize(("given", "seconds"), [("90", 90), ("5m", 300), ("1.5h", 5400), ("1d", 86400)])
 def test_a_delay_may_have_a_unit(board: Any, run: Commands, tmp_path: Path, given: str, seconds: int) -> None:
     (tmp_path / "jobs").write_text(json.dumps({"name": "b", "delay": given}))
@@ -96,6 +99,7 @@ def test_a_file_is_posted_in_its_order(board: Any, run: Commands, tmp_path: Path
     assert board.get(found[-1].uuid).details == {"n": 2}
 
 
+@pytest.mark.rule("A bad line of a file is named by its number.")
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [

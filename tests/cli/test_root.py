@@ -52,6 +52,10 @@ def test_a_group_alone_prints_its_help(run: Commands) -> None:
         assert "Commands:\n" in ran.out + ran.err
 
 
+@pytest.mark.rule("An empty name is no default.")
+@pytest.mark.rule("A mistyped command, unit or uuid gets the right one.")
+@pytest.mark.rule("work refuses a board that is open for looking only.")
+@pytest.mark.rule("A wrong call is told in the words of the options.")
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -167,6 +171,7 @@ def test_the_log_lines_of_a_driver_are_not_shown() -> None:
     assert (ended.returncode, len(ended.stderr.splitlines())) == (UNREACHABLE, 1)
 
 
+@pytest.mark.rule("A password in a driver's message is not shown by a command.")
 @pytest.mark.parametrize("given", ["option", "environment"])
 def test_no_password_of_a_drivers_message_is_shown(run: Commands, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     def connect(board: Any) -> None:
@@ -254,6 +259,7 @@ def test_a_locale_without_utf_8_is_no_failure(board: Any) -> None:
     assert b"UNCLAIMED" in done.stdout
 
 
+@pytest.mark.rule("A closed pipe is no failure.")
 @pytest.mark.backends("sqlite")
 def test_a_closed_pipe_is_no_failure(board: Any) -> None:
     board.post_many([{"name": "a"}] * 2000)

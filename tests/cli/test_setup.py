@@ -32,6 +32,9 @@ def setup(run: Commands, uri: str) -> Callable[..., Any]:
     return lambda *args, status=DONE: run("--board", uri, "--name", "new", "setup", *args, status=status)
 
 
+@pytest.mark.rule(
+    "setup says what it changes; --check and --sql change nothing, and the statements make the same board."
+)
 @STORED
 def test_it_says_what_it_changed_and_what_is_to_be_done(setup: Any, backend: str) -> None:
     wanted = setup("--check", "--json", status=FAILED).json["to_do"]
@@ -68,6 +71,9 @@ def test_what_is_missing_alone_is_created(setup: Any, uri: str, backend: str) ->
         assert list(board.iterjobs()) == [job]
 
 
+@pytest.mark.rule(
+    "setup says what it changes; --check and --sql change nothing, and the statements make the same board."
+)
 @SQL
 def test_its_statements_make_the_same_board(setup: Any, uri: str, backend: str) -> None:
     printed = setup("--sql").out
@@ -94,6 +100,9 @@ def test_only_sql_has_statements(setup: Any) -> None:
     assert setup("--sql", "--check", status=USAGE).is_one_line_about("give --check or --sql")
 
 
+@pytest.mark.rule(
+    "An error about a newer layout names the version that wrote it, and advises no upgrade to an older one."
+)
 @pytest.mark.backends("memory")
 @pytest.mark.parametrize(
     ("library", "advice"),
@@ -108,6 +117,9 @@ def test_no_upgrade_to_an_older_version_is_advised(library: str | None, advice: 
     assert error == f"the board has layout 3 of a newer version of this library; {advice}"
 
 
+@pytest.mark.rule(
+    "An error about a newer layout names the version that wrote it, and advises no upgrade to an older one."
+)
 @STORED
 def test_a_board_names_the_version_that_wrote_it(setup: Any, run: Commands, uri: str, backend: str) -> None:
     setup()

@@ -22,6 +22,9 @@ MEMORY = pytest.mark.backends("memory")
 # Cost
 
 
+@pytest.mark.rule(
+    "top asks for the same few things however large the board is, and leaves a slow server alone for longer."
+)
 @pytest.mark.backends("sqlite", "redis")
 def test_a_look_takes_a_few_requests_however_large_the_board_is(board: Any, backend: str, private_server: Any) -> None:
     server = None if backend == "sqlite" else private_server(backend)
@@ -70,10 +73,14 @@ def requests(server: Any) -> Iterator[Callable[[], int]]:
         yield lambda: client.info("commandstats")["cmdstat_evalsha"]["calls"]
 
 
+@pytest.mark.rule(
+    "top asks for the same few things however large the board is, and leaves a slow server alone for longer."
+)
 def test_a_server_that_answers_slowly_is_left_alone_for_longer() -> None:
     assert [rest(took, 4.0) for took in (0.0, 0.3, 0.5, 60.0)] == [4.0, 4.0, 5.0, 30.0]
 
 
+@pytest.mark.rule("top and watch go on after an outage.")
 @pytest.mark.backends("redis")
 def test_top_goes_on_when_the_board_has_been_away(
     private_server: Any, run: Commands, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +152,7 @@ def test_knowledge_of_the_first_jobs_alone_is_shown_as_such(board: Any) -> None:
 # The screen
 
 
+@pytest.mark.rule("No text of a job is an instruction to a terminal.")
 @MEMORY
 def test_a_screen_obeys_no_text(board: Any) -> None:
     evil = "[/] [red]x\u202e :smile:"
@@ -178,6 +186,7 @@ def crowded(make_board: Any) -> Any:
     return board
 
 
+@pytest.mark.rule("top fits its width without cutting a number.")
 @MEMORY
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("height", [24, 40])

@@ -13,6 +13,7 @@ from jobboard.testing.conformance.support import let_lapse
 from tests.support.commands import Commands, Ran, busy, posting
 
 
+@pytest.mark.rule("watch looks for itself where no backend reports events.")
 @pytest.mark.backends("sqlite", "zookeeper")
 def test_changes_between_two_looks_are_events(board: Any) -> None:
     watcher = Watcher(board)
@@ -54,6 +55,7 @@ def test_changes_between_two_looks_are_events(board: Any) -> None:
     )
 
 
+@pytest.mark.rule("A post that replaces a job is shown as posted.")
 @pytest.mark.backends("sqlite", "zookeeper")
 def test_a_post_that_replaces_is_an_event(board: Any) -> None:
     watcher = Watcher(board)
@@ -93,6 +95,7 @@ def test_jobs_that_move_across_the_end_of_the_first_page_are_no_events(
     assert [(each.event, each.name) for each in watcher.look()] == [("POSTED", "urgent")]
 
 
+@pytest.mark.rule("watch shows reasons and durations.")
 @pytest.mark.backends("sqlite", "redis")
 def test_reasons_and_durations_are_shown(board: Any) -> None:
     watcher = Watcher(board)
@@ -110,6 +113,7 @@ def test_reasons_and_durations_are_shown(board: Any) -> None:
     assert given_back.due is not None
 
 
+@pytest.mark.rule("top and watch go on after an outage.")
 @pytest.mark.backends("postgresql", "zookeeper")
 def test_events_of_an_outage_are_shown_after_it(
     backend: str, private_server: Any, caplog: pytest.LogCaptureFixture
@@ -152,6 +156,7 @@ def test_reported_events_are_shown(board: Any, run: Commands) -> None:
     assert (last["event"], last["name"], last["who"]) == ("ABANDONED", "busy", "worker[/]")
 
 
+@pytest.mark.rule("watch looks for itself where no backend reports events.")
 @pytest.mark.backends("sqlite", "etcd", "zookeeper")
 def test_events_are_looked_for_where_no_backend_reports_them(
     board: Any, run: Commands, capsys: pytest.CaptureFixture[str]

@@ -124,6 +124,7 @@ HANDLERS = {"resize": resize}
 """
 
 
+@pytest.mark.rule("jobboard work takes a conductor with its options, and registered handlers with theirs.")
 @pytest.mark.parametrize("name", ["conductor", "coroutines", "resize", "HANDLERS"])
 def test_registered_handlers_keep_their_names_and_options(
     make_board: Any, work: Start, tmp_path: Path, name: str
@@ -141,6 +142,7 @@ def test_registered_handlers_keep_their_names_and_options(
     assert re.search(first.get(name, "works on the board 'board' .*: resize; 8 at once, in threads"), running.said)
 
 
+@pytest.mark.rule("jobboard work takes a conductor with its options, and registered handlers with theirs.")
 def test_configured_conductor_takes_no_options_of_a_conductor(work: Start, tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)
     running = work("tasks:conductor", "--jobs", "2", "--name", "other")
@@ -148,6 +150,7 @@ def test_configured_conductor_takes_no_options_of_a_conductor(work: Start, tmp_p
     assert "tasks:conductor is a conductor with options of its own: leave out --jobs, --name" in running.said
 
 
+@pytest.mark.rule("jobboard work goes on to log though the module of its handlers sets up logging.")
 @pytest.mark.parametrize("way", ["dictConfig({'version': 1})", "fileConfig('log.ini')"])
 def test_log_goes_on_though_the_module_of_the_handlers_sets_up_logging(
     make_board: Any, work: Start, tmp_path: Path, way: str
@@ -262,6 +265,7 @@ def test_lost_log_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 # Signals
 
 
+@pytest.mark.rule("The first interrupt finishes the work, and the second ends it.")
 def test_the_first_interrupt_finishes_and_the_second_ends_at_once(make_board: Any, work: Start, tmp_path: Path) -> None:
     make_board().post("hang")
     running = work("handlers:work")
@@ -291,6 +295,7 @@ def test_sigterm_finishes(make_board: Any, work: Start) -> None:
     assert "Traceback" in bad.error
 
 
+@pytest.mark.rule("run() notices a signal that comes before it sleeps.")
 def test_a_signal_to_another_thread_ends_a_sleeping_main_thread(make_board: Any, work: Start, tmp_path: Path) -> None:
     (tmp_path / "handlers.py").write_text(
         "import os, signal, threading, time\n"
@@ -311,6 +316,7 @@ def test_a_signal_to_another_thread_ends_a_sleeping_main_thread(make_board: Any,
 # A backend that is away
 
 
+@pytest.mark.rule("work waits for a backend that is down, and not for one that refuses.")
 @pytest.mark.backends("redis")
 def test_a_backend_that_is_down_at_the_start_is_waited_for(private_server: Any, work: Start) -> None:
     server = private_server("redis")
@@ -325,6 +331,7 @@ def test_a_backend_that_is_down_at_the_start_is_waited_for(private_server: Any, 
         assert board.job_count == 0
 
 
+@pytest.mark.rule("work waits for a backend that is down, and not for one that refuses.")
 @pytest.mark.backends("redis")
 def test_a_backend_that_refuses_is_not_waited_for(server_uris: dict[str, str], work: Start) -> None:
     running = work("handlers:work", uri=server_uris["redis"].replace("//", "//mallory:sesame@"))
@@ -373,6 +380,7 @@ def test_metrics_that_cannot_be_served_are_a_failure(
     assert "pip install '.[prometheus]'" in run("work", "os:getpid", "--metrics-port", "0", status=FAILED).err
 
 
+@pytest.mark.rule("Workers of one host and pid have different names.")
 def test_workers_of_one_host_and_pid_have_names_of_their_own(
     board: Any, run: Commands, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -399,6 +407,7 @@ def test_a_job_has_25_attempts_unless_they_are_unlimited(
     assert (job.state, board.get(job.uuid).attempts) == (state, 26)
 
 
+@pytest.mark.rule("work ends in time, and kills jobs in processes that take too long.")
 def test_a_job_that_takes_too_long_is_killed_in_its_process(make_board: Any, work: Start, tmp_path: Path) -> None:
     board = make_board()
     hanging = board.post("hang")
@@ -412,6 +421,7 @@ def test_a_job_that_takes_too_long_is_killed_in_its_process(make_board: Any, wor
     assert "its timeout" in hanging.error
 
 
+@pytest.mark.rule("work trashes jobs that have failed, or retried, too often.")
 def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any, work: Start) -> None:
     board = make_board()
     board.post("bad")
@@ -422,6 +432,7 @@ def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any
     assert [(job.attempts, job.retries) for job in board.trashed()] == [(1, 2), (2, 0)]
 
 
+@pytest.mark.rule("work ends in time, and kills jobs in processes that take too long.")
 def test_a_drain_has_a_limit(make_board: Any, work: Start, tmp_path: Path) -> None:
     board = make_board()
     hanging = board.post("hang")

@@ -60,6 +60,7 @@ def test_result_of_a_lost_claim_does_not_count(make_board: MakeBoard, start: Run
     assert job.state == "COMPLETE"
 
 
+@pytest.mark.rule("A conductor that ends two runs of one job in a batch reports each of them.")
 def test_two_runs_of_one_job_that_end_in_one_batch_are_both_reported(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_two_runs_of_one_job_that_end_in_one_batch_are_both_reported(
 # Outages
 
 
+@pytest.mark.rule("A conductor lives through an outage that is longer than retry_for.")
 @FAST
 @pytest.mark.parametrize("retry_for", [0, 0.2])
 def test_conductor_lives_through_an_outage(
@@ -122,6 +124,7 @@ def test_conductor_lives_through_an_outage(
     assert conductor.tally.lost == 0
 
 
+@pytest.mark.rule("A conductor does not repeat work whose consume got no answer.")
 @FAST
 def test_work_whose_consume_got_no_answer_is_not_repeated(make_board: MakeBoard, start: Runner) -> None:
     board, other = make_board(retry_for=0), make_board()
@@ -162,6 +165,7 @@ def test_end_that_was_answered_before_the_outage_counts(
     assert stops or conductor.tally.lost == 0
 
 
+@pytest.mark.rule("A conductor holds at most twice its slots while results cannot be handed over.")
 def test_claims_do_not_pile_up_behind_results_that_cannot_be_handed_over(make_board: MakeBoard, start: Runner) -> None:
     board = make_board(retry_for=0)
     board.post_many([{"name": "a"}] * 50)
@@ -203,6 +207,7 @@ def comes_back(board: Any, job: jobboard.Job) -> None:
         until_free(board, job)
 
 
+@pytest.mark.rule("A conductor with a claim that came too late in an outage gives the job back.")
 @pytest.mark.backends("sqlite")
 def test_claim_that_came_too_late_in_an_outage_is_not_kept(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
@@ -254,6 +259,7 @@ def test_end_that_fails_harms_no_other_end(
     assert bad.state == "SCHEDULED"
 
 
+@pytest.mark.rule("A job that can neither be finished nor given back ends its run.")
 @FAST
 def test_job_that_can_neither_be_finished_nor_given_back_ends_its_run(
     make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
@@ -274,6 +280,7 @@ def test_job_that_can_neither_be_finished_nor_given_back_ends_its_run(
     comes_back(board, *done)
 
 
+@pytest.mark.rule("A conductor tries a refused end again for a while, and no longer than the claim stands.")
 def test_work_whose_end_is_refused_for_a_while_is_not_repeated(make_board: MakeBoard, start: Runner) -> None:
     """A right is revoked, and granted again. Other jobs are done meanwhile."""
     board, runs = make_board(), Counter[str]()
@@ -290,6 +297,7 @@ def test_work_whose_end_is_refused_for_a_while_is_not_repeated(make_board: MakeB
     assert conductor.tally.lost == 0
 
 
+@pytest.mark.rule("A conductor tries a refused end again for a while, and no longer than the claim stands.")
 @pytest.mark.parametrize("stopped", [True, False])
 def test_end_that_stays_refused_is_given_up(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stopped: bool
@@ -323,6 +331,7 @@ def test_refused_end_of_work_that_took_too_long_is_repeated(
     assert "TimeoutError" in board.get(job.uuid).error
 
 
+@pytest.mark.rule("A conductor tries a refused end again for a while, and no longer than the claim stands.")
 def test_refused_end_is_not_repeated_beyond_its_claim(make_board: MakeBoard, start: Runner) -> None:
     board, other, runs = make_board(), make_board(), Counter[str]()
     refusal = Refusal(board, "refused")
@@ -335,6 +344,7 @@ def test_refused_end_is_not_repeated_beyond_its_claim(make_board: MakeBoard, sta
     assert runs == {job.uuid: 2}
 
 
+@pytest.mark.rule("A conductor that stops loses no result, though a log call takes its time.")
 def test_log_that_takes_its_time_loses_no_result(make_board: MakeBoard) -> None:
     """The conductor must not think that all is done while it still logs the error of the last job."""
 

@@ -66,6 +66,7 @@ def test_traceback_begins_with_the_handler(make_board: MakeBoard) -> None:
     assert "jobboard" in first["generator"][1]
 
 
+@pytest.mark.rule("A delay that is none is a failure of the work.")
 def test_handler_that_asks_for_the_impossible_has_failed_and_harms_no_other(make_board: MakeBoard) -> None:
     board = make_board()
     mistakes = {
@@ -87,6 +88,7 @@ class Resizer:
     def __init__(self, job: jobboard.Job) -> None: ...
 
 
+@pytest.mark.rule("A handler that returns a coroutine or generator has done nothing, and its job is not consumed.")
 def test_handler_that_only_promises_its_work_is_rejected(make_board: MakeBoard) -> None:
     async def coroutine(job: jobboard.Job) -> None: ...
 
@@ -131,6 +133,7 @@ def test_handlers_have_retry_policies_of_their_own(make_board: MakeBoard) -> Non
         assert least <= (job.due - job.last_modified).total_seconds() <= most
 
 
+@pytest.mark.rule("A policy that raises is not asked again, and its error counts as a failure.")
 @pytest.mark.parametrize("timeout", [None, 0.1])
 def test_policy_that_raises_delays_the_job_as_usual(
     make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, timeout: float | None
@@ -192,6 +195,7 @@ def stop_as_the_claim_is_lost(job: jobboard.Job) -> None:
     assert not jobboard.cancelled(), "stopped"
 
 
+@pytest.mark.rule("Work that no listener hears of is reported as lost if its claim is lost.")
 @pytest.mark.parametrize(
     ("handler", "told"),
     [
@@ -221,6 +225,7 @@ def test_events_of_a_job_come_in_order(
     assert (finished["error"] is None) == (request.node.callspec.id.split("-")[-1] in ("done", "lost"))
 
 
+@pytest.mark.rule("A bad listener of a conductor harms nothing.")
 def test_on_error_is_called_for_failures_alone(make_board: MakeBoard, caplog: pytest.LogCaptureFixture) -> None:
     """Its own error harms neither the jobs nor other listeners."""
     board = make_board()
@@ -327,6 +332,7 @@ def run_tasks(board: Any, jobs: int) -> None:
     run_async(conductor, jobs)
 
 
+@pytest.mark.rule("A handler's result that cannot be looked at does not keep its job from being consumed.")
 @pytest.mark.parametrize("work", [run_threads, run_processes, run_tasks])
 def test_returned_value_is_the_result(
     make_board: MakeBoard, work: Callable[[Any, int], None], caplog: pytest.LogCaptureFixture
@@ -369,6 +375,7 @@ def test_returned_value_is_ignored_where_no_result_is_kept(
 # Context variables
 
 
+@pytest.mark.rule("A job sees no context variable that another job has set.")
 @pytest.mark.parametrize("work", [run_threads, run_processes, run_tasks])
 def test_job_sees_no_context_variable_of_the_job_before(
     make_board: MakeBoard, work: Callable[[Any, int], None]

@@ -58,6 +58,7 @@ def test_handler_that_heeds_its_timeout_frees_its_slot(make_board: MakeBoard, st
     assert [event for event, _ in heard].count("job_finished") == 2
 
 
+@pytest.mark.rule("A handler that heeds no timeout keeps its slot, and the conductor shows that.")
 def test_handler_that_heeds_no_timeout_keeps_its_slot(
     make_board: MakeBoard, start: Runner, hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,6 +85,8 @@ def test_handler_that_heeds_no_timeout_keeps_its_slot(
     assert conductor.tally == type(conductor.tally)(7, 6, 1, 0, 0)
 
 
+@pytest.mark.rule("A handler that heeds no timeout keeps its slot, and the conductor shows that.")
+@pytest.mark.rule("A conductor whose slots all hang claims no more.")
 def test_conductor_whose_slots_all_hang_claims_no_more_and_shows_that(
     make_board: MakeBoard, start: Runner, hanging: Hanging, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,6 +102,8 @@ def test_conductor_whose_slots_all_hang_claims_no_more_and_shows_that(
     assert not hanging.gate.is_set()
 
 
+@pytest.mark.rule("A handler may have no limit where the others have one.")
+@pytest.mark.rule("Limits of conductors may be timedeltas, and other values are refused.")
 def test_handler_may_have_no_limit_where_the_others_have_one(
     make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
@@ -122,6 +127,7 @@ def test_handler_may_have_no_limit_where_the_others_have_one(
 # Timeouts of drains
 
 
+@pytest.mark.rule("A drain ends within its limit, and lets handlers end that end in time.")
 def test_drain_that_is_over_gives_the_jobs_back(
     make_board: MakeBoard, start: Runner, hanging: Hanging, long_reserve: None
 ) -> None:
@@ -141,6 +147,7 @@ def test_drain_that_is_over_gives_the_jobs_back(
     assert job.state == "UNCLAIMED"
 
 
+@pytest.mark.rule("run() returns in time though the backend does not let go of the board.")
 @pytest.mark.parametrize("stuck", [TAKES, ENDS, POSTER_LOOKS], ids=["take", "end", "post due"])
 def test_backend_that_does_not_answer_does_not_hold_up_the_end(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, stuck: RequestKind
@@ -174,6 +181,7 @@ def test_backend_that_does_not_answer_does_not_hold_up_the_end(
     assert [job.attempts for job in board.iterjobs()] == ([0] if stuck is TAKES else [])
 
 
+@pytest.mark.rule("run() returns in time though the backend does not let go of the board.")
 def test_backend_that_does_not_let_go_of_the_board_does_not_hold_up_the_end(
     make_board: MakeBoard, start: Runner
 ) -> None:
@@ -223,6 +231,7 @@ def test_end_without_jobs_leaves_none_to_be_done_again(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+@pytest.mark.rule("A claimer that ends after its run leaves no worker and no entity.")
 @pytest.mark.parametrize(("of", "step"), [(jobboard.JobBoard, "register_entity"), (WorkerThreads, "put")])
 def test_claimer_that_is_late_leaves_nothing_behind(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch, of: type, step: str
@@ -270,6 +279,7 @@ def test_conductor_warns_once_of_a_limit_that_hanging_threads_would_exceed(
 # Slots of a name: ``handles(max_simultaneous=)``
 
 
+@pytest.mark.rule("A slow name leaves slots of its conductor to others.")
 @pytest.mark.parametrize("kind", ["threads", "processes", "coroutines"])
 def test_slow_name_leaves_slots_to_others(
     make_board: MakeBoard, start: Runner, tmp_path: Path, notes: Callable[[], list[str]], kind: str
@@ -302,6 +312,7 @@ def test_slow_name_leaves_slots_to_others(
     assert most["slow"] == 2
 
 
+@pytest.mark.rule("A slow name leaves slots of its conductor to others.")
 @pytest.mark.backends("memory", "sqlite")
 def test_free_slot_of_a_name_is_seen_while_other_names_are_waited_for(
     make_board: MakeBoard, start: Runner, hanging: Hanging
@@ -319,6 +330,7 @@ def test_free_slot_of_a_name_is_seen_while_other_names_are_waited_for(
     eventually(lambda: conductor.tally.consumed == 3)
 
 
+@pytest.mark.rule("A slow name leaves slots of its conductor to others.")
 def test_hanging_handler_counts_among_the_slots_of_its_name(
     make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
@@ -351,6 +363,7 @@ def test_names_of_one_handler_have_slots_of_their_own(make_board: MakeBoard, sta
 # Threads that the system does not start
 
 
+@pytest.mark.rule("A run ends when no thread and no process can be started for it.")
 def test_run_ends_if_no_thread_can_be_started_for_its_jobs(make_board: MakeBoard, refused: set[str]) -> None:
     board = make_board()
     job = board.post("a")
@@ -365,6 +378,7 @@ def test_run_ends_if_no_thread_can_be_started_for_its_jobs(make_board: MakeBoard
     assert job.state == "COMPLETE"
 
 
+@pytest.mark.rule("A run ends when no thread and no process can be started for it.")
 @pytest.mark.parametrize("name", ["one-claimer", "one-scheduler"])
 def test_run_that_cannot_begin_leaves_no_thread(make_board: MakeBoard, refused: set[str], name: str) -> None:
     board = make_board()
@@ -375,6 +389,7 @@ def test_run_that_cannot_begin_leaves_no_thread(make_board: MakeBoard, refused: 
     eventually(lambda: not any(each.name.startswith("one-") for each in set(threading.enumerate()) - before))
 
 
+@pytest.mark.rule("The end of a job is handed over though a listener's thread cannot be started.")
 def test_end_of_a_job_is_handed_over_without_a_thread_for_listeners(make_board: MakeBoard, refused: set[str]) -> None:
     board = make_board()
     board.post_many([{"name": "a"}] * 3)
@@ -389,6 +404,7 @@ def test_end_of_a_job_is_handed_over_without_a_thread_for_listeners(make_board: 
     board.close()
 
 
+@pytest.mark.rule("A thread that cannot be started for closing or clearing up keeps nothing open.")
 def test_board_is_closed_without_a_thread_for_that(make_board: MakeBoard, refused: set[str]) -> None:
     board = make_board()
     board.close()
@@ -399,6 +415,7 @@ def test_board_is_closed_without_a_thread_for_that(make_board: MakeBoard, refuse
     assert board.closed
 
 
+@pytest.mark.rule("Claims are renewed though the first heartbeat got no thread.")
 @pytest.mark.backends("sqlite")
 def test_claims_are_renewed_though_the_first_heartbeat_got_no_thread(make_board: MakeBoard, refused: set[str]) -> None:
     """The claim that the missing thread was for lapses."""

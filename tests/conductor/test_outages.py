@@ -75,6 +75,7 @@ def held(make_board: MakeBoard, hanging: Hanging) -> Held:
 # The job is claimed again
 
 
+@pytest.mark.rule("A conductor does not run a job again whose work has ended, if only its claim has lapsed.")
 @pytest.mark.backends("sqlite", "redis")
 @pytest.mark.parametrize("swept", [False, True])
 @pytest.mark.parametrize("stops", [False, True])
@@ -134,6 +135,7 @@ def nothing(held: Held) -> None:
     """The job was released before."""
 
 
+@pytest.mark.rule("A held end is lost if more than a lapse has happened to its job.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize(
     "meanwhile",
@@ -152,6 +154,7 @@ def test_work_runs_again_if_more_than_a_lapse_has_happened(
     assert held.hanging.jobs[-1].details == {"n": 2 if meanwhile is replaced else 1}
 
 
+@pytest.mark.rule("A held end is lost if more than a lapse has happened to its job.")
 @pytest.mark.backends("sqlite")
 def test_lapse_from_before_the_claim_says_nothing_of_the_claim(held: Held, start: Runner) -> None:
     job = held.other.post("work", key="k")
@@ -182,6 +185,7 @@ def test_job_that_a_sibling_has_claimed_is_the_siblings(held: Held, start: Runne
     assert held.conductor.tally.consumed + held.conductor.tally.lost == 1
 
 
+@pytest.mark.rule("Failed work that ends a new claim uses up one attempt.")
 @pytest.mark.backends("sqlite")
 def test_failed_work_that_ends_a_new_claim_has_used_up_one_attempt(held: Held, start: Runner) -> None:
     def handler(job: jobboard.Job) -> None:
@@ -216,6 +220,7 @@ def test_finished_work_of_a_job_in_the_trash_is_lost(held: Held, start: Runner) 
     assert held.job.state == "TRASHED"
 
 
+@pytest.mark.rule("A held end is lost if more than a lapse has happened to its job.")
 @pytest.mark.backends("sqlite")
 def test_job_that_its_handler_has_given_back_itself_runs_again(
     held: Held, start: Runner, monkeypatch: pytest.MonkeyPatch
@@ -248,6 +253,7 @@ def test_job_that_its_handler_has_given_back_itself_runs_again(
     eventually(lambda: conductor.tally == Tally(dispatched=3, abandoned=1, consumed=2))
 
 
+@pytest.mark.rule("A conductor does not run a job again whose work has ended, if only its claim has lapsed.")
 @pytest.mark.backends("sqlite")
 def test_end_that_is_lost_to_a_claim_under_way_is_for_that_claim(
     held: Held, start: Runner, monkeypatch: pytest.MonkeyPatch
@@ -283,6 +289,7 @@ def test_end_that_is_lost_to_a_claim_under_way_is_for_that_claim(
     assert len(held.hanging.jobs) == 1
 
 
+@pytest.mark.rule("A conductor does not run a job again whose work has ended, if only its claim has lapsed.")
 @pytest.mark.backends("sqlite")
 def test_end_that_was_answered_while_the_job_was_claimed_again_ends_the_new_claim(
     held: Held, start: Runner, monkeypatch: pytest.MonkeyPatch
@@ -324,6 +331,7 @@ def test_end_that_was_answered_while_the_job_was_claimed_again_ends_the_new_clai
 # Precedence
 
 
+@pytest.mark.rule("A conductor claims nothing after an outage before its ends were tried.")
 @pytest.mark.backends("sqlite", "redis")
 def test_conductor_claims_nothing_after_an_outage_before_ends_were_tried(
     held: Held, start: Runner, monkeypatch: pytest.MonkeyPatch
@@ -348,6 +356,7 @@ def test_conductor_claims_nothing_after_an_outage_before_ends_were_tried(
     assert answered[0] == "end"
 
 
+@pytest.mark.rule("A refused end, and one that waits for a lock, stops no claim.")
 @pytest.mark.backends("memory")
 @pytest.mark.parametrize("in_an_outage", [False, True])
 def test_refused_end_stops_no_claim(make_board: MakeBoard, start: Runner, in_an_outage: bool) -> None:
@@ -365,6 +374,7 @@ def test_refused_end_stops_no_claim(make_board: MakeBoard, start: Runner, in_an_
     assert conductor.tally.lost == 0
 
 
+@pytest.mark.rule("A refused end, and one that waits for a lock, stops no claim.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_end_that_waits_for_a_lock_stops_no_claim(make_board: MakeBoard, start: Runner, engine: Any) -> None:
     board = make_board(retry_for=0.5)
@@ -391,6 +401,7 @@ def test_end_that_waits_for_a_lock_stops_no_claim(make_board: MakeBoard, start: 
 # Real servers
 
 
+@pytest.mark.rule("A conductor does not run a job again whose work has ended, if only its claim has lapsed.")
 @pytest.mark.backends("redis", "postgresql", *IN_FULL)
 @pytest.mark.parametrize("kind", ["threads", "processes", "coroutines"])
 def test_finished_work_outlives_its_server(

@@ -154,6 +154,7 @@ def test_handler_that_no_other_process_finds_is_rejected(board: Any, start: Runn
             wrong.run()
 
 
+@pytest.mark.rule("No handler is added while processes run.")
 def test_no_handler_is_added_while_processes_run(board: Any, start: Runner) -> None:
     conductor = start(conductor_of(board))
     eventually(lambda: conductor.dispatching)
@@ -163,6 +164,8 @@ def test_no_handler_is_added_while_processes_run(board: Any, start: Runner) -> N
         conductor.wraps(contextlib.nullcontext)
 
 
+@pytest.mark.rule("A run ends when no thread and no process can be started for it.")
+@pytest.mark.rule("A job that cannot travel to a process fails.")
 @pytest.mark.parametrize(
     ("handler", "mark", "daemon", "told"),
     [
@@ -188,6 +191,7 @@ def test_job_that_no_process_can_work_on_fails(
 # The end of a process
 
 
+@pytest.mark.rule("A job that takes too long is killed alone, in its own process.")
 def test_job_that_takes_too_long_is_killed_alone(board: Any, post: Post, notes: Notes, start: Runner) -> None:
     hanging = post("hang")
     conductor = conductor_of(board, {"pid": handlers.pid}, max_simultaneous_jobs=2)
@@ -205,6 +209,7 @@ def test_job_that_takes_too_long_is_killed_alone(board: Any, post: Post, notes: 
     assert conductor.tally.dispatched == 3
 
 
+@pytest.mark.rule("A process that a handler has forked does not hold up the end of a run.")
 def test_process_that_dies_before_its_fork_does_not_hold_up_its_job(
     board: Any, post: Post, notes: Notes, start: Runner
 ) -> None:
@@ -222,6 +227,7 @@ def test_process_that_dies_before_its_fork_does_not_hold_up_its_job(
     eventually(lambda: conductor.tally.consumed == 1)
 
 
+@pytest.mark.rule("A process that a handler has forked does not hold up the end of a run.")
 def test_fork_of_a_handler_does_not_hold_up_the_end(
     board: Any, post: Post, notes: Notes, start: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +343,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.rule("A handler process sees its claim lapse while its conductor is stopped.")
 @pytest.mark.backends("sqlite")
 def test_handler_sees_its_claim_lapse_while_its_conductor_is_stopped(
     board: Any, post: Post, board_conf: dict[str, Any], notes: Notes, tmp_path: Path
@@ -360,6 +367,7 @@ def test_handler_sees_its_claim_lapse_while_its_conductor_is_stopped(
         program.wait()
 
 
+@pytest.mark.rule("A handler that lets no other thread run keeps its claim.")
 @pytest.mark.backends("sqlite")
 def test_handler_that_lets_no_other_thread_run_keeps_its_claim(make_board: MakeBoard) -> None:
     """The process hears nothing all the while, and its conductor renews."""

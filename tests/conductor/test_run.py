@@ -73,6 +73,7 @@ def test_no_more_jobs_are_claimed_than_run(make_board: MakeBoard, start: Runner,
     eventually(lambda: conductor.tally.consumed == 9)
 
 
+@pytest.mark.rule("A conductor that waits sees handlers that were added meanwhile.")
 @FAST
 def test_waiting_conductor_sleeps_in_one_claim_until_a_handler_is_added(
     make_board: MakeBoard, start: Runner, monkeypatch: pytest.MonkeyPatch
@@ -105,6 +106,8 @@ def test_waiting_conductor_sleeps_in_one_claim_until_a_handler_is_added(
 # The end
 
 
+@pytest.mark.rule("A wait asks again whether it is called off after it has read its mark.")
+@pytest.mark.rule("A drain ends within its limit, and lets handlers end that end in time.")
 def test_stop_ends_a_waiting_claim_and_lets_begun_work_end(
     make_board: MakeBoard, start: Runner, hanging: Hanging
 ) -> None:
@@ -127,6 +130,7 @@ def test_stop_ends_a_waiting_claim_and_lets_begun_work_end(
     assert board.stats().unclaimed == 1
 
 
+@pytest.mark.rule("A wait asks again whether it is called off after it has read its mark.")
 def test_wait_that_is_called_off_during_its_look_does_not_go_on(make_board: MakeBoard) -> None:
     board = make_board()
     off = threading.Event()
@@ -161,6 +165,7 @@ def test_board_that_was_closed_ends_the_run(make_board: MakeBoard, caplog: pytes
     assert "among the entities" not in caplog.text
 
 
+@pytest.mark.rule("The last conductor on a board that conductors connected closes it.")
 @MEMORY
 def test_last_conductor_closes_a_board_that_conductors_have_connected(
     make_board: MakeBoard, start: Runner, hanging: Hanging
@@ -288,6 +293,7 @@ def test_conductors_without_a_name_have_different_ones(make_board: MakeBoard, st
     hanging.gate.set()
 
 
+@pytest.mark.rule("A conductor that cannot be shown works.")
 @MEMORY
 def test_conductor_that_cannot_be_shown_works(
     make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -367,6 +373,7 @@ def test_idle_scheduler_sleeps_until_a_schedule_changes(
     assert looks["all"] < 10
 
 
+@pytest.mark.rule("A poster lives through an outage and through a server's clock that jumps.")
 @MEMORY
 @pytest.mark.usefixtures("soon")
 def test_scheduler_tries_again_after_an_outage(
@@ -387,6 +394,7 @@ def test_scheduler_tries_again_after_an_outage(
     assert "could not post due jobs" in caplog.text
 
 
+@pytest.mark.rule("A schedule that is refused is tried again before its next due time.")
 @MEMORY
 def test_refused_schedule_is_tried_again_before_its_next_due_time(
     make: Callable[..., Any], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -406,6 +414,7 @@ def test_refused_schedule_is_tried_again_before_its_next_due_time(
     assert board.job_count == 1
 
 
+@pytest.mark.rule("A poster lives through an outage and through a server's clock that jumps.")
 @MEMORY
 def test_server_clock_that_jumps_makes_nothing_due_twice(
     make: Callable[..., Any], clock: ManualClock, start: Runner
@@ -466,6 +475,7 @@ REJECTED: list[tuple[type[Exception], str, Callable[[Any], object]]] = [
 ]
 
 
+@pytest.mark.rule("A name that was forgotten among handlers is refused.")
 @MEMORY
 @pytest.mark.parametrize(("kind", "match", "act"), REJECTED)
 def test_wrong_arguments_are_rejected(

@@ -148,6 +148,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.rule("Signals to the whole process group fail no job whose process is starting.")
 @pytest.mark.backends("sqlite")
 def test_signals_to_the_whole_group_harm_no_process_that_starts(
     make_board: MakeBoard, board_conf: dict[str, Any], program: Any, notes: Notes, tmp_path: Path
@@ -260,6 +261,7 @@ else:
 """
 
 
+@pytest.mark.rule("A job without an attempt left goes to the trash, and its work does not run.")
 @pytest.mark.backends("sqlite", "zookeeper")
 @pytest.mark.parametrize("kind", ["conductor", "asyncio", "working"])
 def test_work_that_kills_its_worker_uses_up_its_attempts(
@@ -281,7 +283,7 @@ def test_work_that_kills_its_worker_uses_up_its_attempts(
     assert ran.read_text().split() == [f"{number}" for number in attempts[:2]]
     [trashed] = board.trashed()
     assert trashed == job
-    assert [failure[1:] for failure in trashed.errors[:2]] == [("worker", number, LAPSED) for number in attempts[:2]]
+    assert [failure[1:4] for failure in trashed.errors[:2]] == [("worker", number, LAPSED) for number in attempts[:2]]
     [last] = trashed.errors[2:]
     assert (last.who, last.attempt) == ("worker", attempts[2])
     assert f"its {attempts[1]} attempts are used up" in last.text
@@ -380,6 +382,7 @@ MODES = (
 ENDS = ("returns run", "returns status 0", "raises run", "raises status 1", "exits run", "exits status 7")
 
 
+@pytest.mark.rule("A child that a handler, a listener or a block forks ends where it would leave them.")
 @pytest.mark.backends("sqlite")
 def test_child_that_would_leave_its_handler_ends_there(
     board_conf: dict[str, Any], program: Any, notes: Notes, tmp_path: Path

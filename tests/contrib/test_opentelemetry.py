@@ -85,6 +85,7 @@ def conduct(conf: dict[str, Any], sender: Any) -> None:
     sender.send([(span.context, span.parent, span.kind, dict(span.attributes)) for span in found])
 
 
+@pytest.mark.rule("A trace goes from one process to another.")
 def test_a_trace_goes_from_one_process_to_another(board: Any, board_conf: dict[str, Any], spans: Spans) -> None:
     with spans.tracer.start_as_current_span("request"):
         job = board.post("resize")
@@ -202,6 +203,7 @@ def test_a_job_without_a_trace_begins_one(make_board: MakeBoard, board: Any, spa
     assert [link.context.span_id for link in claim.links] == [mine.get_span_context().span_id]
 
 
+@pytest.mark.rule("A trace goes from one process to another.")
 def test_a_claim_begins_with_the_request_that_got_the_job(board: Any, spans: Spans) -> None:
     """The wait for the job, which may have lasted for hours, is no part of the span."""
     asked: list[int] = []
@@ -252,6 +254,7 @@ def test_spans_tell_of_groups_schedules_and_outcomes(make_board: MakeBoard, span
     assert "jobboard.group" not in spans.one("post crop").attributes
 
 
+@pytest.mark.rule("A refused claim says why in its span.")
 @pytest.mark.backends("memory")
 def test_a_refused_claim_says_why(make_board: MakeBoard, spans: Spans) -> None:
     board = make_board()

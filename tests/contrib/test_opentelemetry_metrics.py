@@ -97,6 +97,7 @@ def test_it_collects_what_prometheus_scrapes(make_board: MakeBoard, meters: Mete
     assert found["jobboard_job_wait_seconds", f"board={board.name}", "job_name=resize"] == 2
 
 
+@pytest.mark.rule("OpenTelemetry is told the figures that Prometheus is told.")
 @pytest.mark.backends("memory")
 def test_each_collection_counts_once_and_anew(make_board: MakeBoard, meters: Meters) -> None:
     board = make_board("pictures")

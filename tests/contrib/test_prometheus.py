@@ -54,6 +54,7 @@ def scrape(registry: CollectorRegistry) -> Iterator[Callable[[], dict[tuple[str,
     thread.join()
 
 
+@pytest.mark.rule("Boards of one name are told apart, or refused.")
 @pytest.mark.backends("memory")
 def test_boards_of_one_name_can_not_be_told_apart(make_board: MakeBoard) -> None:
     with pytest.raises(ValueError, match="told apart by their names, and these are 'pictures"):
@@ -89,6 +90,7 @@ def test_scrapes_share_a_count_that_is_young_enough(make_board: MakeBoard, regis
     assert read(registry)["jobboard_jobs", "board", "unclaimed"] == 0
 
 
+@pytest.mark.rule("An outage breaks no scrape.")
 @pytest.mark.backends("redis")
 def test_an_outage_breaks_no_scrape(
     backend: str, private_server: Callable[..., Any], registry: CollectorRegistry, make_board: MakeBoard
@@ -111,6 +113,7 @@ def test_an_outage_breaks_no_scrape(
         eventually(lambda: read(registry)["jobboard_up", "pictures"] == 1)
 
 
+@pytest.mark.rule("An outage breaks no scrape.")
 @pytest.mark.backends("sqlite")
 def test_a_closed_board_is_down(make_board: MakeBoard, registry: CollectorRegistry) -> None:
     board = make_board()
@@ -170,6 +173,7 @@ def test_waits_and_runs_are_measured(make_board: MakeBoard, registry: CollectorR
     assert values["jobboard_job_run_seconds_sum", *labels] >= 0.02
 
 
+@pytest.mark.rule("Names without end make no series without end.")
 @pytest.mark.backends("sqlite")
 def test_names_without_end_make_no_series_without_end(
     make_board: MakeBoard, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch

@@ -137,6 +137,7 @@ def test_no_two_pages_share_a_title(site: Path) -> None:
     assert twice == []
 
 
+@pytest.mark.rule("The reference lists every option, verb and attribute.")
 def test_every_public_name_is_documented(site: Path) -> None:
     with (site / "objects.inv").open("rb") as file:
         inventory = InventoryFile.load(file, "", lambda base, uri: uri)

@@ -35,6 +35,7 @@ def board_conf(cluster: Any) -> dict[str, Any]:
     return {"board": cluster.uri, "namespace": f"test{uuid.uuid4().hex}"}
 
 
+@pytest.mark.rule("Order holds: a look reads anew what it remembers, and a claim compares the job.")
 def test_members_show_a_change_once_it_is_acknowledged(cluster: Any, make_board: Callable[..., Any]) -> None:
     boards = [make_board(board=one_of(cluster, member)) for member in cluster.members]
     assert all(board.characteristics.survives_failover for board in boards)
@@ -49,6 +50,7 @@ def test_members_show_a_change_once_it_is_acknowledged(cluster: Any, make_board:
         assert job.state == COMPLETE
 
 
+@pytest.mark.rule("A board that asks for no fresh reads costs the ensemble no writes.")
 @pytest.mark.backends("zookeeper")
 def test_only_fresh_pages_cost_the_ensemble_a_write(
     make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,9 @@ def end_session(board: JobBoard) -> None:
         driver.commit([Op("remove", f"{ALIVE}/{driver.session()}")])
 
 
+@pytest.mark.rule("A claim outlives no keeper, and no other keeper keeps it.")
+@pytest.mark.rule("A job that comes back, or is posted in front, is next, whatever the handle knew.")
+@pytest.mark.rule("A lost lease frees its claims at once, and no claim is made under it.")
 def test_claims_are_free_at_once_and_each_goes_to_the_quickest(board: JobBoard, other: JobBoard) -> None:
     jobs = board.post_many([Posting("resize")] * 3)
     held = board.claim_many("anna", 3)
@@ -58,6 +61,7 @@ def test_claims_are_free_at_once_and_each_goes_to_the_quickest(board: JobBoard, 
     assert list(other.claim_many("bert", 5)) == [jobs[2]]
 
 
+@pytest.mark.rule("A lost lease frees its claims at once, and no claim is made under it.")
 def test_the_next_claim_is_made_in_a_new_session(board: JobBoard, other: JobBoard) -> None:
     board.post_many([Posting("resize")] * 2)
     take(board)
@@ -75,6 +79,7 @@ def test_a_last_attempt_lies_in_the_trash_from_that_instant_on(board: JobBoard) 
     assert board.get(job.uuid).seen_state == TRASHED
 
 
+@pytest.mark.rule("A claim whose slot is taken is not revived by a beat.")
 def test_a_beat_revives_no_claim_whose_slot_is_taken(board: JobBoard, other: JobBoard) -> None:
     board.set_limit("mail", concurrency=1)
     first = board.post("mail")
@@ -87,6 +92,7 @@ def test_a_beat_revives_no_claim_whose_slot_is_taken(board: JobBoard, other: Job
     assert other.find_owner(first) is None
 
 
+@pytest.mark.rule("A keeper that came during a look is asked for at the next look.")
 def test_a_session_that_begins_during_a_look_hides_no_job_later(board: JobBoard, other: JobBoard) -> None:
     """The look meets a claim of a session that had not begun when the look asked for living sessions."""
     board.post_many([Posting("resize")] * 3)
@@ -106,6 +112,7 @@ def test_a_session_that_begins_during_a_look_hides_no_job_later(board: JobBoard,
     assert take(board) == claimed[0]
 
 
+@pytest.mark.rule("A claim whose call was interrupted is given back.")
 @pytest.mark.parametrize(
     "errors",
     [

@@ -24,6 +24,7 @@ def test_a_layout_of_another_kind_is_refused(make_board: Callable[..., Any], sto
         make_board()
 
 
+@pytest.mark.rule("A silent server is given up within seconds, and a slow start is none.")
 def test_a_silent_server_is_passed_over_for_another(board_conf: dict[str, Any], make_board: Callable[..., Any]) -> None:
     scheme, _, address = board_conf["board"].partition("://")
     with socket.create_server(("127.0.0.1", 0)) as silent:

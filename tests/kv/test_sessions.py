@@ -19,7 +19,7 @@ from jobboard.kv.store import KVStore
 from jobboard.primitives import Characteristics
 from jobboard.runtime import boottime
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, EventLog, engine_of, take, uuids
+from jobboard.testing.conformance.support import LIMIT, EventLog, claim_one, engine_of, take, uuids
 from jobboard.testing.drivers import names, walked
 
 from .conftest import change, driver_of
@@ -107,6 +107,7 @@ def test_a_beat_moves_all_claims_of_the_session_before(make: Callable[..., Any],
     assert commits == [], "the next beat has nothing to move"
 
 
+@pytest.mark.rule("No more claims live than a concurrency limit allows.")
 @pytest.mark.parametrize("nth", range(1, 6))
 def test_a_slot_has_one_holder_where_a_session_ends_during_a_claim(make: Callable[..., Any], nth: int) -> None:
     """The session ends before the nth request of the claim. The slot goes to the claim, or stays with its holder."""
@@ -135,6 +136,7 @@ def test_a_slot_has_one_holder_where_a_session_ends_during_a_claim(make: Callabl
     assert board.stats().claimed == 1
 
 
+@pytest.mark.rule("A look on kv passes over no job that another call sweeps during the look.")
 @pytest.mark.parametrize("nth", [2, 3])
 def test_a_job_that_is_swept_during_a_look_keeps_its_place(make: Callable[..., Any], nth: int) -> None:
     """Another call sweeps the claim of an ended session between two readings of a look."""
@@ -175,6 +177,10 @@ def test_a_claim_is_never_stored_for_an_ended_session(make: Callable[..., Any]) 
     assert other.find_owner(second) == "anna"
 
 
+@pytest.mark.rule(
+    "A job that others see in the trash, as its last claim has lapsed, is not ended or extended by an "
+    "act decided before."
+)
 @pytest.mark.parametrize("verb", ["consume", "abandon", "trash", "extend", "renew"])
 def test_a_worn_out_job_stays_in_the_trash(make: Callable[..., Any], verb: str) -> None:
     """The session ends before the commit of an act on the last allowed claim. Others see the job in the trash."""
@@ -200,6 +206,7 @@ def test_a_worn_out_job_stays_in_the_trash(make: Callable[..., Any], verb: str) 
     assert board.stats().claimed == 0
 
 
+@pytest.mark.rule("A closed board leaves no lease.")
 def test_a_closed_board_holds_nothing(make: Callable[..., Any]) -> None:
     board, other = make(), make()
     board.post("a")
@@ -228,8 +235,7 @@ def test_a_damaged_claim_of_an_ended_session_goes_to_the_trash(make: Callable[..
 
 def test_a_read_only_board_writes_nothing_behind_an_ended_session(make: Callable[..., Any]) -> None:
     board, reader = make(), make(read_only=True)
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     board.consume(job, "anna")
     driver = driver_of(board)
     driver.lose()
@@ -283,6 +289,7 @@ def test_a_slow_listing_delays_no_event(make: Callable[..., Any], monkeypatch: p
     eventually(lambda: events.of(job) == ["POSTED"], LIMIT)
 
 
+@pytest.mark.rule("A board hears what other processes do.")
 def test_the_listener_ends_with_the_last_registration(make: Callable[..., Any]) -> None:
     def listeners() -> set[threading.Thread]:
         return {thread for thread in threading.enumerate() if thread.name == "jobboard-listener"}

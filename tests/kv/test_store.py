@@ -27,6 +27,7 @@ from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Waiter, engine_of, let_lapse, take, uuids
 from jobboard.testing.conformance.wire import QUIET
 from jobboard.testing.drivers import names, values, walked
+from tests.support.jobs import make_draft
 
 from .conftest import DRIVERS, change, driver_class, driver_of
 
@@ -166,6 +167,7 @@ def test_a_page_of_a_rare_state_reads_a_part_of_the_board(make_board: Any, asked
 # Leftovers
 
 
+@pytest.mark.rule("Tidying leaves no empty folder, in short steps.")
 @on_each_driver
 def test_ended_jobs_leave_nothing_behind(make_board: Any) -> None:
     """Keys, priorities, groups, delays, failures, the trash, schedules and outcomes are all removed."""
@@ -218,6 +220,8 @@ def test_a_deleted_gate_is_created_again(make_board: Any) -> None:
     assert other.claim_next("bert") is None
 
 
+@pytest.mark.rule("Outcomes are dropped in steps.")
+@pytest.mark.rule("A batch of outcomes is dropped by one commit.")
 def test_outcomes_are_dropped_in_short_steps(make_board: Any) -> None:
     board = make_board(keep_done=SHORT)
     board.post_many([Posting("a")] * 120)
@@ -232,6 +236,7 @@ def test_outcomes_are_dropped_in_short_steps(make_board: Any) -> None:
     assert everything(board) == {}
 
 
+@pytest.mark.rule("Outcomes page on behind an outcome that is gone.")
 def test_a_walk_of_outcomes_goes_on_behind_a_deleted_one(make_board: Any) -> None:
     board = make_board(keep_done=LONG)
     jobs = board.post_many([Posting("a")] * 9)
@@ -256,7 +261,7 @@ def stored(store: Store, uuid: str) -> Stored:
 
 
 def draft(uuid: str) -> Draft:
-    return Draft(uuid, "a", 100, None, codec.VERSION, codec.encode(codec.Content({}), "msgpack"), None, None, None)
+    return make_draft(uuid, "msgpack")
 
 
 def assert_stale(store: Store, before: Stored) -> None:
@@ -270,6 +275,8 @@ def assert_stale(store: Store, before: Stored) -> None:
     assert store.read([uuid]).jobs == now
 
 
+@pytest.mark.rule("No version of a job or a side record has the tag of another.")
+@pytest.mark.rule("A tag of another life of a job or side record fits nothing.")
 @on_each_store
 def test_a_tag_of_a_purged_job_never_returns(make_board: Any) -> None:
     """A job of the same uuid, name and content, purged and posted as often as before, has other tags."""
@@ -304,6 +311,8 @@ def test_a_commit_returns_the_jobs_that_a_reading_returns(make_board: Any) -> No
     assert len({posted.tag, claimed.tag, *(job and job.tag for job in store.read([uuid]).jobs)}) == 2
 
 
+@pytest.mark.rule("No version of a job or a side record has the tag of another.")
+@pytest.mark.rule("A tag of another life of a job or side record fits nothing.")
 @on_each_store
 def test_a_tag_of_a_deleted_side_record_never_returns(make_board: Any) -> None:
     store, other = make_board().engine.store, make_board().engine.store
@@ -342,6 +351,7 @@ class Bell(Hears):
         self.rests.append(seconds)
 
 
+@pytest.mark.rule("A waiter that is woken again and again rests 20 ms between two looks.")
 def test_a_waiter_looks_at_once_and_then_every_20_ms(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bell that goes on ringing delays the second look. The first look after some quiet comes at once."""
     clock = [1_000.0]
@@ -423,6 +433,7 @@ def test_a_look_is_given_up_after_some_repetitions(
     assert 50 < len(meanwhile) < 100
 
 
+@pytest.mark.rule("A look on kv passes over no job that another call sweeps during the look.")
 @on_each_driver
 @pytest.mark.parametrize("due", [1, 5])
 @pytest.mark.parametrize("nth", [2, 3])
@@ -453,6 +464,7 @@ def test_a_name_of_a_due_time_without_its_job_stops_nothing(make_board: Any) -> 
     assert board.claim_next("anna") is None
 
 
+@pytest.mark.rule("A repeated claim counts its lease from the earliest time that the server may have shown.")
 def test_a_repeated_claim_counts_its_lease_from_the_earliest_time(
     make_board: Any, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,6 +528,8 @@ def lapsed(board: Any) -> Any:
     return claimed(board, SHORT)
 
 
+@pytest.mark.rule("A job of garbage, and stray znodes, are set aside.")
+@pytest.mark.rule("A damaged record is passed over.")
 @on_each_driver
 @pytest.mark.parametrize("make", [ready, delayed, lapsed])
 def test_a_take_moves_a_damaged_job_to_the_trash(
@@ -584,6 +598,7 @@ def test_malformed_names_of_an_index_are_passed_over(make_board: Any, caplog: py
     assert "no job at all" in caplog.text
 
 
+@pytest.mark.rule("A damaged time stops the board with an error that names the key, its value and the value to write.")
 @pytest.mark.parametrize("index", [layout.TIMED, layout.OVER])
 @pytest.mark.parametrize("name", ["!", "stray", f"{7:018d}", f"{7:018d}.{7:016d}"])
 def test_a_malformed_time_is_an_error_that_says_what_to_delete(make_board: Any, index: str, name: str) -> None:
@@ -610,6 +625,7 @@ def test_a_name_whose_record_was_deleted_stops_nothing(make_board: Any, caplog: 
     assert gone.uuid in caplog.text
 
 
+@pytest.mark.rule("The trash shows a job once that another call sweeps during the reading.")
 @pytest.mark.parametrize("nth", range(1, 5))
 def test_the_trash_shows_a_job_once_that_is_swept_meanwhile(make_board: Any, nth: int) -> None:
     board, other = make_board(), make_board()

@@ -10,6 +10,7 @@ from jobboard.board import JobBoard
 from jobboard.moving import Mover, leftovers, survey
 from jobboard.states import TRASHED, UNCLAIMED
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.schedules import put_back
 
 
@@ -30,6 +31,7 @@ def elsewhere() -> Iterator[JobBoard]:
     memory.forget("elsewhere")
 
 
+@pytest.mark.rule("Schedules are moved once, and a schedule that cannot be read is named.")
 def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
     """There and back; what is due at one board is not due at the other."""
     what: dict[str, Any] = {"details": {"a": ["ä", None]}, "context": {"b": "c"}, "group": "g", "key": "k"}
@@ -49,6 +51,24 @@ def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> 
     assert job.schedule == ("ping", due)
 
 
+@pytest.mark.rule("Every act and move keeps the stored fields of a job, and a replacement brings its own expiry.")
+def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
+    """An expiry, the kinds of failures, and the pause of a schedule."""
+    harness = Harness(board)
+    harness.free(harness.arrive(harness.arrival()))
+    board.schedule("ping", name="ping", every=3600)
+    harness.calls.set_schedule("ping", lambda now, seen: seen._replace(is_paused=True))
+    [before] = board.iterjobs(ensure_fresh=True)
+    assert before.record.expires is not None
+    for source, target in ((board, elsewhere), (elsewhere, board)):
+        Mover(source, target).run()
+        assert source.job_count == 0
+        [job] = target.iterjobs(ensure_fresh=True)
+        assert (job.record.expires, job.errors) == (before.record.expires, before.errors)
+        [schedule] = target.engine.schedules()
+        assert schedule.is_paused
+
+
 def told(board: JobBoard) -> list[tuple[Any, ...]]:
     return [
         (
@@ -60,6 +80,7 @@ def told(board: JobBoard) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.rule("Outcomes and remembered keys are copied, also in a move that broke off.")
 def test_outcomes_are_copied_there_and_back(
     keeping: JobBoard, elsewhere: JobBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +112,7 @@ def test_outcomes_are_copied_there_and_back(
     assert told(keeping) == before
 
 
+@pytest.mark.rule("Outcomes and remembered keys are copied, also in a move that broke off.")
 def test_keys_that_outlive_their_jobs_move(board: JobBoard, elsewhere: JobBoard) -> None:
     """Of a job that was consumed, of one in the trash, and of none that lives, or whose window has ended."""
     jobs = {key: board.post("job", key=key, key_for=600) for key in ("done", "trashed", "live")}

@@ -39,6 +39,7 @@ def steps() -> int:
 STEPS = steps()
 
 
+@pytest.mark.rule("Tokens rise across a move, whatever the target's clock shows.")
 @CLOCKS
 def test_tokens_rise_though_the_targets_clock_is_behind(boards: Boards) -> None:
     boards.source.post("a")
@@ -69,6 +70,7 @@ def check(boards: Boards, jobs: list[Job], trashed: int = 2) -> None:
     assert gone == Counter(uuids(jobs))
 
 
+@pytest.mark.rule("A mover that is killed at any step loses no job and posts none twice.")
 @CLOCKS
 @pytest.mark.parametrize("step", range(STEPS))
 def test_a_mover_killed_at_any_step(boards: Boards, step: int) -> None:
@@ -140,6 +142,7 @@ def test_replies_lost_at_any_step_of_a_mover(step: int) -> None:
             check(boards, jobs)
 
 
+@pytest.mark.rule("A repeated arrival is told what became of the job since.")
 def test_a_copy_that_was_dropped_before_its_reply_was_lost(boards: Boards) -> None:
     job = boards.source.post("job")
 
@@ -370,6 +373,7 @@ def test_a_posting_too_large_for_the_target_stays_alone(boards: Boards) -> None:
     assert uuids(boards.target.iterjobs()) == [jobs[0].uuid, jobs[2].uuid]
 
 
+@pytest.mark.rule("Limits and pauses are at both boards after a move.")
 def test_pauses_are_at_both_boards(boards: Boards) -> None:
     boards.source.post("mail")
     boards.source.pause(["mail"])
@@ -383,6 +387,7 @@ def test_pauses_are_at_both_boards(boards: Boards) -> None:
     assert boards.target.paused().everything
 
 
+@pytest.mark.rule("A move surveys its board page by page.")
 @pytest.mark.parametrize("trashed", [False, True])
 def test_a_survey_holds_one_page_of_the_board(boards: Boards, monkeypatch: pytest.MonkeyPatch, trashed: bool) -> None:
     monkeypatch.setattr(origin, "PAGE", 3)

@@ -21,6 +21,7 @@ __all__ = ["boards"]
 pytestmark = pytest.mark.backends("memory")
 
 
+@pytest.mark.rule("Limits and pauses are at both boards after a move.")
 def test_limits_are_at_both_boards(boards: Boards) -> None:
     source, target = boards.source, boards.target
     source.set_limit("mail", concurrency=2, rate=(3, 60))
@@ -52,6 +53,7 @@ def test_the_rest_of_a_window_moves_with_the_key(boards: Boards) -> None:
     assert boards.target.post("a", key="m").created
 
 
+@pytest.mark.rule("Outcomes and remembered keys are copied, also in a move that broke off.")
 def test_outcomes_that_come_meanwhile_hide_none(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stand before those that were seen, and none of these is passed over for them."""
     monkeypatch.setattr(leftovers, "PAGE", 3)
@@ -78,6 +80,7 @@ def test_outcomes_that_come_meanwhile_hide_none(boards: Boards, monkeypatch: pyt
     source.close()
 
 
+@pytest.mark.rule("Outcomes and remembered keys are copied, also in a move that broke off.")
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("step", range(5))
 def test_outcomes_are_copied_though_a_mover_breaks_off(

@@ -78,6 +78,7 @@ def steps() -> int:
 STEPS = steps()
 
 
+@pytest.mark.rule("A mover that is killed at any step loses no job and posts none twice.")
 @pytest.mark.parametrize("step", range(STEPS))
 def test_a_mover_killed_at_any_step(made: Scheduled, step: int) -> None:
     assert made.kill_at(step)
@@ -149,6 +150,7 @@ def test_a_schedule_removed_at_any_step(made: Scheduled, step: int) -> None:
     assert there == ([], []) if removed else len(there[1]) == 1
 
 
+@pytest.mark.rule("Schedules are moved once, and a schedule that cannot be read is named.")
 def test_a_schedule_whose_id_is_taken_at_the_target_stays(made: Scheduled) -> None:
     made.target.schedule("ping", name="ping", every=5)
     [left] = made.mover().run().left
@@ -169,6 +171,7 @@ def test_a_held_schedule_that_is_set_alike_stays_held(made: Scheduled) -> None:
         check(pair, BEGAN)
 
 
+@pytest.mark.rule("Schedules are moved once, and a schedule that cannot be read is named.")
 def test_an_unreadable_schedule_is_named(made: Scheduled) -> None:
     Harness(made.source).set_side("schedule", "broken", b"\xc1")
     [left] = survey(made.source, "msgpack").left

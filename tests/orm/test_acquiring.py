@@ -34,6 +34,7 @@ def done(other: Session) -> list[bool]:
     return [row.done for row in every(other)]
 
 
+@pytest.mark.rule("A block of held rows gives them back, and rolls back when it raises.")
 def test_a_block_holds_rows_and_gives_them_back(engine: sa.Engine, other: Session) -> None:
     with Picture.acquiring(engine, "anna", limit=2) as batch:
         assert owners(other) == ["anna", "anna", None]
@@ -45,6 +46,7 @@ def test_a_block_holds_rows_and_gives_them_back(engine: sa.Engine, other: Sessio
     assert batch[0].done
 
 
+@pytest.mark.rule("A block of held rows gives them back, and rolls back when it raises.")
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_block_that_raises_gives_back_and_rolls_back(
     session: Session, other: Session, error: type[BaseException]
@@ -80,6 +82,7 @@ def test_a_decorated_function_gets_the_rows_of_a_block_for_each_call(engine: sa.
 # Renewal and loss
 
 
+@pytest.mark.rule("Rows are renewed in the background, and the code is told when a row is lost.")
 def test_a_lost_row_is_listed_and_ends_the_block_with_an_error(engine: sa.Engine, other: Session) -> None:
     @Picture.acquiring(engine, "anna", limit=2, timeout=HELD)
     def work(batch: Batch[Picture]) -> None:
@@ -94,6 +97,7 @@ def test_a_lost_row_is_listed_and_ends_the_block_with_an_error(engine: sa.Engine
     assert done(other)[1]
 
 
+@pytest.mark.rule("Rows are renewed in the background, and the code is told when a row is lost.")
 def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: Session) -> None:
     with Picture.acquiring(engine, "anna", limit=2, timeout=HELD) as batch:
         batch.session.delete(batch[0])
@@ -104,6 +108,7 @@ def test_rows_that_the_block_has_deleted_are_not_lost(engine: sa.Engine, other: 
     assert owners(other) == [None, None]
 
 
+@pytest.mark.rule("A row that is deleted while it is renewed is not lost.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_row_that_is_deleted_while_it_is_renewed_is_not_lost(engine: sa.Engine, other: Session) -> None:
     renewing = threading.Lock()
@@ -170,6 +175,7 @@ def test_async_blocks_hold_renew_and_give_back(other: Session, with_async: Calla
     assert done(other) == [True, False, False]
 
 
+@pytest.mark.rule("A block that holds rows is entered by one at a time.")
 @ONE
 def test_a_block_is_entered_by_one_caller_at_a_time(
     engine: sa.Engine, other: Session, with_async: Callable[..., Any]

@@ -62,6 +62,7 @@ def test_acquired_rows_show_their_holder_and_their_lease(session: Session, pictu
     assert Picture.acquired(session, "bert") == []
 
 
+@pytest.mark.rule("acquire_limit and acquire_timeout may be None.")
 @ONE
 def test_limit_and_timeout_are_of_the_call_or_the_class_or_claimable_or_the_default(
     session: Session, pictures: list[int], monkeypatch: pytest.MonkeyPatch
@@ -89,6 +90,7 @@ def test_conditions_narrow_each_verb(session: Session, pictures: list[int]) -> N
     assert len(Picture.acquired(session, "anna", where=[])) == 4
 
 
+@pytest.mark.rule("A condition on another table belongs into exists().")
 def test_a_condition_on_another_table_belongs_into_exists(session: Session, pictures: list[int]) -> None:
     """Or each row would come once for each of that table's."""
     session.add(Done(number=pictures[3], key="a", who="bert"))
@@ -128,6 +130,7 @@ def test_rows_whose_lease_lapsed_are_acquired_with_a_higher_token(session: Sessi
     assert [row.acquisition.token for row in again] == [token + 1 for token in tokens]
 
 
+@pytest.mark.rule("A row whose acquired_by is NULL is free.")
 def test_a_row_without_a_name_is_free(session: Session, other: Session, pictures: list[int]) -> None:
     [row] = Picture.acquire(session, "anna", limit=1)
     with other.begin():
@@ -150,6 +153,7 @@ def test_the_clock_of_this_machine_decides_nothing(
     assert Picture.unacquire_timed_out(other) == 0
 
 
+@pytest.mark.rule("A row that changed since it was read is not claimed.")
 @ONE
 def test_nobody_picks_between_picking_and_writing(engine: sa.Engine, session: Session, pictures: list[int]) -> None:
     hasty = sa.create_engine(engine.url, connect_args={"timeout": 0})
@@ -170,6 +174,7 @@ def test_nobody_picks_between_picking_and_writing(engine: sa.Engine, session: Se
     assert tried
 
 
+@pytest.mark.rule("Only rows that the session's own selects show are acquired.")
 def test_rows_that_the_session_leaves_out_are_not_acquired(
     session: Session, other: Session, pictures: list[int]
 ) -> None:
@@ -242,6 +247,7 @@ def test_unacquire_timed_out_gives_back_strictly_older_rows(session: Session, pi
     assert len(Picture.acquired(session, "bert")) == 1
 
 
+@pytest.mark.rule("Rows are given back along the primary key, and lock no rows of others.")
 @SERVERS
 @pytest.mark.parametrize("by_name", [True, False])
 def test_giving_back_locks_no_rows_of_others(
@@ -316,6 +322,7 @@ class Photo(Claimable, DataBase):
     done: Mapped[bool] = mapped_column(default=False)
 
 
+@pytest.mark.rule("A mapped dataclass is acquired.")
 @ONE
 def test_a_mapped_dataclass_is_acquired(engine: sa.Engine) -> None:
     DataBase.metadata.create_all(engine)
@@ -353,6 +360,7 @@ def test_a_wrong_argument_is_named(session: Session, arguments: dict[str, Any], 
         Picture.acquire(session, **{"who": "anna", **arguments})
 
 
+@pytest.mark.rule("A condition on another table belongs into exists().")
 @ONE
 @pytest.mark.parametrize("verb", [Picture.reacquire, Picture.unacquire])
 def test_rows_must_be_a_list_of_the_class_under_the_name_that_acquired_them(session: Session, verb: Any) -> None:

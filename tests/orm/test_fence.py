@@ -33,6 +33,7 @@ def statements(engine: sa.Engine) -> Iterator[list[str]]:
         sa.event.remove(engine, "before_cursor_execute", note)
 
 
+@pytest.mark.rule("An overtaken worker writes no row.")
 def test_an_overtaken_object_can_neither_be_written_nor_deleted(
     session: Session, other: Session, pictures: list[int]
 ) -> None:
@@ -76,6 +77,7 @@ def test_objects_that_hold_nothing_are_written_as_usual(session: Session, other:
     assert (after.rank, after.done) == (7, True)
 
 
+@pytest.mark.rule("A flush asks once for the rows that it writes.")
 def test_one_lost_row_keeps_all_of_the_flush_from_being_written(
     engine: sa.Engine, session: Session, other: Session, pictures: list[int]
 ) -> None:
@@ -95,6 +97,7 @@ def test_one_lost_row_keeps_all_of_the_flush_from_being_written(
     assert [stored(other, row.id).done for row in rows[:2]] == [False, True]
 
 
+@pytest.mark.rule("A flush asks once for the rows that it writes.")
 def test_a_flush_checks_all_its_rows_by_one_statement_for_each_class(engine: sa.Engine, session: Session) -> None:
     session.add_all([kind() for kind in (Picture, Drawing) for _ in range(50)])
     session.commit()
@@ -126,6 +129,7 @@ def test_each_flush_checks_again(session: Session, other: Session, pictures: lis
         session.flush()
 
 
+@pytest.mark.rule("A class that is claimed and tracked is refused.")
 @ONE
 @pytest.mark.parametrize("bases", [(StatusTracker, Claimable), (Claimable, StatusTracker)])
 def test_a_class_that_is_acquired_and_locked_is_refused(bases: tuple[type, ...]) -> None:

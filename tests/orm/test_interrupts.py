@@ -25,6 +25,7 @@ def left_by(*arguments: str) -> list[str]:
     return left
 
 
+@pytest.mark.rule("A block gives back what it holds when an interrupt ends its start.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("times", ["once", "twice"])
 @pytest.mark.parametrize("block", ["acquiring", "start"])
@@ -32,12 +33,14 @@ def test_an_interrupt_at_any_moment_leaves_no_row_held(engine: sa.Engine, block:
     assert left_by(block, times, engine.url.render_as_string(hide_password=False)) == []
 
 
+@pytest.mark.rule("A block gives back what it holds when an interrupt ends its start.")
 @pytest.mark.backends("memory")
 @pytest.mark.parametrize("block", ["working", "run"])
 def test_an_interrupt_at_any_moment_leaves_no_job_or_conductor_held(backend: str, block: str) -> None:
     assert left_by(block, "once", backend) == []
 
 
+@pytest.mark.rule("Rows are given back when their renewal can't start.")
 @pytest.mark.backends("sqlite")
 def test_rows_are_given_back_when_their_renewal_cannot_start(
     engine: sa.Engine, other: Session, refused: Refused

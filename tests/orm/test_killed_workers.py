@@ -24,6 +24,7 @@ JOBS = 60
 TIMEOUT = 0.5
 
 
+@pytest.mark.rule("Killed workers lose no row and no tracked job.")
 @pytest.mark.any_driver
 def test_each_row_is_finished_once(engine: sa.Engine, tmp_path: Path) -> None:
     with Session(engine) as session:

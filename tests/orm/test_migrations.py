@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
@@ -14,6 +15,7 @@ TYPES: list[Any] = [column.type for model in (Job, Picture) for column in sa.ins
 OURS = {f"jobboard.orm.{each!r}": each for each in TYPES if not type(each).__module__.startswith("sqlalchemy.")}
 
 
+@pytest.mark.rule("Columns have public names in migrations.")
 def test_migrations_write_types_by_public_names() -> None:
     assert sorted(OURS) == ["jobboard.orm.Exact(length=255)", "jobboard.orm.Moment()"]
     dialects: list[sa.Dialect] = [sqlite.dialect(), postgresql.dialect(), mysql.dialect()]

@@ -41,6 +41,7 @@ def test_two_generators_and_ten_consumers(engine: sa.Engine) -> None:
         connection.exec_driver_sql("DROP TABLE queue")
 
 
+@pytest.mark.rule("The example of a queue in a table ends when it is interrupted while it submits.")
 @pytest.mark.backends("sqlite")
 def test_it_ends_when_it_is_interrupted_while_it_submits(engine: sa.Engine) -> None:
     program: Any = runpy.run_path(str(PROGRAM))
@@ -70,6 +71,7 @@ def test_it_ends_when_it_is_interrupted_while_it_submits(engine: sa.Engine) -> N
     assert results[0].exit_code == 1
 
 
+@pytest.mark.rule("Competing consumers on MySQL look far ahead.")
 @pytest.mark.backends("mariadb")
 def test_a_consumer_passes_over_many_rows_of_others_by_few_statements(engine: sa.Engine) -> None:
     program: Any = runpy.run_path(str(PROGRAM))

@@ -74,6 +74,7 @@ def shown(engine: sa.Engine, table: Any) -> Shown:
     return read
 
 
+@pytest.mark.rule("Leases and statuses leave columns with onupdate and ON UPDATE as they are.")
 def test_leases_leave_other_columns_as_they_are(engine: sa.Engine) -> None:
     read = shown(engine, Page.__table__)
     before = read()
@@ -111,6 +112,7 @@ def start(engine: sa.Engine, **options: Any) -> Any:
     return Report.start(engine, "a", 10, 20, 30, 40, 50, expire=900, max_retry=3, **options)
 
 
+@pytest.mark.rule("Leases and statuses leave columns with onupdate and ON UPDATE as they are.")
 def test_statuses_leave_other_columns_as_they_are(engine: sa.Engine) -> None:
     read = shown(engine, Report.__table__)
     before = read()

@@ -46,6 +46,7 @@ def test_a_rollback_undoes_an_acquisition(session: Session, picture: Picture) ->
         session.commit()
 
 
+@pytest.mark.rule("Renewals and locks are taken back with their transaction.")
 @ENDINGS
 def test_a_rollback_undoes_a_renewal(
     session: Session, other: Session, picture: Picture, end: Callable[[Session], None]
@@ -86,6 +87,7 @@ def test_a_rollback_undoes_a_hold_by_name(session: Session, other: Session, pict
     session.commit()
 
 
+@pytest.mark.rule("Renewals and locks are taken back with their transaction.")
 @ONE
 def test_a_renewal_that_is_not_committed_prolongs_nothing(engine: sa.Engine, picture: Picture) -> None:
     refused: list[bool] = []
@@ -106,6 +108,7 @@ def test_a_renewal_that_is_not_committed_prolongs_nothing(engine: sa.Engine, pic
 # Savepoints, which SQLite's driver does not keep to
 
 
+@pytest.mark.rule("A savepoint that is rolled back undoes its own acquisitions alone.")
 @SERVERS
 def test_a_savepoint_undoes_its_own_acquisitions_and_returns_alone(session: Session, other: Session) -> None:
     session.add_all([Picture() for _ in range(4)])
@@ -152,6 +155,7 @@ def test_a_savepoint_restores_the_attributes_of_objects(session: Session, pictur
         assert picture.acquired_until - picture.acquired_at == datetime.timedelta(seconds=60)
 
 
+@pytest.mark.rule("What was taken back with a savepoint is not taken back again.")
 @SERVERS
 def test_a_rollback_does_not_repeat_that_of_its_savepoint(session: Session, other: Session, picture: Picture) -> None:
     Picture.acquire(session, "anna", timeout=60)
@@ -168,6 +172,7 @@ def test_a_rollback_does_not_repeat_that_of_its_savepoint(session: Session, othe
 # Tracked jobs
 
 
+@pytest.mark.rule("Renewals and locks are taken back with their transaction.")
 @ENDINGS
 def test_a_rollback_undoes_a_lock(session: Session, job: Job, end: Callable[[Session], None]) -> None:
     session.begin()

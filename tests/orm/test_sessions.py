@@ -104,6 +104,7 @@ def test_a_session_on_a_connection_keeps_to_the_transaction_of_that(engine: sa.E
     assert Picture.acquired(other, "anna") == []
 
 
+@pytest.mark.rule("A connection that commits by itself is refused.")
 def test_a_connection_that_commits_by_itself_is_refused(engine: sa.Engine, backend: str, other: Session) -> None:
     alone = sa.create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with alone.connect() as connection, Session(connection) as session:

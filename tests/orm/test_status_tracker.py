@@ -138,6 +138,7 @@ for debug in (True, False):
 """
 
 
+@pytest.mark.rule("A tracked run with debug shows itself without logging set up.")
 @ONE
 def test_debug_shows_the_run_without_logging_set_up(tmp_path: Path) -> None:
     # pytest sets logging up in its own process.
@@ -161,6 +162,7 @@ def test_a_failure_stores_the_error_and_the_traceback(engine: sa.Engine, job: Jo
     assert "in fail\n" not in stored(engine).errors["traceback"]
 
 
+@pytest.mark.rule("No text of an error, nor an error that cannot be shown, keeps a tracked job locked.")
 def test_no_text_of_an_error_keeps_the_job_locked(engine: sa.Engine, job: Job) -> None:
     fail(engine, ValueError("first\ud800 \0" + 16 * 1024 * "x" + "last"), skip_error=True)
     after = stored(engine)
@@ -173,6 +175,7 @@ def test_no_text_of_an_error_keeps_the_job_locked(engine: sa.Engine, job: Job) -
     assert stored(engine).errors["traceback"].endswith("ValueError: ? \ufffd\n")
 
 
+@pytest.mark.rule("No text of an error, nor an error that cannot be shown, keeps a tracked job locked.")
 @ONE
 def test_an_error_that_cannot_be_shown_ends_the_job_all_the_same(engine: sa.Engine, job: Job) -> None:
     class Mute(Exception):
@@ -229,6 +232,7 @@ def test_more_pending_status_is_one_or_several(engine: sa.Engine, more: Any) -> 
     assert stored(engine).status == 40
 
 
+@pytest.mark.rule("more_pending_status forces an ended job to run again.")
 @ONE
 @pytest.mark.parametrize("ended", [Status.SUCCEEDED, Status.IGNORED])
 def test_more_pending_status_forces_an_ended_job_to_run_again(engine: sa.Engine, ended: Status) -> None:
@@ -262,6 +266,7 @@ def test_updates_refuse_columns_of_the_tracker(engine: sa.Engine, job: Job) -> N
                     each.set(key, 1)
 
 
+@pytest.mark.rule("Updates of a tracked job refuse its primary key and unknown columns.")
 @ONE
 def test_updates_refuse_the_primary_key_and_unknown_columns(engine: sa.Engine) -> None:
     job = ShardJob.create_and_save(engine, (1, "a"), Word.PENDING)
@@ -379,6 +384,7 @@ def test_a_failure_of_an_overtaken_worker_changes_nothing(
     rescue.__exit__(None, None, None)
 
 
+@pytest.mark.rule("A starter is refused if another has begun and finished the job meanwhile.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_start_is_refused_if_another_has_finished_the_job_meanwhile(
@@ -528,6 +534,7 @@ def test_an_option_of_another_type_is_refused_before_the_work(engine: sa.Engine,
 # Objects that this process has made and another has stored, as sqlalchemy_mate's users have them
 
 
+@pytest.mark.rule("An object that create made locks and updates the stored job.")
 def test_an_object_that_create_made_locks_and_updates_the_stored_job(engine: sa.Engine) -> None:
     Job.create_and_save(engine, "job-1", 10, {"n": 1})
     job = Job.create("job-1", 10)
@@ -585,6 +592,7 @@ def test_an_update_that_changes_nothing_finds_its_job(engine: sa.Engine) -> None
     changed.dispose()
 
 
+@pytest.mark.rule("A block may delete its own job, and only its holder may.")
 @ONE
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_block_may_delete_its_job(engine: sa.Engine, committed: bool) -> None:
@@ -607,6 +615,7 @@ def test_a_block_that_fails_has_not_deleted_its_job(engine: sa.Engine) -> None:
     assert (stored(engine).status, stored(engine).lock, stored(engine).retry) == (30, None, 1)
 
 
+@pytest.mark.rule("A block may delete its own job, and only its holder may.")
 def test_only_its_holder_deletes_a_job(engine: sa.Engine) -> None:
     def overtaken(session: Session) -> None:
         with start(session) as (job, _):

@@ -49,6 +49,7 @@ def failure(act: Callable[[], object]) -> tuple[str, bool]:
     return str(error.value), error.value.refused
 
 
+@pytest.mark.rule("A file in a folder that this user may not enter is a ConnectionFailure.")
 @pytest.mark.parametrize("options", [{}, {"auto_setup": False}, {"read_only": True}])
 @pytest.mark.parametrize("file", ["jobs.db", "missing.db", "missing/jobs.db"])
 def test_a_board_says_that_it_cannot_connect(sealed: Path, options: dict[str, Any], file: str) -> None:
@@ -80,6 +81,7 @@ def test_setup_and_loops_say_so(sealed: Path, monkeypatch: pytest.MonkeyPatch) -
         assert "permission denied" in as_nobody(lambda act=act: failure(act))[0]
 
 
+@pytest.mark.rule("A file in a folder that this user may not enter is a ConnectionFailure.")
 def test_a_certificate_there_is_named(sealed: Path) -> None:
     conf = {"board": "mariadb://app@127.0.0.1:1/prod", "ssl_ca": f"{sealed}/ca.pem", "retry_for": 0.1}
     board = jobboard.fetch("board", conf)

@@ -170,6 +170,7 @@ def is_whole(folder: Path) -> bool:
     return found == "ok" and all((folder / f"own{number}").read_bytes() == OWN for number in range(40))
 
 
+@pytest.mark.rule("A daemon that has closed its descriptors harms neither its own files nor an SQLite database.")
 def test_a_daemon_keeps_its_own_files_and_the_database(use: Callable[[], int], tmp_path: Path) -> None:
     child, answer, word = daemon(tmp_path, use)
     assert os.read(answer, 9999) == b"6"
@@ -177,6 +178,7 @@ def test_a_daemon_keeps_its_own_files_and_the_database(use: Callable[[], int], t
     assert is_whole(tmp_path)
 
 
+@pytest.mark.rule("A daemon that has closed its descriptors harms neither its own files nor an SQLite database.")
 def test_locks_of_a_daemon_keep_the_parent_out(use: Callable[[], int], tmp_path: Path) -> None:
     """SQLite would lock the files that have the numbers of the parent's descriptors now."""
     held = []

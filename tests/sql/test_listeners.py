@@ -62,6 +62,7 @@ def engine(request: pytest.FixtureRequest, backend: str, engine: sa.Engine) -> I
             connection.exec_driver_sql(f"DROP SCHEMA {apart}{' CASCADE' if backend == 'postgresql' else ''}")
 
 
+@pytest.mark.rule("A listener to an engine's events may run statements.")
 def test_a_board_works(engine: sa.Engine, backend: str, request: pytest.FixtureRequest) -> None:
     conf = {"board": backend, "retry_for": 2, "claim_ttl": 1}
     with jobboard.backend(request.node.name, conf, client=engine) as board:
@@ -77,6 +78,7 @@ def test_a_board_works(engine: sa.Engine, backend: str, request: pytest.FixtureR
         assert board.job_count == 2
 
 
+@pytest.mark.rule("A listener to an engine's events may run statements.")
 @pytest.mark.parametrize("bind", [lambda engine: engine, lambda engine: engine.connect])
 def test_a_loop_works(engine: sa.Engine, bind: Callable[[sa.Engine], Any]) -> None:
     loop = TaskLoop(bind(engine), "listening_loop")
@@ -89,6 +91,7 @@ def test_a_loop_works(engine: sa.Engine, bind: Callable[[sa.Engine], Any]) -> No
             connection.exec_driver_sql("DROP TABLE listening_loop")
 
 
+@pytest.mark.rule("A listener to an engine's events may run statements.")
 def test_models_work(engine: sa.Engine) -> None:
     Base.metadata.create_all(engine)
     with Session(engine) as session, session.begin():

@@ -109,11 +109,13 @@ def beside_a_writer(scene: Scene, act: Callable[[Scene], Any]) -> Any:
     return acting.wait()
 
 
+@pytest.mark.rule("A caller's plain BEGIN on SQLite waits for its turn to write.")
 @pytest.mark.parametrize("act", ACTS)
 def test_an_act_behind_a_plain_begin_waits_for_its_turn(scene: Scene, act: str) -> None:
     beside_a_writer(scene, ACTS[act])
 
 
+@pytest.mark.rule("A caller's plain BEGIN on SQLite waits for its turn to write.")
 def test_writes_to_an_acquired_row_wait_for_their_turn(scene: Scene) -> None:
     with Picture.acquiring(scene.engine, "anna") as pictures:
         pictures[0].done = True
@@ -126,6 +128,7 @@ def read(connection: sa.Connection) -> None:
     connection.exec_driver_sql("SELECT count(*) FROM done")
 
 
+@pytest.mark.rule("A caller's plain BEGIN on SQLite waits for its turn to write.")
 def test_an_error_behind_a_read_names_the_way_out(scene: Scene) -> None:
     with scene.engine.connect() as writer:
 

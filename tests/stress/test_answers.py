@@ -36,6 +36,8 @@ def work(recorder: Recorder, dice: random.Random) -> None:
             recorder.consume(held.pop(0), f"{who} {next(numbers)}")
 
 
+@pytest.mark.rule("No claim is empty beside free jobs, whatever lapses, comes due or is claimed by others meanwhile.")
+@pytest.mark.rule("An acknowledged consume leaves its result, also as its claim lapses.")
 @pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", *IN_FULL)
 def test_no_claim_is_empty_beside_free_jobs_and_no_result_is_lost(make_board: Callable[..., Any]) -> None:
     entries: dict[tuple[str, int], HistoryEntry] = {}

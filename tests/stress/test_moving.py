@@ -141,6 +141,7 @@ def test_two_movers_killed_while_both_boards_are_worked_on(move: Move) -> None:
     )
 
 
+@pytest.mark.rule("Jobs that were trashed at one instant keep their order across a move.")
 @pytest.mark.parametrize("move", SOME, indirect=True, ids="-to-".join)
 def test_jobs_that_were_trashed_at_once_keep_their_order(move: Move) -> None:
     move.source.post_many([Posting("job") for _ in range(20)])

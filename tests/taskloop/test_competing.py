@@ -14,6 +14,7 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 MARIADB = pytest.mark.backends("mariadb")
 
 
+@pytest.mark.rule("What another has locked is not waited for.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_ids_that_another_is_taking_are_passed_over(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     """Also at REPEATABLE READ, where a locking walk would lock the gaps of the index."""
@@ -28,6 +29,7 @@ def test_ids_that_another_is_taking_are_passed_over(make_loop: Callable[..., Any
     assert loop.get(10) == [0, 4, 5]
 
 
+@pytest.mark.rule("A claim on MySQL looks before it locks.")
 @MARIADB
 def test_many_ids_that_others_hold_are_passed_over(
     make_loop: Callable[..., Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
@@ -39,6 +41,7 @@ def test_many_ids_that_others_hold_are_passed_over(
         assert loop.get(2) == [5, 6]
 
 
+@pytest.mark.rule("A claim along an index returns rows in order, and finds rows that move.")
 @MARIADB
 def test_ids_between_held_ones_come_in_order(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop(*range(20))
@@ -48,6 +51,7 @@ def test_ids_between_held_ones_come_in_order(make_loop: Callable[..., Any], engi
         assert loop.get(3) == [1, 4, 7]
 
 
+@pytest.mark.rule("A claim along an index returns rows in order, and finds rows that move.")
 @MARIADB
 def test_ids_that_move_meanwhile_are_found(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop(*range(6))
@@ -82,6 +86,7 @@ def get_all_at_once(loop: TaskLoop) -> list[int]:
     return [id_ for each in working for id_ in each.wait(60)]
 
 
+@pytest.mark.rule("A row that changed since it was read is not claimed.")
 def test_many_at_once_get_each_id_once(make_loop: Callable[..., Any]) -> None:
     assert sorted(get_all_at_once(make_loop(*range(60)))) == list(range(60))
 

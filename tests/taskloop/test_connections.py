@@ -58,6 +58,7 @@ def test_an_engine_that_commits_each_statement_is_served(make_loop: Callable[...
     assert len(other.get(2)) == 2
 
 
+@pytest.mark.rule("A caller's transaction of a task loop is begun for writing.")
 @pytest.mark.backends("sqlite")
 def test_a_transaction_of_the_callers_is_begun_for_writing(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     """The driver begins it with the first change, and by then another may have taken what was just read."""
@@ -96,6 +97,7 @@ LOCKED = {
 }
 
 
+@pytest.mark.rule("A lock that keeps readers out raises ConnectionFailure.")
 @pytest.mark.parametrize("on", ["callable", "transaction"])
 def test_a_lock_that_keeps_readers_out_raises_connection_failure(
     engine: sa.Engine, backend: str, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +125,7 @@ def test_a_lock_that_keeps_readers_out_raises_connection_failure(
         connection.commit()
 
 
+@pytest.mark.rule("A callable that gives no connection is a ConnectionFailure with its cause.")
 @pytest.mark.backends("sqlite", "postgresql")
 @pytest.mark.parametrize("on", ["engine", "connection", "transaction"])
 def test_the_error_of_the_driver_is_the_cause(make_loop: Callable[..., Any], engine: sa.Engine, on: str) -> None:
@@ -145,6 +148,7 @@ def test_a_closed_loop_is_refused(make_loop: Callable[..., Any]) -> None:
         loop.get(1)
 
 
+@pytest.mark.rule("A forked child takes no connection of its parent's.")
 def test_a_forked_child_has_connections_of_its_own(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     loop = make_loop(*range(6))
     first = loop.get(2)
@@ -201,6 +205,7 @@ def test_a_callable_is_called_for_each_verb_and_keeps_its_connection(
         assert not connection.closed
 
 
+@pytest.mark.rule("A callable that gives no connection is a ConnectionFailure with its cause.")
 @pytest.mark.parametrize("verb", ["get", "check"])
 def test_a_callable_that_cannot_connect_raises_connection_failure(engine: sa.Engine, backend: str, verb: str) -> None:
     nowhere = {"database": "/no/such/folder/db"} if backend == "sqlite" else {"port": 1, "password": "sekret"}

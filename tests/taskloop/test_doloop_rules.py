@@ -68,6 +68,7 @@ def test_get_returns_all_ids_up_to_the_limit(make_loop: Callable[..., Any]) -> N
     assert sorted(first + loop.get(1000)) == list(range(250))
 
 
+@pytest.mark.rule("A value that a driver cannot send is a JobFailure, and a time that none can store a ValueError.")
 @ONE
 def test_a_wrong_argument_is_named(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1)
@@ -149,6 +150,7 @@ def test_ids_added_as_updated_are_not_served_at_once(loop: Any) -> None:
     assert loop.get(2, min_loop_time=0) in ([1, 2], [2, 1])
 
 
+@pytest.mark.rule("remove() counts the ids that were there.")
 def test_remove_counts_the_ids_that_were_there(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1, 2, 3)
     assert loop.remove([2, 3, 4]) == 2
@@ -310,6 +312,7 @@ def test_stats_of_a_loop(make_loop: Callable[..., Any]) -> None:
     assert loop.stats()["max_update_time"] == pytest.approx(5000, abs=BUSY)
 
 
+@pytest.mark.rule("Ids of all types have a least and a greatest.")
 @pytest.mark.parametrize(
     ("id_type", "ids"),
     [

@@ -56,6 +56,7 @@ def test_ids_that_lapsed_and_went_to_nobody_may_be_finished(make_loop: Callable[
     assert loop.get(1) == []
 
 
+@pytest.mark.rule("An id that was removed from the list stays as it is.")
 def test_an_id_that_is_removed_from_the_list_stays_as_it_is(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1, 2, 3)
     mine = loop.get(3, who="anna")

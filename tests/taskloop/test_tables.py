@@ -32,6 +32,7 @@ def test_a_name_must_be_a_string(engine: sa.Engine) -> None:
             call()
 
 
+@pytest.mark.rule("A table that could not be used is refused before it is made.")
 @pytest.mark.parametrize("name", ["Odd `loop` of 5%", 63 * "x"])
 def test_any_name_is_quoted(make_loop: Callable[..., Any], engine: sa.Engine, name: str) -> None:
     loop = make_loop(table=name)
@@ -45,6 +46,7 @@ def test_any_name_is_quoted(make_loop: Callable[..., Any], engine: sa.Engine, na
         sa.Table(loop.table, sa.MetaData()).drop(engine)
 
 
+@pytest.mark.rule("Long names of tables keep their indexes apart, and every name is quoted.")
 @ONE
 def test_long_names_keep_their_indexes_apart() -> None:
     texts = [taskloop.sql_for_create(60 * "x" + end, dialect="postgresql") for end in ("a", "b")]
@@ -61,6 +63,7 @@ def test_an_id_that_the_column_refuses_is_a_job_failure(loop: TaskLoop, backend:
     assert loop.check([0, 1]) == {}
 
 
+@pytest.mark.rule("A value that a driver cannot send is a JobFailure, and a time that none can store a ValueError.")
 @pytest.mark.parametrize("id_", [2**80, "\ud800"], ids=["too large", "no unicode"])
 def test_an_id_that_the_driver_refuses_is_a_job_failure(make_loop: Callable[..., Any], id_: Any) -> None:
     loop = make_loop(1)
@@ -95,6 +98,7 @@ def test_sql_for_create_is_for_mysql_unless_told_otherwise() -> None:
         taskloop.sql_for_create("foo_loop", dialect="oracle")
 
 
+@pytest.mark.rule("Tables on MariaDB do not take the server's default format of rows.")
 @ONE
 def test_a_table_does_not_take_the_servers_format_of_rows() -> None:
     """An older default format has no room for long ids in an index."""
@@ -102,6 +106,7 @@ def test_a_table_does_not_take_the_servers_format_of_rows() -> None:
     assert "ROW_FORMAT" not in taskloop.sql_for_create("loop", engine="RocksDB")
 
 
+@pytest.mark.rule("A loop leaves other columns of its table as they are, those with ON UPDATE too.")
 @pytest.mark.backends("mariadb")
 def test_a_loop_leaves_other_columns_as_they_are(
     engine: sa.Engine, make_loop: Callable[..., Any], doloops: Any

@@ -18,6 +18,7 @@ def shuffled() -> list[int]:
     return ids
 
 
+@pytest.mark.rule("Ids that are equally old are served by their order.")
 @pytest.mark.parametrize(
     ("how", "who"),
     [("new", "anna"), ("updated", None), ("unlocked", "anna"), ("bumped", None), ("bumped and updated", "anna")],
@@ -43,6 +44,7 @@ def test_ties_of_a_table_of_doloops_are_served_by_their_ids(doloops: Any) -> Non
     assert doloops.get(30) == sorted(bumped) + sorted(set(IDS) - set(bumped))
 
 
+@pytest.mark.rule("Ids that are equally old are served by their order.")
 def test_ids_that_are_text_have_the_databases_order(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     words = ["b", "A", "a1", "C", "ä", "B2", "z", "Z0", "_", "10", "9"]
     loop = make_loop(*words, id_type="VARCHAR(20)")

@@ -78,6 +78,7 @@ def test_a_connection_without_a_transaction_is_left_without_one(
     assert set(loop.rows()) == set(range(1, 9))
 
 
+@pytest.mark.rule("Others read and write while ids are taken.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_others_read_and_write_while_ids_are_taken(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
     """doloop locks the whole table."""
@@ -146,6 +147,7 @@ def test_a_time_that_a_table_of_doloops_cannot_hold_is_refused(doloops: Any) -> 
         doloops.get(1, lock_for=100 * 365 * 24 * 3600)
 
 
+@pytest.mark.rule("A table that could not be used is refused before it is made.")
 @pytest.mark.backends("mariadb")
 def test_a_table_without_transactions_is_refused(engine: sa.Engine, make_loop: Callable[..., Any]) -> None:
     """Two would get the same ids."""

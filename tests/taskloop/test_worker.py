@@ -55,6 +55,7 @@ def test_an_id_whose_call_returns_is_done_and_one_whose_call_raises_rests(make_l
     assert loop.get(1) == [7]
 
 
+@pytest.mark.rule("A job sees no context variable that another job has set.")
 @ONE
 def test_the_work_on_an_id_sees_no_variables_of_the_one_before(make_loop: Callable[..., Any]) -> None:
     variable: contextvars.ContextVar[Any] = contextvars.ContextVar("variable")
@@ -86,6 +87,7 @@ def test_ids_are_kept_locked_while_they_are_worked_on(
     assert eventually(lambda: conductor.tally == LoopTally(done=1))
 
 
+@pytest.mark.rule("Ids are done one by one.")
 def test_an_id_is_done_while_others_are_worked_on(
     make_loop: Callable[..., Any], start: Callable[[LoopConductor], object]
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_missing_table_ends_the_conductor(make_loop: Callable[..., Any]) -> No
         LoopConductor("anna", make_loop(table="no_such_loop"), lambda id_: None).run()
 
 
+@pytest.mark.rule("A loop conductor that fails begins no more ids.")
 @ONE
 def test_a_conductor_that_fails_begins_no_more_ids(
     make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
@@ -248,6 +251,8 @@ def test_a_wrong_argument_is_named(make_loop: Callable[..., Any]) -> None:
         LoopConductor("anna", loop, int)
 
 
+@pytest.mark.rule("A handler that returns a coroutine or generator has done nothing, and its job is not consumed.")
+@pytest.mark.rule("A loop's handler that would do nothing is refused.")
 @ONE
 def test_a_handler_that_returns_a_generator_fails(make_loop: Callable[..., Any]) -> None:
     loop = make_loop(1)

@@ -45,6 +45,7 @@ def shown(claim: Claim) -> tuple[bool, bool, bool, bool]:
     return claim.seen_lost, claim.lost, claim.ended, claim.is_marked_lost()
 
 
+@pytest.mark.rule("A claim takes every step from every standing, and no step overwrites the step of another thread.")
 def test_the_whole_table() -> None:
     for state, *after in (line.split() for line in WHOLE.split("\n") if line):
         assert shown(claim_in(state)) == SHOWN[state]
@@ -91,6 +92,7 @@ def test_a_forked_child_reads_a_claim_whose_lock_a_thread_of_the_parent_holds() 
         holder.join()
 
 
+@pytest.mark.rule("A claim takes every step from every standing, and no step overwrites the step of another thread.")
 def test_no_step_overwrites_that_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The holder extends the claim while another thread of it reads that it is lost: it stands."""
     claim, extended, readings = claim_in("HELD", deadline=0.0), threading.Event(), iter([1, 2])

@@ -76,6 +76,7 @@ class TestKeeping:
         assert not newer.lost
         assert harness.claims.held() == [newer]
 
+    @pytest.mark.rule("A claim that no renewal reaches in time is reported as lost.")
     def test_a_claim_that_no_renewal_reaches_is_told_lost(self, harness: Harness) -> None:
         harness.failing = True
         mine = claim(deadline=0.05)
@@ -84,6 +85,7 @@ class TestKeeping:
         assert mine.lost
         assert harness.claims.held() == []
 
+    @pytest.mark.rule("A failed beat is repeated soon, well within the lease.")
     def test_failed_beats_are_repeated_soon(self) -> None:
         harness = Harness(interval=3600)
         harness.failing = True
@@ -93,7 +95,7 @@ class TestKeeping:
         harness.failing = False
         harness.claims.end()
 
-    def test_what_was_let_go_of_during_a_beat(self, harness: Harness) -> None:
+    def test_a_claim_that_ends_during_a_beat_is_not_reported_lost(self, harness: Harness) -> None:
         """A claim that its owner ends meanwhile is not told lost."""
         mine = claim()
         harness.claims.hold(mine)
@@ -102,8 +104,13 @@ class TestKeeping:
         assert not mine.lost
         assert harness.lost == []
 
+    @pytest.mark.rule(
+        "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
+    )
     @pytest.mark.parametrize("left", [None, 5_000_000, 0])
-    def test_what_is_kept_no_longer(self, harness: Harness, left: int | None) -> None:
+    def test_a_claim_that_is_no_longer_kept_lasts_as_long_as_its_lease(
+        self, harness: Harness, left: int | None
+    ) -> None:
         """It is let go of, with what is left of its lease: if that is nothing, it is told lost. What another handle
         keeps may be another session's of this process."""
         mine, other = claim("u"), claim("v")
@@ -117,18 +124,24 @@ class TestKeeping:
         assert harness.claims.held() == [other]
         assert harness.lost == ([mine] if left == 0 else [])
 
-    def test_what_was_missed(self, harness: Harness) -> None:
+    @pytest.mark.rule(
+        "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
+    )
+    def test_a_claim_that_a_renewal_missed_is_held_further(self, harness: Harness) -> None:
         mine = claim()
         before = mine.deadline
         harness.claims.hold(mine)
         harness.claims.confirm([mine], boottime(), Renewed([], 90_000_000, missed=[("u", 1)]))
         assert (mine.deadline, harness.claims.held()) == (before, [mine])
 
+    @pytest.mark.rule("A renewal leaves a claim alone that was extended during the beat.")
     @pytest.mark.parametrize(
         "answer", [Renewed([], 90_000_000), Renewed([("u", 1)], 1), Renewed([], 1, unkept=[("u", 1, 0)])]
     )
     @pytest.mark.parametrize("kept", [True, False])
-    def test_what_was_extended_during_a_beat(self, harness: Harness, answer: Renewed, kept: bool) -> None:
+    def test_a_claim_that_was_extended_during_a_beat_keeps_its_extension(
+        self, harness: Harness, answer: Renewed, kept: bool
+    ) -> None:
         mine = claim()
         harness.claims.hold(mine)
         sent = boottime()
@@ -137,6 +150,7 @@ class TestKeeping:
         assert (mine.kept, mine.deadline, mine.lost, harness.lost) == (kept, sent + 30, False, [])
         assert harness.claims.held() == ([mine] if kept else [])
 
+    @pytest.mark.rule("A claim that its holder has read as lost is never renewed, and another worker gets the job.")
     def test_claim_of_a_later_batch_that_is_read_as_lost_is_not_renewed(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -154,6 +168,7 @@ class TestKeeping:
         eventually(lambda: len(renewed) > 2)
         assert (set(renewed), harness.lost) == ({"u"}, [second])
 
+    @pytest.mark.rule("An end that is refused keeps a claim in the heartbeat as before.")
     def test_an_end_that_comes_to_nothing(self, harness: Harness) -> None:
         """What was kept is kept again, unless it was let go of meanwhile."""
         claims = harness.claims
@@ -168,7 +183,8 @@ class TestKeeping:
         claims.complete_ends(begun)
         assert claims.held() == [kept, extended]
 
-    def test_what_has_ended_is_not_kept(self, harness: Harness) -> None:
+    @pytest.mark.rule("A claim that ends while it is being extended is not kept.")
+    def test_an_ended_claim_is_not_kept(self, harness: Harness) -> None:
         claims = harness.claims
         mine, others = claim("u"), claim("v")
         claims.hold(mine, others)

@@ -8,7 +8,7 @@ import pytest
 
 from jobboard import codec
 from jobboard.codec import Content, Undecodable
-from jobboard.states import Failure
+from jobboard.states import Failure, FailureKind
 
 BIG = 10**9
 
@@ -55,6 +55,7 @@ def test_an_error_names_the_path_to_bad_details(details: object, kind: type[Exce
         codec.check_details(details, BIG)
 
 
+@pytest.mark.rule("Details of subclasses of int, str and dict become plain values.")
 def test_details_are_copied_into_plain_types() -> None:
     given = {"a": (1, [2.5, None, True]), Colour.RED: Colour.RED, "n": Number.ONE}
     checked = codec.check_details(given, BIG)
@@ -73,6 +74,7 @@ def test_the_limit_is_in_bytes_of_compact_json() -> None:
         codec.check_details(details, size - 1)
 
 
+@pytest.mark.rule("The size of details is that of their JSON, whatever the encoding of the posting.")
 @pytest.mark.parametrize("wire", ["msgpack", "json"])
 def test_the_size_of_a_posting_is_that_of_its_json(wire: codec.Wire) -> None:
     """Whatever the encoding makes of it: a control character takes six bytes of JSON, and one of msgpack."""
@@ -108,6 +110,7 @@ def test_a_damaged_posting_is_undecodable() -> None:
             codec.decode(posting, "json" if isinstance(posting, str) else "msgpack")
 
 
+@pytest.mark.rule("A posting keeps the fields of newer writers when another wire carries it.")
 def test_transcode_keeps_the_fields_of_newer_writers() -> None:
     text = '{"details":{"é":[1,0.5,null]},"due":7,"later":{"a":true}}'
     packed = codec.transcode(text, "json", "msgpack")
@@ -119,6 +122,7 @@ def test_transcode_keeps_the_fields_of_newer_writers() -> None:
             codec.transcode(damaged, "msgpack", "json")
 
 
+@pytest.mark.rule("A context travels with a job and holds only str.")
 def test_a_context_is_copied_into_plain_str() -> None:
     given = {"traceparent": "00-1-2-01", Colour.RED: Colour.RED}
     checked = codec.check_context(given)
@@ -128,6 +132,7 @@ def test_a_context_is_copied_into_plain_str() -> None:
     assert codec.check_context({"a": "x" * (codec.MAX_CONTEXT - 8)})
 
 
+@pytest.mark.rule("A context travels with a job and holds only str.")
 @pytest.mark.parametrize(
     ("context", "kind", "match"),
     [
@@ -175,19 +180,32 @@ def test_an_error_is_clipped_to_its_last_16_kib() -> None:
         codec.clip_error(ValueError("x"))  # type: ignore[arg-type]
 
 
-FAILURES = (Failure(1_500_000, "anna", 1, "é \U0001f980 'x' \"y\" \\ \n"), Failure(2_500_000, None, 2, ""))
+FAILURES = (
+    Failure(1_500_000, "anna", 1, "é \U0001f980 'x' \"y\" \\ \n", FailureKind.LAPSE),
+    Failure(2_500_000, None, 2, ""),
+)
 
 
 def test_failures_are_read_from_json_as_written() -> None:
     text = codec.failures_as_json(FAILURES)
     assert codec.failures_from_json(text) == FAILURES
-    assert json.loads(text)[0] == {"on": 1_500_000, "who": "anna", "attempt": 1, "text": FAILURES[0].text}
+    assert json.loads(text)[0] == {
+        "on": 1_500_000,
+        "who": "anna",
+        "attempt": 1,
+        "text": FAILURES[0].text,
+        "kind": "lapse",
+    }
     assert "é" in text
     assert (codec.failures_as_json(()), codec.failures_from_json(None)) == (None, ())
-    newer = '[{"on": 1, "who": null, "attempt": 2, "text": "x", "more": 3}]'
-    assert codec.failures_from_json(newer) == (Failure(1, None, 2, "x"),)
+    for kind, read in (('"newer"', "newer"), ("3", FailureKind.ERROR), ("[]", FailureKind.ERROR)):
+        newer = f'[{{"on": 1, "who": null, "attempt": 2, "text": "x", "kind": {kind}, "more": 3}}]'
+        assert codec.failures_from_json(newer) == (Failure(1, None, 2, "x", read),)
+    older = '[{"on": 1, "who": null, "attempt": 2, "text": "x"}]'
+    assert codec.failures_from_json(older) == (Failure(1, None, 2, "x", FailureKind.ERROR),)
 
 
+@pytest.mark.rule("Failures that are none are shown as text.")
 def test_damaged_failures_are_shown_as_one_failure() -> None:
     for text in ("broken", "1", "[1]", "[[]]", '[{"on": 1}]', "{}x", "[" * 100_000, "[" + "1" * 5000):
         assert codec.failures_from_json(text) == (Failure(0, None, 0, text),)

@@ -51,13 +51,13 @@ def test_every_part_of_a_uri_counts() -> None:
     assert len(settings) == len(OPTIONS)
 
 
-def test_a_name_with_options() -> None:
+def test_a_name_takes_options_as_a_uri_does() -> None:
     assert parse("mine?claim-ttl=5&mode=many")["claim_ttl"] == 5
     assert parse({"board": "mine?claim_ttl=5", "claim_ttl": 6})["claim_ttl"] == 6
 
 
 @pytest.mark.parametrize("given", ["mine", "MINE", {"board": "mine"}, "mine://", {"board": " mine "}])
-def test_a_plain_name(given: object) -> None:
+def test_a_plain_name_has_the_default_options(given: object) -> None:
     settings = parse(given)
     assert settings.scheme == "mine"
     assert settings.driver is None
@@ -69,11 +69,13 @@ def test_options_beside_a_uri_go_first() -> None:
     assert (settings["claim_ttl"], settings["host"], settings["port"], settings["mode"]) == (3.0, "other", 1, "one")
 
 
+@pytest.mark.rule("An option that is None counts as not given.")
 def test_an_option_that_is_none_is_not_given() -> None:
     settings = parse({"board": "mine://h:1/d?claim_ttl=2", "port": None, "claim_ttl": None})
     assert (settings["port"], settings["claim_ttl"]) == (1, 2.0)
 
 
+@pytest.mark.rule("A URI that names two databases, hosts or users is refused.")
 def test_a_uri_may_say_the_same_twice() -> None:
     settings = parse("mine://u:p@h:1/d?user=u&password=p&host=h&port=1&database=d")
     assert (settings["user"], settings["password"], settings["port"]) == ("u", "p", 1)
@@ -89,7 +91,7 @@ def test_a_uri_may_say_the_same_twice() -> None:
         ("mine://%2Frun%2Fdb.sock/d", "/run/db.sock", 1234),
     ],
 )
-def test_hosts(uri: str, host: str, port: int) -> None:
+def test_hosts_and_ports_of_a_uri_are_parsed(uri: str, host: str, port: int) -> None:
     settings = parse(uri)
     assert (settings["host"], settings["port"]) == (host, port)
 
@@ -121,7 +123,7 @@ def test_hosts(uri: str, host: str, port: int) -> None:
         (None, TypeError, "not NoneType"),
     ],
 )
-def test_what_is_wrong_is_said(given: object, kind: type[Exception], match: str) -> None:
+def test_a_wrong_configuration_is_refused_by_its_name(given: object, kind: type[Exception], match: str) -> None:
     with pytest.raises(kind, match=match):
         parse(given)
 
@@ -133,6 +135,7 @@ def test_a_part_that_a_backend_does_not_take_is_refused(part: str) -> None:
     assert "secret" not in str(failure.value)
 
 
+@pytest.mark.rule("A board shows where it is, made from a dict or a URI.")
 @pytest.mark.parametrize(
     ("given", "shown"),
     [

@@ -70,6 +70,7 @@ def test_a_claim_that_is_taken_over_meanwhile_ends_nothing(boards: tuple[Any, Jo
     assert other.find_owner(mine) == "bert"
 
 
+@pytest.mark.rule("A key that is taken between two requests of a post answers its holder.")
 def test_a_post_returns_the_job_that_takes_its_key_meanwhile(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     posted: list[Any] = []
@@ -78,6 +79,7 @@ def test_a_post_returns_the_job_that_takes_its_key_meanwhile(boards: tuple[Any, 
     assert slow.job_count == 1
 
 
+@pytest.mark.rule("A lapse that another handle has settled keeps no other job back.")
 def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
     boards: tuple[Any, JobBoard], clock: ManualClock
 ) -> None:
@@ -89,6 +91,7 @@ def test_a_batch_takes_the_other_lapsed_jobs_where_one_is_settled_meanwhile(
     assert slow.claim_many("anna", 3) == jobs[1:]
 
 
+@pytest.mark.rule("A call that always comes second gives up with an error.")
 def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     slow, other = boards
     job = slow.post("a")
@@ -106,6 +109,7 @@ def test_a_call_that_is_beaten_too_often_is_given_up(boards: tuple[Any, JobBoard
     assert other.find_owner(job) is None
 
 
+@pytest.mark.rule("A first try that arrives after its own repetition does nothing.")
 def test_a_first_try_that_arrives_after_its_repetition_does_nothing(boards: tuple[Any, JobBoard]) -> None:
     slow, other = boards
     slow.post_many([{"name": "a"}, {"name": "b"}])
@@ -148,6 +152,7 @@ def test_a_first_try_that_arrives_twice_acts_once(boards: tuple[Any, JobBoard]) 
     assert [job.name for job in board.iterjobs() if job.seen_state == "UNCLAIMED"] == ["d"]
 
 
+@pytest.mark.rule("An end of a just made claim needs no read, and never ends another life of the job.")
 def test_an_own_claim_is_ended_without_a_read(boards: tuple[Any, JobBoard], monkeypatch: Any) -> None:
     """A claim that has changed is read, and so is a claim whose lapse would trash the job."""
     slow, other = boards

@@ -13,9 +13,9 @@ from jobboard import arguments, runtime
 from jobboard.codec import Content
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
 from jobboard.job import Claim, Job
-from jobboard.primitives import Draft
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, SCHEDULED, Failure
+from tests.support.jobs import make_draft
 
 
 class Board:
@@ -35,7 +35,7 @@ class Board:
 
 
 def make(uuid: str = "u", name: str = "n", priority: int = 100, sequence: int = 1, content: Any = None, **other) -> Job:
-    draft = Draft(uuid, name, priority, None, 1, b"", None, None, None)
+    draft = make_draft(uuid, name=name, priority=priority, posting=b"")
     record = draft.record(sequence, 1_500_000)._replace(**other)
     return Job(Board(), record, content or Content({}, None), record.state)
 
@@ -77,7 +77,7 @@ def test_jobs_are_equal_by_uuid() -> None:
     assert len({make("a"), make("a"), make("b")}) == 2
 
 
-def test_what_a_job_knows() -> None:
+def test_a_job_shows_the_fields_of_its_record() -> None:
     failure = Failure(1_500_000, "anna", 2, "e")
     job = make(key="k", attempts=2, max_attempts=3, errors=(Failure(0, None, 0, "d"), failure), group="g")
     assert (job.uuid, job.name, job.sequence, job.key, job.attempts, job.max_attempts) == ("u", "n", 1, "k", 2, 3)
@@ -158,6 +158,7 @@ def test_errors_keep_their_cause() -> None:
     assert [type(error) for error in rest.exceptions] == [JobFailure]
 
 
+@pytest.mark.rule("The uuids of jobs that are posted together begin alike, and differ.")
 def test_uuids_of_jobs_posted_together_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobboard.runtime.wall_time", lambda: 1_700_000_000.07)
     made = {*arguments.new_uuids(100), *arguments.new_uuids(0)}

@@ -119,6 +119,9 @@ def test_what_others_have_done_to_some_claims_keeps_none_of_the_rest_back(make: 
     assert board.stats().claimed == 290
 
 
+@pytest.mark.rule(
+    "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
+)
 @pytest.mark.parametrize("engine", [Leases, Sessions])
 def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
     make: Any, clock: ManualClock, engine: type[Sessions]
@@ -133,6 +136,9 @@ def test_a_claim_that_somebody_has_given_a_fixed_lease_is_kept_no_longer(
     assert board.get(claim[0]).seen_state == UNCLAIMED, "and it keeps that lease"
 
 
+@pytest.mark.rule(
+    "A renewal distinguishes lost claims, claims that another handle keeps, and claims with a fixed lease."
+)
 def test_a_claim_that_another_handle_keeps(make: Any) -> None:
     board = make(Sessions)
     [claim] = claimed(board)
@@ -140,6 +146,7 @@ def test_a_claim_that_another_handle_keeps(make: Any) -> None:
     assert engine_of(board).renew(HANDLE, [claim], 30 * SECOND).unkept == [(*claim, None)]
 
 
+@pytest.mark.rule("A store whose clock may lag reports the least that is left of a lease.")
 def test_a_clock_that_may_lag_tells_of_the_least(make: Any) -> None:
     board = make(Lagging)
     [claim] = claimed(board)
@@ -167,7 +174,8 @@ def test_a_beat_that_always_comes_second_gives_up(make: Any, monkeypatch: pytest
 class TestForsaken:
     """The session may live on though the holder was told that its claim is lost."""
 
-    def test_not_what_its_holder_has_extended_meanwhile(self, make: Any) -> None:
+    @pytest.mark.rule("A claim that its process gave up is freed, and a later claim is left alone.")
+    def test_a_claim_that_its_holder_has_extended_is_not_given_back(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
         board.engine.store.breaks = [AWAY, AWAY]
@@ -179,7 +187,7 @@ class TestForsaken:
         engine_of(board).clear_up()
         assert board.get(claim[0]).seen_state == CLAIMED
 
-    def test_what_its_holder_could_not_extend(self, make: Any) -> None:
+    def test_a_claim_that_its_holder_could_not_extend_is_given_back(self, make: Any) -> None:
         """The session lives on, and nobody keeps the claim any more."""
         board = make(Sessions)
         [claim] = claimed(board)
@@ -191,6 +199,8 @@ class TestForsaken:
         engine_of(board).clear_up()
         assert board.get(claim[0]).seen_state == UNCLAIMED
 
+    @pytest.mark.rule("A claim that its process gave up is freed, and a later claim is left alone.")
+    @pytest.mark.rule("A lost claim of a session that survives is given free, and a later claim is left alone.")
     def test_not_another_claim(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
@@ -204,7 +214,7 @@ class TestForsaken:
 class TestDoubt:
     """Nobody waits for this call any longer."""
 
-    def test_what_it_has_not_done_yet_it_never_does(self, make: Any) -> None:
+    def test_a_doubted_call_that_arrives_later_claims_nothing(self, make: Any) -> None:
         board = make(Sessions)
         job = board.post("a")
         nonce = Nonce(HANDLE, 1, 1)
@@ -213,6 +223,7 @@ class TestDoubt:
         assert engine_of(board).take(nonce, "anna", 1, None, None).records == []
         assert board.get(job.uuid).seen_state == UNCLAIMED
 
+    @pytest.mark.rule("A call that ended in doubt is cleared up before its slot is used again.")
     def test_the_next_call_of_its_slot_waits_for_that(self, make: Any) -> None:
         """It would write over what tells of the claims."""
         board = make(Sessions)
@@ -223,6 +234,7 @@ class TestDoubt:
         taken = engine_of(board).take(Nonce(HANDLE, 1, 2), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]], "it was given back before"
 
+    @pytest.mark.rule("A call that ended in doubt is cleared up before its slot is used again.")
     def test_it_is_not_forgotten_for_a_later_call_that_was_never_sent(self, make: Any) -> None:
         """As long as the first one can't be cleared up."""
         board = make(Sessions)
@@ -239,7 +251,7 @@ class TestDoubt:
         taken = engine_of(board).take(Nonce(HANDLE, 1, 4), "bert", 1, None, None).records
         assert [record.uuid for record in taken] == [claim[0]]
 
-    def test_what_is_somebody_elses_by_now_stays_so(self, make: Any) -> None:
+    def test_a_job_that_another_worker_has_claimed_is_not_given_back(self, make: Any) -> None:
         board = make(Sessions)
         [claim] = claimed(board)
         board.release(board.get(claim[0]))
@@ -249,9 +261,12 @@ class TestDoubt:
         assert board.find_owner(job) == "bert"
 
 
+@pytest.mark.rule("A claim that its process gave up is freed, and a later claim is left alone.")
+@pytest.mark.rule("Cleaning up after a failed call is repeated until it succeeds.")
+@pytest.mark.rule("A lost claim of a session that survives is given free, and a later claim is left alone.")
 @pytest.mark.parametrize("error", [JobFailure("may not"), ConnectionFailure("away"), ValueError("a bug")], ids=type)
 @pytest.mark.parametrize("doubted", [True, False])
-def test_what_could_not_be_done_is_tried_until_it_can_be(make: Any, doubted: bool, error: Exception) -> None:
+def test_a_failed_return_of_a_claim_is_repeated_until_it_succeeds(make: Any, doubted: bool, error: Exception) -> None:
     """The session lives on, and so would the claim."""
     board = make(Sessions)
     [claim] = claimed(board)
@@ -277,6 +292,7 @@ def test_what_is_refused_keeps_nothing_else_from_being_given_back(make: Any) -> 
     assert board.stats().claimed == 0
 
 
+@pytest.mark.rule("A thread that cannot be started for closing or clearing up keeps nothing open.")
 def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[str]) -> None:
     board = make(Sessions)
     claims = claimed(board, 2)
@@ -288,7 +304,7 @@ def test_without_a_thread_for_it_nothing_is_forgotten(make: Any, refused: set[st
     eventually(lambda: board.stats().claimed == 0)
 
 
-def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None:
+def test_a_failed_return_of_a_claim_is_repeated_when_the_board_closes(make: Any) -> None:
     board, other = make(Sessions), make(Leases)
     [claim] = claimed(board)
     board.engine.store.hears.life.beat_soon = lambda start: None
@@ -300,8 +316,9 @@ def test_what_could_not_be_done_is_tried_once_more_at_the_end(make: Any) -> None
     assert other.get(claim[0]).seen_state == UNCLAIMED
 
 
+@pytest.mark.rule("A job that can neither be read nor trashed takes no other claim of its batch with it.")
 @pytest.mark.parametrize("error", [ConnectionFailure("away"), JobFailure("may not")], ids=type)
-def test_what_can_not_be_read_nor_trashed_keeps_no_other_job(make: Any, error: Exception) -> None:
+def test_a_job_that_can_neither_be_read_nor_trashed_delays_no_other_job(make: Any, error: Exception) -> None:
     board = make(Sessions)
     plant(board, b"\xc1")
     sound = board.post("a")

@@ -13,6 +13,7 @@ from jobboard.testing.conformance.support import PATIENCE, Waiter
 pytestmark = pytest.mark.backends("memory")
 
 
+@pytest.mark.rule("A slot is not freed by an earlier claim of a job that has been claimed again.")
 def test_a_freed_slot_of_an_earlier_claim_leaves_the_next_claim_its_slot(
     board: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_freed_slot_of_an_earlier_claim_leaves_the_next_claim_its_slot(
     assert second.state == "UNCLAIMED"
 
 
+@pytest.mark.rule("A damaged list of claims begins again, so that no job waits for ever.")
 @pytest.mark.parametrize("value", [b"", b"\xff\xff", b"\x92\x91\x92\x05\x05\x90"])
 def test_a_damaged_scope_begins_anew(board: Any, other: Any, value: bytes, caplog: pytest.LogCaptureFixture) -> None:
     board.set_limit("mail", concurrency=1)
@@ -48,6 +50,7 @@ def test_a_damaged_scope_begins_anew(board: Any, other: Any, value: bytes, caplo
     assert "'mail' begins anew: it is damaged" in caplog.text
 
 
+@pytest.mark.rule("A peek obeys limits that were set since the last look.")
 def test_a_peek_obeys_a_limit_that_was_set_since(board: Any, other: Any) -> None:
     first, _ = board.post("mail"), board.post("mail")
     assert other.engine.peek().any
@@ -56,6 +59,7 @@ def test_a_peek_obeys_a_limit_that_was_set_since(board: Any, other: Any) -> None
     assert not other.engine.peek().any
 
 
+@pytest.mark.rule("A waiter for a slot is woken by the repetition of an end whose reply was lost.")
 @pytest.mark.parametrize("verb", ["consume", "release"])
 def test_the_repetition_of_an_end_wakes_waiters(
     board: Any, other: Any, verb: str, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +82,7 @@ def test_the_repetition_of_an_end_wakes_waiters(
     assert waiter.wait() == second
 
 
+@pytest.mark.rule("A rate from before the clock was set back, or that was removed, keeps nobody out.")
 @pytest.mark.parametrize(("rate", "hours"), [(None, 1), ((1, 0.1), 1), ((1, 7200.0), 2)])
 def test_starts_are_remembered_for_an_hour_and_while_a_rate_counts_them(
     rate: tuple[int, float] | None, hours: int

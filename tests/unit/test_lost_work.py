@@ -33,6 +33,7 @@ def renew(job: Job) -> None:
     job.claim.confirm(None, kept=True)
 
 
+@pytest.mark.rule("Work that has seen its claim lost does not count.")
 @pytest.mark.parametrize("renewed", [False, True])
 def test_a_body_that_has_read_its_claim_as_lost_consumes_nothing(board: jobboard.JobBoard, renewed: bool) -> None:
     posted = board.post("resize")
@@ -50,6 +51,7 @@ def test_a_body_that_has_read_its_claim_as_lost_consumes_nothing(board: jobboard
     assert posted.error == IN_VAIN
 
 
+@pytest.mark.rule("A holder that extends its claim after it was lost may count on the claim again.")
 @pytest.mark.parametrize("verb", ["extend", "consume"])
 def test_a_body_that_acts_on_its_lost_claim_consumes_the_job(board: jobboard.JobBoard, verb: str) -> None:
     """The server accepts the act, as nobody else has taken the job."""
@@ -63,6 +65,7 @@ def test_a_body_that_acts_on_its_lost_claim_consumes_the_job(board: jobboard.Job
     assert posted.state == jobboard.State.COMPLETE
 
 
+@pytest.mark.rule("Work that has seen its claim lost does not count.")
 def test_a_job_whose_handler_has_read_its_claim_as_lost_is_run_again(board: jobboard.JobBoard) -> None:
     posted = board.post("resize")
     runs = []
@@ -81,6 +84,7 @@ def test_a_job_whose_handler_has_read_its_claim_as_lost_is_run_again(board: jobb
     assert conductor.tally == Tally(dispatched=2, consumed=1, lost=1)
 
 
+@pytest.mark.rule("A handler that returns after its fixed lease has ended does not count.")
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_a_job_whose_handler_returns_after_its_lease_is_run_again_or_trashed(
     board: jobboard.JobBoard, attempts: int, caplog: pytest.LogCaptureFixture

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard import codec
 from jobboard.backends.memory import BLOCK, ManualClock, Names, forget
 from jobboard.exceptions import ClaimLost, JobFailure, UnclaimableJob
-from jobboard.primitives import Draft
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing.conformance.support import Waiter
+from tests.support.jobs import make_draft
 
 _names = itertools.count(1)
 
@@ -55,6 +54,8 @@ def test_a_purged_job_reads_trashed_for_a_day(board: Any, clock: ManualClock) ->
     assert job.state == TRASHED
 
 
+@pytest.mark.rule("A rate outlives a clock that jumps, and starts are remembered for an hour.")
+@pytest.mark.rule("A rate from before the clock was set back, or that was removed, keeps nobody out.")
 @pytest.mark.parametrize(("step", "after"), [(-3600, 0), (-20, 30), (3600, 0)])
 def test_a_rate_outlives_a_clock_that_jumps(board: Any, clock: ManualClock, step: float, after: float) -> None:
     """A rate starts nothing for at most twice a minute, or twice its own time."""
@@ -115,8 +116,7 @@ def test_jobs_stay_until_they_are_forgotten(board: Any) -> None:
 
 def test_a_job_with_an_impossible_priority_is_trashed(board: Any) -> None:
     uuid = "00000000-0000-4000-8000-000000000009"
-    posting = codec.encode(codec.Content({"a": 1}), board.engine.wire)
-    board.engine.insert([Draft(uuid, "odd", 201, None, codec.VERSION, posting, None, None, None)])
+    board.engine.insert([make_draft(uuid, board.engine.wire, name="odd", priority=201)])
     fine = board.post("resize", priority="VERY_LOW")
     assert list(board.iterjobs()) == [fine]
     assert [odd.place for odd in board.examine() if odd.place.startswith("job")] == [f"job {uuid}"]

@@ -97,6 +97,7 @@ def test_one_thread_of_its_own() -> None:
     assert len(threads) == 2
 
 
+@pytest.mark.rule("A broken listener harms no other listener and no claim.")
 @pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_a_broken_listener_is_logged_and_harms_nobody(
     caplog: pytest.LogCaptureFixture, kind: type[BaseException]

@@ -7,14 +7,12 @@ import pytest
 
 from jobboard.engine import Side, StoredOutcome
 from jobboard.states import COMPLETE, Failure, Record
+from tests.support.jobs import make_record
 
 
 def record(**values: Any) -> Record:
-    fixed: dict[str, Any] = {"uuid": "u", "name": "ü", "priority": 100, "sequence": 7, "key": None, "version": 1}
-    fixed |= {"posting": b"\xff", "state": COMPLETE, "attempts": 2, "max_attempts": None, "token": 5, "who": "anna"}
-    fixed |= {"keeper": None, "lock_until": None, "created_on": 1, "modified_on": 3}
-    fixed |= {"errors": (Failure(2, None, 1, "no"),)}
-    return Record(**{**fixed, **values})
+    failures = (Failure(2, None, 1, "no"),)
+    return make_record(COMPLETE, **{"name": "ü", "posting": b"\xff", "who": "anna", "errors": failures, **values})
 
 
 class TestDone:
@@ -30,6 +28,7 @@ class TestDone:
         side = Side("outcome", "u", done.packed(), 9, 1)
         assert StoredOutcome.of(side) == done._replace(position=side)
 
+    @pytest.mark.rule("A damaged outcome is passed over with a warning.")
     @pytest.mark.parametrize("value", [b"", b"\xc1", b"\x90", b"\x01", StoredOutcome(record(uuid="v"), 2, 9).packed()])
     def test_a_damaged_one_is_passed_over_with_a_warning(self, value: bytes, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING):

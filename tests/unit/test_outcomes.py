@@ -24,7 +24,7 @@ from jobboard.outcomes import (
     working_on,
 )
 from jobboard.primitives import End
-from jobboard.states import Verb
+from jobboard.states import FailureKind, Verb
 
 
 def job(attempts: int = 1, lost: bool = False, retries: int = 0, max_attempts: int | None = None) -> SimpleNamespace:
@@ -41,6 +41,7 @@ def test_retries_and_failures_make_one_backoff() -> None:
         assert 16 <= delay / 1e6 <= 32
 
 
+@pytest.mark.rule("Retry and Reject steer in the group of a TaskGroup, too.")
 def test_a_group_of_nothing_but_steering_errors_steers() -> None:
     """As a TaskGroup raises it."""
     later, never, broken = Retry("later"), Reject("never"), ValueError("broken")
@@ -48,7 +49,7 @@ def test_a_group_of_nothing_but_steering_errors_steers() -> None:
     assert end.retry
     assert counts is later
     end, counts = judged(ExceptionGroup("tasks", [later, never]), job())
-    assert end == End(Verb.TRASH, error="never")
+    assert end == End(Verb.TRASH, error="never", kind=FailureKind.REJECTED)
     assert counts is never
     group = ExceptionGroup("tasks", [never, broken])
     end, counts = judged(group, job())
@@ -56,6 +57,7 @@ def test_a_group_of_nothing_but_steering_errors_steers() -> None:
     assert counts is group
 
 
+@pytest.mark.rule("A retry without a delay does not come back at once.")
 def test_a_retry_is_not_at_once() -> None:
     policy = RetryPolicy(base=1e-6, max_attempts=5)
     assert outcome_of(Retry(), job(), policy).delay == 100_000
@@ -65,10 +67,12 @@ def test_a_retry_is_not_at_once() -> None:
         assert delay < 100_000
 
 
-def test_what_a_policy_bounds() -> None:
+def test_a_policy_bounds_attempts_and_retries() -> None:
     policy = RetryPolicy(max_attempts=2, max_retries=2)
     assert outcome_of(Retry(), job(attempts=2, retries=1), policy).retry
-    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == End(Verb.TRASH, error="enough")
+    assert outcome_of(Retry("enough"), job(attempts=1, retries=2), policy) == End(
+        Verb.TRASH, error="enough", kind=FailureKind.RETRY
+    )
     assert outcome_of(Retry("enough"), job(retries=2), RetryPolicy(max_retries=None)).retry
     assert outcome_of(Retry(count=True), job(attempts=1, retries=2), policy).verb == Verb.ABANDON
     assert outcome_of(Retry(count=True), job(attempts=2), policy).verb == Verb.TRASH
@@ -76,6 +80,9 @@ def test_what_a_policy_bounds() -> None:
         RetryPolicy(max_retries=0)
 
 
+@pytest.mark.rule(
+    "Of two limits of attempts the lower one counts, and the default binds only jobs that were posted without one."
+)
 @pytest.mark.parametrize(
     ("posted", "policy", "most"),
     [
@@ -122,6 +129,7 @@ def test_the_usual_backoff(attempts: int, least: float, most: float) -> None:
         assert least <= outcome.delay / 1e6 <= most
 
 
+@pytest.mark.rule("A policy that raises is not asked again, and its error counts as a failure.")
 def test_a_policy_that_raises_is_not_asked_again() -> None:
     class Own(RetryPolicy):
         def delay(self, times: int) -> float:
@@ -138,6 +146,9 @@ def test_a_policy_that_raises_is_not_asked_again() -> None:
     assert "no such delay" in outcome.error
 
 
+@pytest.mark.rule(
+    "Lists and logs show the line of an error that says why, also of messages of several lines and of groups."
+)
 def test_the_line_with_the_reason_of_an_error() -> None:
     assert reason_line("frames\n  x\nValueError: no\n\n") == "ValueError: no"
     assert reason_line("- as it is -") == "- as it is -"
@@ -147,6 +158,9 @@ def test_the_line_with_the_reason_of_an_error() -> None:
     assert reason_line("Traceback (most recent call last):\n  x\n") == "x"
 
 
+@pytest.mark.rule(
+    "Lists and logs show the line of an error that says why, also of messages of several lines and of groups."
+)
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -167,6 +181,9 @@ def test_a_reason_of_several_lines_is_cut_behind_its_first(text: str, line: str)
     assert reason_line(outcome_of(group, job()).error) == f"ValueError: {line}"
 
 
+@pytest.mark.rule(
+    "Lists and logs show the line of an error that says why, also of messages of several lines and of groups."
+)
 def test_the_line_with_the_reason_of_a_group_of_errors() -> None:
     """As asyncio.TaskGroup raises it: around the traceback of each is a frame."""
     flat = ExceptionGroup("two", [ValueError("one"), ValueError("disk is full")])
@@ -186,6 +203,7 @@ class Resizer:
     def resize(self, job: object) -> None: ...
 
 
+@pytest.mark.rule("A class is refused as a handler, also inside functools.partial.")
 def test_a_class_is_no_handler() -> None:
     for handler in (print, Resizer(), Resizer().resize, functools.partial(Resizer())):
         assert check_handler(handler) is handler
@@ -208,6 +226,7 @@ def test_cancelled() -> None:
     assert not cancelled()
 
 
+@pytest.mark.rule("A block of working() may be left in another thread or context.")
 def test_work_that_ends_in_another_context() -> None:
     """As between two threads of a pool, or two tasks."""
     begun, ended = contextvars.Context(), contextvars.Context()

@@ -26,6 +26,7 @@ RECORD = Record(
     retries=1,
     group="g",
     key_until=5,
+    expires=6,
 )
 PLAIN = Record("u", "a", 0, 1, None, 1, "{}", UNCLAIMED, 0, 3, 0, None, None, None, 1, 1)
 

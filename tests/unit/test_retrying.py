@@ -96,6 +96,7 @@ def test_a_repetition_keeps_its_nonce() -> None:
     assert len(again.seen) == 3
 
 
+@pytest.mark.rule("A board says that the outcome is unknown if a try may have been carried out.")
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [(("none",), "none"), (("unknown", "none"), "unknown"), (("none", "unknown", "none"), "unknown")],
@@ -109,6 +110,7 @@ def test_the_outcome_is_unknown_if_any_try_may_have_acted(outcomes: tuple[Any, .
     assert failure.value.outcome == expected
 
 
+@pytest.mark.rule("A call takes no longer than retry_for, and makes no second try after that.")
 def test_without_retry_for_there_is_one_try() -> None:
     call = Failing(outcomes=("unknown",))
     engine = open_engine(call, 0)
@@ -119,6 +121,7 @@ def test_without_retry_for_there_is_one_try() -> None:
     assert call.left == [0, 0]
 
 
+@pytest.mark.rule("A call takes no longer than retry_for, and makes no second try after that.")
 def test_the_time_of_the_first_try_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tries together have ``retry_for``."""
     late = 1000.0  # whole seconds, which no sum rounds
@@ -141,6 +144,8 @@ def test_the_time_of_the_first_try_counts(monkeypatch: pytest.MonkeyPatch) -> No
     assert time_left() is None
 
 
+@pytest.mark.rule("A call takes no longer than retry_for, and makes no second try after that.")
+@pytest.mark.rule("A call whose connection breaks is not repeated beyond the time of its caller.")
 def test_no_pause_exceeds_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_engine(Failing(), 0.3)
     pauses: list[float] = []
@@ -151,6 +156,7 @@ def test_no_pause_exceeds_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(pauses) <= 0.3
 
 
+@pytest.mark.rule("A retry loop ends when the board is closed.")
 def test_the_end_of_an_engine_ends_repetitions() -> None:
     call, repeats = Failing(), threading.Event()
 
@@ -170,12 +176,14 @@ def test_the_end_of_an_engine_ends_repetitions() -> None:
             act()
 
 
+@pytest.mark.rule("A slot that has served many calls is replaced, but not while its last call is in doubt.")
 def test_a_slot_is_replaced_after_its_calls() -> None:
     engine = open_engine(returned, 0, slot_calls=2)
     nonces = [mutate(engine)[0] for _ in range(5)]
     assert [(nonce.slot, nonce.call) for nonce in nonces] == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
 
 
+@pytest.mark.rule("A slot that has served many calls is replaced, but not while its last call is in doubt.")
 @pytest.mark.parametrize("outcome", ["none", "unknown"])
 def test_a_slot_whose_last_call_failed_has_another_call(outcome: Any) -> None:
     """The failed try may still be on its way. The next call of its slot refuses the try."""

@@ -9,6 +9,9 @@ import jobboard
 from jobboard import runtime
 
 
+@pytest.mark.rule(
+    "All clocks, threads, random numbers and uuids come from jobboard.runtime, and freezegun freezes none of them."
+)
 def test_a_board_takes_all_clocks_and_uuids_from_the_runtime() -> None:
     """A board that would ask another clock would see the machine's years pass."""
     clock = [4e9]
@@ -44,6 +47,9 @@ def test_a_board_takes_all_clocks_and_uuids_from_the_runtime() -> None:
     assert runtime.boottime() < 4e9
 
 
+@pytest.mark.rule(
+    "All clocks, threads, random numbers and uuids come from jobboard.runtime, and freezegun freezes none of them."
+)
 def test_threads_locks_and_waits_come_from_the_runtime() -> None:
     made: list[str] = []
 

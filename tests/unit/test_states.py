@@ -17,43 +17,17 @@ from jobboard.states import (
     TRASHED,
     UNCLAIMED,
     Failure,
+    FailureKind,
     Holder,
     Record,
     State,
     Status,
     Verb,
 )
+from tests.support.jobs import NOW, SECOND, TOKEN
+from tests.support.jobs import make_record as record
 
-NOW = 1_000_000_000_000_000
-SECOND = 1_000_000
-TOKEN = 7
 OLD = (Failure(NOW - SECOND, "anna", 1, "old"),)
-
-
-def record(state: State = CLAIMED, **other) -> Record:
-    """A claimed record is anna's, with token 7 and a lease of another second."""
-    claimed = state == CLAIMED
-    return Record(
-        **{
-            "uuid": "u",
-            "name": "n",
-            "priority": 2,
-            "sequence": 3,
-            "key": "k",
-            "version": 1,
-            "posting": b"p",
-            "state": state,
-            "attempts": 1,
-            "max_attempts": None,
-            "token": TOKEN,
-            "who": "anna" if claimed else None,
-            "keeper": None,
-            "lock_until": NOW + SECOND if state in (CLAIMED, SCHEDULED) else None,
-            "created_on": NOW - SECOND,
-            "modified_on": NOW - SECOND,
-            **other,
-        }
-    )
 
 
 def lapsed(**other) -> Record:
@@ -124,8 +98,8 @@ def test_settle_applies_lapses_and_due_times(name: str) -> None:
 def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
     trashed = states.settle(lapsed(max_attempts=1, lock_until=NOW - 5 * SECOND), NOW)
     at = NOW - 5 * SECOND
-    assert (trashed.modified_on, trashed.errors) == (at, (Failure(at, "anna", 1, EXHAUSTED),))
-    behind = (*OLD, Failure(NOW - 1, "anna", 1, EXHAUSTED))
+    assert (trashed.modified_on, trashed.errors) == (at, (Failure(at, "anna", 1, EXHAUSTED, FailureKind.EXHAUSTED),))
+    behind = (*OLD, Failure(NOW - 1, "anna", 1, EXHAUSTED, FailureKind.EXHAUSTED))
     assert states.settle(lapsed(max_attempts=1, errors=OLD), NOW).errors == behind
     assert states.lapse(record(max_attempts=1), NOW + 1).modified_on == NOW + 1
     assert states.lapse(record(max_attempts=2), NOW + 1).state == UNCLAIMED
@@ -246,6 +220,7 @@ def test_an_error_is_remembered_with_its_attempt() -> None:
             assert after.error == ("old" if error is None else error)
 
 
+@pytest.mark.rule("A job remembers its last ten failures, each with its attempt and time.")
 @pytest.mark.parametrize(
     ("texts", "kept"),
     [
@@ -262,8 +237,11 @@ def test_an_error_is_remembered_with_its_attempt() -> None:
 def test_the_last_failures_are_remembered(texts: list[str], kept: int) -> None:
     found = record()
     for number, text in enumerate(texts):
-        found = states.failed(found, number, "anna", text)
-    assert found.errors == tuple(Failure(number, "anna", 1, text) for number, text in enumerate(texts))[-kept:]
+        found = states.failed(found, number, "anna", text, FailureKind.TIMEOUT)
+    assert (
+        found.errors
+        == tuple(Failure(number, "anna", 1, text, FailureKind.TIMEOUT) for number, text in enumerate(texts))[-kept:]
+    )
 
 
 def test_a_retry_is_a_refund_that_is_numbered() -> None:
@@ -279,12 +257,18 @@ def test_a_release_raises_the_token_and_clears_the_owner() -> None:
     after = states.release(record(keeper="h", errors=OLD), NOW)[1]
     assert after == record(UNCLAIMED, token=NOW, modified_on=NOW, errors=OLD)
     after = states.release(record(max_attempts=1), NOW)[1]
-    assert (after.state, after.errors) == (TRASHED, (Failure(NOW, None, 1, EXHAUSTED),))
-    assert states.release(record(max_attempts=1), NOW, "why")[1].errors == (Failure(NOW, None, 1, "why"),)
-    assert states.release(record(errors=OLD), NOW, "why")[1].errors == (*OLD, Failure(NOW, None, 1, "why"))
+    assert (after.state, after.errors) == (TRASHED, (Failure(NOW, None, 1, EXHAUSTED, FailureKind.EXHAUSTED),))
+    assert states.release(record(max_attempts=1), NOW, "why")[1].errors == (
+        Failure(NOW, None, 1, "why", FailureKind.RELEASED),
+    )
+    assert states.release(record(errors=OLD), NOW, "why")[1].errors == (
+        *OLD,
+        Failure(NOW, None, 1, "why", FailureKind.RELEASED),
+    )
     assert states.release(record(errors=OLD), NOW, "")[1].errors == OLD
 
 
+@pytest.mark.rule("A release by token takes that claim away, and no newer one.")
 @pytest.mark.parametrize("name", STORED)
 def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
     stored, state = STORED[name]
@@ -296,8 +280,16 @@ def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
 
 def test_cancel_and_restore_raise_the_token() -> None:
     cancelled = states.cancel(record(SCHEDULED), NOW, "why")[1]
-    why = (Failure(NOW, None, 1, "why"),)
+    why = (Failure(NOW, None, 1, "why", FailureKind.CANCELLED),)
     assert cancelled == record(TRASHED, token=NOW, modified_on=NOW, errors=why)
     restored = states.restore(cancelled, NOW + 1)[1]
     assert restored == record(UNCLAIMED, attempts=0, token=NOW + 1, modified_on=NOW + 1, errors=why)
     assert states.cancel(record(UNCLAIMED, errors=OLD), NOW)[1].errors == OLD
+
+
+def test_the_reason_of_a_restore_is_no_error() -> None:
+    restored = states.restore(record(TRASHED, errors=OLD), NOW, "fixed")[1]
+    assert restored.errors == (*OLD, Failure(NOW, None, 1, "fixed", FailureKind.RESTORED))
+    assert restored.error == "old"
+    assert states.restore(record(TRASHED), NOW, "fixed")[1].error is None
+    assert states.restore(record(TRASHED, errors=OLD), NOW, "")[1].errors == OLD

@@ -26,6 +26,7 @@ class Tidying(MemoryStore):
         return self.tidied < 4
 
 
+@pytest.mark.rule("A store tidies when it is opened and while it renews, on every backend.")
 def test_a_store_tidies_when_it_is_opened_and_while_it_renews(monkeypatch: pytest.MonkeyPatch) -> None:
     board = JobBoard("tidying", {"board": "memory", "claim_ttl": 0.3}, store=Tidying)
     board.connect()
@@ -50,6 +51,7 @@ class Interrupted(Tidying):
         return False
 
 
+@pytest.mark.rule("A connection that breaks in tidying keeps nobody from a board.")
 def test_a_connection_that_breaks_in_tidying_up_keeps_nobody_from_a_board() -> None:
     board = JobBoard("interrupted", {"board": "memory", "claim_ttl": 0.3}, store=Interrupted)
     board.connect()

@@ -21,6 +21,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 20
 
 
+@pytest.mark.rule("Outcomes are dropped in steps.")
+@pytest.mark.rule("Tidying takes a small part of a lease, and at least one turn.")
 def test_tidying_has_one_turn_or_more_within_its_time() -> None:
     assert list(turns(0)) == [None]
 
@@ -34,6 +36,8 @@ def test_tidying_has_one_turn_or_more_within_its_time() -> None:
     assert eventually(later)
 
 
+@pytest.mark.rule("Outcomes are dropped in steps.")
+@pytest.mark.rule("Tidying takes a small part of a lease, and at least one turn.")
 @pytest.mark.parametrize(("ttl", "seconds"), [(3, 0.1), (300, 1.0)])
 def test_tidying_takes_a_small_part_of_a_lease(ttl: float, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     board: Any = jobboard.fetch(f"tidying within {ttl}", {"board": "memory", "claim_ttl": ttl})
@@ -45,6 +49,7 @@ def test_tidying_takes_a_small_part_of_a_lease(ttl: float, seconds: float, monke
     assert told[0] == pytest.approx(seconds)
 
 
+@pytest.mark.rule("Keys whose windows have ended are dropped on every backend.")
 @pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 def test_ended_key_windows_leave_no_side_records(make_board: Any) -> None:
     board = make_board()
@@ -67,6 +72,9 @@ def outcomes_left(board: Any) -> int:
     return len(board.engine.store.sides("outcome", None, 500)[0].sides)
 
 
+@pytest.mark.rule(
+    "Expired records are tidied by their number, also on a board that does nothing more; an idle board tidies nothing."
+)
 @pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 @pytest.mark.parametrize("by", ["batch", "single calls", "a fixed lease"])
 def test_expired_outcomes_are_dropped_by_their_number(make_board: Any, few: int, by: str) -> None:
@@ -82,6 +90,9 @@ def test_expired_outcomes_are_dropped_by_their_number(make_board: Any, few: int,
     eventually(lambda: outcomes_left(board) == 0)
 
 
+@pytest.mark.rule(
+    "Expired records are tidied by their number, also on a board that does nothing more; an idle board tidies nothing."
+)
 @pytest.mark.backends("memory", "sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 def test_ended_key_windows_are_dropped_by_their_number(make_board: Any, few: int) -> None:
     board = make_board(claim_ttl=HELD)
@@ -96,6 +107,9 @@ def test_ended_key_windows_are_dropped_by_their_number(make_board: Any, few: int
     eventually(lambda: left() == 0)
 
 
+@pytest.mark.rule(
+    "Expired records are tidied by their number, also on a board that does nothing more; an idle board tidies nothing."
+)
 def test_an_idle_board_tidies_nothing(make_board: Any, few: int) -> None:
     board = make_board(keep_done=SHORT, claim_ttl=LONG)
     tidied: list[bool] = []

@@ -57,6 +57,9 @@ def after_until(cron: str, tz: str, since: int, until: int) -> list[int]:
 class TestDaylightSaving:
     """As in Debian's cron."""
 
+    @pytest.mark.rule(
+        "A due time that daylight saving skips is due right after the gap, and a repeated one is due once."
+    )
     def test_a_skipped_time_is_due_at_the_end_of_the_skipped_hour(self) -> None:
         assert through("30 2 * * *", "Europe/Berlin", "2026-03-29") == [
             "2026-03-28T02:30+01:00",
@@ -73,6 +76,9 @@ class TestDaylightSaving:
         times = through("0,30 2 * * *", "America/New_York", "2026-03-08")
         assert [time for time in times if "-08T" in time] == ["2026-03-08T03:00-04:00"]
 
+    @pytest.mark.rule(
+        "A due time that daylight saving skips is due right after the gap, and a repeated one is due once."
+    )
     def test_a_repeated_time_is_due_in_the_first_hour_alone(self) -> None:
         assert through("30 2 * * *", "Europe/Berlin", "2026-10-25") == [
             "2026-10-24T02:30+02:00",

@@ -19,6 +19,7 @@ All numbers but the version and the rank have 18 digits, so that members sort as
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import msgpack
@@ -34,6 +35,9 @@ LAST = 9 * 10**15
 """The minuend of numbers that sort downwards: their members have LAST - number, which Lua computes exactly."""
 
 _NONE = msgpack.packb(())
+
+_BEHIND = Record._fields[Record._fields.index("key_until") + 1 :]
+"""The last fields of a record, which a new job has from the draft's fields of the same names. Scripts pass them on."""
 
 Entry = tuple[str, str]
 """A container and a member of it."""
@@ -94,12 +98,22 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozens
     return Stored(record, blob[:TAG])
 
 
+assert Draft._fields[-len(_BEHIND) :] == _BEHIND, "a new field is the last one of a draft and of a record"
+
+
+@functools.lru_cache(16)
+def _packed(values: tuple[Any, ...]) -> bytes:
+    """Return the last fields of a draft. Most drafts have none of them, and packing takes longer than the cache."""
+    return b"".join(map(msgpack.packb, values))
+
+
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     """Return a draft for commit.lua."""
     came = draft.arrival
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    job = (draft.max_attempts, draft.key, failures, draft.posting, event)
+    behind = _packed(draft[-len(_BEHIND) :])
+    job = (draft.max_attempts, draft.key, failures, behind, draft.posting, event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
     return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival]
 

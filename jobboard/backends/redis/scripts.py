@@ -15,6 +15,7 @@ from jobboard.backends.redis.keys import CONTAINERS, Keys
 from jobboard.backends.redis.records import LAST, TAG
 from jobboard.engine.store import GATE, OVERDUE
 from jobboard.primitives import HELD_UNTIL
+from jobboard.states import Record
 from jobboard.units import HOUR, SECOND
 
 READ_ONLY = frozenset({"read", "look", "scan", "counts"})
@@ -41,7 +42,7 @@ _WORDS = {
     **{f"N_{container.upper()}": str(number) for number, container in enumerate(CONTAINERS, 1)},
     **{field.upper(): str(number) for number, field in enumerate(_FIELDS, 2)},
     "FIELDS": str(len(_FIELDS)),
-    "HEADER": "'\\220\\0\\20'",  # an array of twenty fields
+    "HEADER": f"'\\220\\0\\{len(Record._fields)}'",  # an array of so many fields
     "BEGIN": str(TAG + 3),  # behind the tag and the header
     "VALUE": str(2 * TAG),  # the length of a side record before its value
     "GATE": f"'{GATE[0]}\\0{GATE[1]}'",

@@ -103,10 +103,6 @@ select {call}, attempt, answer, stamp
 from {answers}
 where handle = :handle and slot = :slot
 
--- name: outcome_columns
-uuid, name, priority, id, {key}, version, posting, attempts, max_attempts, token, who, created_on, begun, modified_on,
-until, errors, retries, job_group, result, refused
-
 -- name: outcomes
 select {outcome_columns}
 from {outcomes}
@@ -518,8 +514,7 @@ select {key}, value from {sides} where board = :board and kind = 'key' and place
 
 -- name: outcome_insert
 insert into {outcomes} ({outcome_columns}, board)
-values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
-    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+values ({outcome_values}, :board)
 on conflict do nothing
 
 -- name: outcome_delete

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from jobboard import states
 from jobboard.backends.sql import scopes
+from jobboard.backends.sql.columns import RECORD_COLUMNS
 from jobboard.backends.sql.rows import Row, record_of, stored_of
 from jobboard.backends.sql.starts import CALLERS, Point, Starts, SurveyResult, WriteMoment
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, Statement, Statements
-from jobboard.backends.sql.tables import RECORD_COLUMNS
 from jobboard.engine import ClaimTerms, LimitScope, Side, Stored, tries
 from jobboard.primitives import Draft, Finish, Nonce
 from jobboard.sql.connections import ConstraintViolated, Link, Links

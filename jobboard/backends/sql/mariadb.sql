@@ -310,10 +310,8 @@ begin not atomic
 end
 
 -- name: consume_outcomes
-insert into {outcomes} (uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
-select uuid, board, name, priority, id, `key`, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
+insert into {outcomes} ({kept_at_an_end}, board, begun, modified_on, until, result, refused)
+select {kept_at_an_end}, board, modified_on, {now}, {now} + keep, result, refused
 from json_table(convert(:outcomes using utf8mb4), '$[*]' columns (
     uuid_ varchar(64) {collated} path '$[0]', keep bigint path '$[1]',
     refused longtext {utf8} path '$[2]', result longtext {utf8} path '$[3]'
@@ -398,13 +396,6 @@ from json_table(:gone, '$[*]' columns (id bigint path '$.id', was bigint path '$
 straight_join {jobs} as j force index (primary) on j.id = c.id
 where j.tag = c.was
 
--- name: change
-id bigint path '$.id', state varchar(9) {utf8} path '$.state', attempts int path '$.attempts',
-token bigint path '$.token', who varchar({most_text}) {utf8} path '$.who', keeper varchar(64) {utf8} path '$.keeper',
-lock_until bigint path '$.lock_until', wake_at bigint path '$.wake_at', modified_on bigint path '$.modified_on',
-errors longtext {utf8} path '$.errors', retries int path '$.retries', live_key varchar({most_text}) {utf8} path '$.live_key',
-gone_on bigint path '$.gone_on', was bigint path '$.was'
-
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
 if(c.state = 'UNCLAIMED', {instant}, null)
@@ -419,10 +410,7 @@ update json_table(:rows, '$[*]' columns (
     {change}
 )) as c
 straight_join {jobs} as j force index (primary) on j.id = c.id
-set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
-    j.lock_until = c.lock_until, j.wake_at = {woken}, j.modified_on = c.modified_on, j.errors = c.errors,
-    j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
-    j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
+set {changed}, j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
 where j.tag = c.was
 
 -- name: commit
@@ -465,26 +453,19 @@ end if;
 -- name: jobs_replace
 -- With what another post brings.
 update json_table(:rows, '$[*]' columns (
-    {change}, priority int path '$.priority', version int path '$.version', posting longtext {utf8} path '$.posting'
+    {change}, {replacement}
 )) as c
 straight_join {jobs} as j force index (primary) on j.id = c.id
-set j.state = c.state, j.attempts = c.attempts, j.token = c.token, j.who = c.who, j.keeper = c.keeper,
-    j.lock_until = c.lock_until, j.wake_at = {woken}, j.modified_on = c.modified_on, j.errors = c.errors,
-    j.retries = c.retries, j.live_key = c.live_key, j.gone_on = c.gone_on,
-    j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1,
-    j.priority = c.priority, j.version = c.version, j.posting = c.posting
+set {changed}, {replaced}, j.returned = {returned_now}, j.spare = '', j.tag = j.tag + 1
 where j.tag = c.was
 
 -- name: jobs_insert
 -- In the order of the rows, which is that of their ids. Fails where a uuid or a key is taken.
-insert into {jobs} (uuid, name, priority, `key`, version, posting, state, attempts, max_attempts, token, who,
-    lock_until, wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
+insert into {jobs} ({inserted}, board)
 values :rows
 
 -- name: jobs_insert_row
-(:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who,
-    :lock_until, :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on,
-    :board)
+({inserted_values}, :board)
 
 -- name: clock_behind_keys
 -- Waits for the jobs that have one of these keys, and then reads the clock. An insert that waits for a key would have
@@ -533,8 +514,7 @@ on duplicate key update value = values(value), until = values(until), version = 
 
 -- name: outcome_insert
 insert into {outcomes} ({outcome_columns}, board)
-values (:uuid, :name, :priority, :id, :key, :version, :posting, :attempts, :max_attempts, :token, :who, :created_on,
-    :begun, :modified_on, :until, :errors, :retries, :job_group, :result, :refused, :board)
+values ({outcome_values}, :board)
 
 -- ==================================================================================================================
 -- Transactions of callers, see callers.py

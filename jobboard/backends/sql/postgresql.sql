@@ -288,10 +288,8 @@ returning 1
 
 -- name: consume_outcomes
 , outcome as (
-    insert into {outcomes} (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
-        created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
-    select uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
-        created_on, errors, retries, job_group, modified_on, {now}, {now} + keep, result, refused
+    insert into {outcomes} ({kept_at_an_end}, board, begun, modified_on, until, result, refused)
+    select {kept_at_an_end}, board, modified_on, {now}, {now} + keep, result, refused
     from taken
     join json_to_recordset(cast(:outcomes as json)) as given (uuid text, keep bigint, result text, refused text)
         using (uuid)
@@ -340,10 +338,6 @@ and (job_group is null or name || chr(10) || job_group <> all(:full))
 -- Shows to set_limit and pause, which wait for that, that a commit may rely on an older gate: see under_way.
 lock table {answers} in row exclusive mode
 
--- name: change
-id bigint, state text, attempts int, token bigint, who text, keeper text, lock_until bigint, wake_at bigint,
-modified_on bigint, errors text, retries int, live_key text, gone_on bigint, was bigint
-
 -- name: returned_now
 -- When a job came back: looks from a starting point find it by that.
 case when c.state = 'UNCLAIMED' then {instant} end
@@ -354,9 +348,7 @@ case when c.wake_at is not null then greatest(c.wake_at, {instant}) end
 
 -- name: jobs_update
 update {jobs}
-set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
-    wake_at = {woken}, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
-    gone_on = c.gone_on, returned = {returned_now}, tag = {jobs}.tag + 1
+set {changed}, returned = {returned_now}, tag = {jobs}.tag + 1
 from json_to_recordset(cast(:rows as json)) as c({change})
 where {jobs}.id = c.id and {jobs}.tag = c.was
 
@@ -395,24 +387,15 @@ and (select version from {sides} where board = :board and {gate}) is not distinc
 -- name: jobs_replace
 -- With what another post brings.
 update {jobs}
-set state = c.state, attempts = c.attempts, token = c.token, who = c.who, keeper = c.keeper, lock_until = c.lock_until,
-    wake_at = {woken}, modified_on = c.modified_on, errors = c.errors, retries = c.retries, live_key = c.live_key,
-    gone_on = c.gone_on, returned = {returned_now}, priority = c.priority, version = c.version, posting = c.posting,
-    tag = {jobs}.tag + 1
-from json_to_recordset(cast(:rows as json)) as c({change}, priority int, version int, posting text)
+set {changed}, {replaced}, returned = {returned_now}, tag = {jobs}.tag + 1
+from json_to_recordset(cast(:rows as json)) as c({change}, {replacement})
 where {jobs}.id = c.id and {jobs}.tag = c.was
 
 -- name: jobs_insert
 -- In the order of the rows, which is that of their ids. Passes over a job whose uuid or key is taken.
-insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
-select uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    {woken}, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, :board
-from rows from (json_to_recordset(cast(:rows as json)) as (
-    uuid text, name text, priority smallint, key text, version int, posting text, state text, attempts int,
-    max_attempts int, token bigint, who text, lock_until bigint, wake_at bigint, created_on bigint, modified_on bigint,
-    errors text, retries int, job_group text, key_until bigint, live_key text, gone_on bigint
-)) with ordinality as c
+insert into {jobs} ({inserted}, board)
+select {inserted_rows}, :board
+from rows from (json_to_recordset(cast(:rows as json)) as ({inserted_types})) with ordinality as c
 order by ordinality
 on conflict do nothing
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from jobboard.backends.sql.tables import OUTCOME_COLUMNS, RECORD_COLUMNS, STORED
+from jobboard.backends.sql.columns import CHANGED, INSERTED, KEPT, OUTCOME_COLUMNS, RECORD_COLUMNS, REPLACED
+from jobboard.backends.sql.tables import STORED
 from jobboard.codec import failures_as_json, failures_from_json
 from jobboard.engine import Answer, Change, Deed, Mark, Side, Stored, StoredOutcome
 from jobboard.primitives import Draft
@@ -24,55 +26,46 @@ def stored_of(row: Row) -> Stored:
 
 
 def record_of(row: Row) -> Record:
-    return Record._make(
-        (*row[:7], STORED.get(row[7], TRASHED), *row[8:16], failures_from_json(row[16]), *row[17:RECORD_COLUMNS])
-    )
+    fields = list(row[:RECORD_COLUMNS])
+    fields[_STATE] = STORED.get(fields[_STATE], TRASHED)
+    fields[_ERRORS] = failures_from_json(fields[_ERRORS])
+    return Record._make(fields)
+
+
+_STATE, _ERRORS = map(Record._fields.index, ("state", "errors"))
+
+_changed, _inserted, _kept = (operator.attrgetter(*fields) for fields in (CHANGED, INSERTED, KEPT))
+
+brought = operator.attrgetter(*REPLACED)
+"""Return the values of a record that another post brings."""
 
 
 def changed(record: Record) -> dict[str, Any]:
     """Return the columns that a change of a job writes."""
-    live = record.state != TRASHED
-    return {
-        "id": record.sequence,
-        "state": record.state.value,
-        "attempts": record.attempts,
-        "token": record.token,
-        "who": record.who,
-        "keeper": record.keeper,
-        "lock_until": record.lock_until,
-        "wake_at": record.lock_until,
-        "modified_on": record.modified_on,
-        "errors": failures_as_json(record.errors),
-        "retries": record.retries,
-        "live_key": record.key if live else None,
-        "gone_on": None if live else record.modified_on,
-    }
+    row = dict(zip(CHANGED.values(), _changed(record), strict=True))
+    return {"id": record.sequence, **row, **_derived(record)}
 
 
 def replaced(record: Record) -> dict[str, Any]:
     """Return the columns of a job whose content is replaced by another post."""
-    return {
-        **changed(record),
-        "priority": record.priority,
-        "version": record.version,
-        "posting": record.posting,
-    }
+    return changed(record) | dict(zip(REPLACED.values(), brought(record), strict=True))
 
 
 def inserted(record: Record) -> dict[str, Any]:
     """Return the columns of a new job, beside its board and its id."""
-    row = {
-        **replaced(record),
-        "uuid": record.uuid,
-        "name": record.name,
-        "key": record.key,
-        "max_attempts": record.max_attempts,
-        "created_on": record.created_on,
-        "job_group": record.group,
-        "key_until": record.key_until,
+    return dict(zip(INSERTED.values(), _inserted(record), strict=True)) | _derived(record)
+
+
+def _derived(record: Record) -> dict[str, Any]:
+    """Return the columns that the database stores in another form, and those that follow from the record."""
+    live = record.state != TRASHED
+    return {
+        "state": record.state.value,
+        "errors": failures_as_json(record.errors),
+        "wake_at": record.lock_until,
+        "live_key": record.key if live else None,
+        "gone_on": None if live else record.modified_on,
     }
-    del row["id"], row["keeper"]
-    return row
 
 
 def wakes(change: Change, cap: float) -> bool:
@@ -129,7 +122,7 @@ def outcome_of(row: Row) -> Side:
     """Return the side record of an outcome from a row of :data:`~jobboard.backends.sql.tables.OUTCOME_COLUMNS`."""
     values = dict(zip(OUTCOME_COLUMNS, row, strict=True))
     begun, until, result, refused = (values.pop(name) for name in ("begun", "until", "result", "refused"))
-    values |= {"sequence": values.pop("id"), "group": values.pop("job_group")}
+    values = {field: values[name] for field, name in KEPT.items()}
     values["errors"] = failures_from_json(values["errors"])
     record = Record(**values, state=COMPLETE, keeper=None, lock_until=None)
     done = StoredOutcome(record, begun, until, result, refused)
@@ -142,12 +135,9 @@ def outcome_row(mark: Mark) -> dict[str, Any]:
     done = StoredOutcome.of(mark.before._replace(value=mark.value))
     assert done is not None
     record = done.record
-    same = ("uuid", "name", "priority", "key", "version", "posting", "attempts", "max_attempts", "token", "who")
     return {
-        **{name: getattr(record, name) for name in (*same, "created_on", "modified_on", "retries")},
-        "id": record.sequence,
+        **dict(zip(KEPT.values(), _kept(record), strict=True)),
         "errors": failures_as_json(record.errors),
-        "job_group": record.group,
         "begun": done.begun,
         "until": mark.end(record.modified_on),
         "result": done.result,

@@ -107,10 +107,8 @@ returning {record}, tag
 
 -- name: consume_outcomes
 -- Leaves the outcomes of claims, before these are consumed.
-insert into {outcomes} (uuid, board, name, priority, id, key, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, begun, modified_on, until, result, refused)
-select uuid, board, name, priority, {jobs}.id, {jobs}.key, version, posting, attempts, max_attempts, token, who,
-    created_on, errors, retries, job_group, modified_on, {now}, {now} + json_extract(value, '$[1]'),
+insert into {outcomes} ({kept_at_an_end}, board, begun, modified_on, until, result, refused)
+select {kept_of_jobs}, board, modified_on, {now}, {now} + json_extract(value, '$[1]'),
     json_extract(value, '$[3]'), json_extract(value, '$[2]')
 from json_each(:outcomes)
 join {jobs} on uuid = json_extract(value, '$[0]') and +board = :board
@@ -213,28 +211,21 @@ and (job_group is null or name || char(10) || job_group not in (:full))
 -- Writing, where the text of common.sql will not do
 -- ==================================================================================================================
 
--- name: change
-state = :state, attempts = :attempts, token = :token, who = :who, keeper = :keeper, lock_until = :lock_until,
-wake_at = :wake_at, modified_on = :modified_on, errors = :errors, retries = :retries, live_key = :live_key,
-gone_on = :gone_on, tag = tag + 1
-
 -- name: jobs_update
-update {jobs} set {change} where id = :id and tag = :was
+update {jobs} set {changed}, tag = tag + 1 where id = :id and tag = :was
 
 -- name: jobs_delete
 delete from {jobs} where id = :id and tag = :was
 
 -- name: jobs_replace
 -- With what another post brings.
-update {jobs} set {change}, priority = :priority, version = :version, posting = :posting
+update {jobs} set {changed}, {replaced}, tag = tag + 1
 where id = :id and tag = :was
 
 -- name: jobs_insert
 -- Passes over a job whose uuid or key is taken.
-insert into {jobs} (uuid, name, priority, key, version, posting, state, attempts, max_attempts, token, who, lock_until,
-    wake_at, created_on, modified_on, errors, retries, job_group, key_until, live_key, gone_on, board)
-values (:uuid, :name, :priority, :key, :version, :posting, :state, :attempts, :max_attempts, :token, :who, :lock_until,
-    :wake_at, :created_on, :modified_on, :errors, :retries, :job_group, :key_until, :live_key, :gone_on, :board)
+insert into {jobs} ({inserted}, board)
+values ({inserted_values}, :board)
 on conflict do nothing
 
 -- ==================================================================================================================

@@ -28,6 +28,7 @@ from typing import Any
 
 from sqlalchemy.engine import Dialect
 
+from jobboard.backends.sql import columns
 from jobboard.backends.sql.tables import Tables, place_of
 from jobboard.codec import MAX_TEXT
 from jobboard.engine import GATE, OVERDUE
@@ -103,7 +104,7 @@ _NUMBERED = {"numeric": ":", "numeric_dollar": "$"}
 
 
 @functools.cache
-def texts_of(database: str) -> Mapping[str, str]:
+def texts_of(database: str) -> dict[str, str]:
     """Return the texts for a database, by their names, without comments."""
     texts: dict[str, str] = {}
     for file in ("common", _FILES[database]):
@@ -215,7 +216,7 @@ class Statements:
     """The statements of the boards in one set of tables, for one kind of database."""
 
     def __init__(self, dialect: Dialect, tables: Tables) -> None:
-        self._texts = texts_of(dialect.name)
+        self._texts = texts_of(dialect.name) | columns.texts(_FILES[dialect.name])
         quoted = dialect.identifier_preparer.format_table
         jobs = quoted(tables.jobs)
         self._names = {

@@ -23,6 +23,7 @@ from jobboard import forks, runtime
 from jobboard.backends.sql import doctor, layout, starts
 from jobboard.backends.sql import scopes as limits
 from jobboard.backends.sql.callers import CallersTransactions
+from jobboard.backends.sql.columns import RECORD_COLUMNS
 from jobboard.backends.sql.conditions import condition_text
 from jobboard.backends.sql.fast_paths import fast_paths
 from jobboard.backends.sql.options import OPTIONS, URI_PARTS, check_client, check_there, make_engine, url_of
@@ -30,6 +31,7 @@ from jobboard.backends.sql.rows import (
     Row,
     answer_of,
     answer_text,
+    brought,
     by_uuid,
     changed,
     inserted,
@@ -41,7 +43,7 @@ from jobboard.backends.sql.rows import (
     wakes,
 )
 from jobboard.backends.sql.statements import NAMES_AT_ONCE, TIDIED, Statement, Statements, chunks
-from jobboard.backends.sql.tables import RECORD_COLUMNS, place_of, tables_of
+from jobboard.backends.sql.tables import place_of, tables_of
 from jobboard.backends.sql.waiters import schedules_payload, waiter_of
 from jobboard.engine import (
     ANY_TERMS,
@@ -1200,7 +1202,7 @@ def _is_replaced(before: Stored, after: Draft | Record | None) -> bool:
     """Return whether the content of a job was replaced by another post."""
     if not isinstance(after, Record):
         return after is not None
-    return (after.priority, after.posting) != (before.record.priority, before.record.posting)
+    return bool(brought(after) != brought(before.record))
 
 
 def _packed(rows: Sequence[Mapping[str, Any]]) -> str:

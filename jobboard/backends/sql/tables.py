@@ -11,19 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from jobboard.backends.sql.columns import DERIVED, FIELDS, KEPT, RECORD_COLUMNS
 from jobboard.codec import MAX_TEXT
-from jobboard.sql.expressions import Exact, LongText, Spare, serial
+from jobboard.sql.expressions import Exact, LongText, Spare
 from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, State
-
-RECORD_COLUMNS = 20
-"""The number of leading columns of the jobs' table that make a :class:`~jobboard.states.Record`, in its order. In the
-rows of statements, the tag comes behind these columns, and then the time."""
-
-OUTCOME_COLUMNS = (
-    *("uuid", "name", "priority", "id", "key", "version", "posting", "attempts", "max_attempts", "token", "who"),
-    *("created_on", "begun", "modified_on", "until", "errors", "retries", "job_group", "result", "refused"),
-)
-"""The columns of the outcomes' table beside the board's name."""
 
 SPARE_BYTES = 90
 """The bytes by which a claim may make a row longer: ``who``, ``keeper``, and 14 bytes."""
@@ -69,41 +60,19 @@ class Tables:
     def _jobs(self) -> sa.Table:
         jobs = self._table(
             "",
-            sa.Column("uuid", Exact(64), nullable=False),
-            sa.Column("name", Exact(MAX_TEXT), nullable=False),
-            sa.Column("priority", sa.SmallInteger, nullable=False),
-            sa.Column("id", serial(), primary_key=True, autoincrement=True),
-            sa.Column("key", Exact(MAX_TEXT)),
-            sa.Column("version", sa.Integer, nullable=False),
-            sa.Column("posting", LongText, nullable=False),
-            sa.Column("state", Exact(9), nullable=False),
-            sa.Column("attempts", sa.Integer, nullable=False),
-            sa.Column("max_attempts", sa.Integer),
-            sa.Column("token", sa.BigInteger, nullable=False),
-            sa.Column("who", Exact(MAX_TEXT)),
-            sa.Column("keeper", Exact(64)),
-            sa.Column("lock_until", sa.BigInteger),
-            sa.Column("created_on", sa.BigInteger, nullable=False),
-            sa.Column("modified_on", sa.BigInteger, nullable=False),
-            sa.Column("errors", LongText),
-            sa.Column("retries", sa.Integer, nullable=False),
-            sa.Column("job_group", Exact(MAX_TEXT)),
-            sa.Column("key_until", sa.BigInteger),
+            *(
+                sa.Column(name, kind, primary_key=name == "id", autoincrement=name == "id", nullable=nullable)
+                for name, kind, nullable, *_ in FIELDS.values()
+            ),
             # Rises with every write. No id comes again, so (id, tag) tells a version of a job from every other one.
             sa.Column("tag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
             sa.Column("board", Exact(MAX_TEXT), nullable=False),
-            # The key of a live job: unique, which the keys of trashed jobs are not.
-            sa.Column("live_key", Exact(MAX_TEXT)),
-            # The instant at which a row next needs a look: indexed in the place of lock_until, which every heartbeat
-            # writes and which no index may contain if those writes are to stay cheap.
-            sa.Column("wake_at", sa.BigInteger),
+            *(sa.Column(name, kind) for name, kind in DERIVED.items()),
             # When an unclaimed job came back from a claim, a delay or the trash, by the server's clock: see starts.py.
             sa.Column("returned", sa.BigInteger),
             # InnoDB puts a row that grows onto another place, and writes the page anew where it is full: that made four
             # fifths of a claim's log. The first claim empties this, and its owner and lease fit into the row's place.
             sa.Column("spare", Exact(SPARE_BYTES), server_default=sa.DefaultClause(Spare(SPARE_BYTES))),
-            # When it went to the trash. An index by state would move with each claim.
-            sa.Column("gone_on", sa.BigInteger),
             sqlite_autoincrement=True,
         )
         # Room for the updates of heartbeats on the page that they begin on; and dead rows go before they pile up.
@@ -234,23 +203,13 @@ class Tables:
             "_outcomes",
             sa.Column("uuid", Exact(64), primary_key=True),
             sa.Column("board", Exact(MAX_TEXT), primary_key=True),
-            sa.Column("name", Exact(MAX_TEXT), nullable=False),
-            sa.Column("priority", sa.SmallInteger, nullable=False),
-            sa.Column("id", sa.BigInteger, nullable=False),
-            sa.Column("key", Exact(MAX_TEXT)),
-            sa.Column("version", sa.Integer, nullable=False),
-            sa.Column("posting", LongText, nullable=False),
-            sa.Column("attempts", sa.Integer, nullable=False),
-            sa.Column("max_attempts", sa.Integer),
-            sa.Column("token", sa.BigInteger, nullable=False),
-            sa.Column("who", Exact(MAX_TEXT)),
-            sa.Column("created_on", sa.BigInteger, nullable=False),
+            *(
+                sa.Column(each.name, sa.BigInteger if field == "sequence" else each.type, nullable=each.nullable)
+                for field, each in FIELDS.items()
+                if field in KEPT and field != "uuid"
+            ),
             sa.Column("begun", sa.BigInteger, nullable=False),
-            sa.Column("modified_on", sa.BigInteger, nullable=False),
             sa.Column("until", sa.BigInteger, nullable=False),
-            sa.Column("errors", LongText),
-            sa.Column("retries", sa.Integer, nullable=False),
-            sa.Column("job_group", Exact(MAX_TEXT)),
             sa.Column("result", LongText),
             sa.Column("refused", LongText),
         )

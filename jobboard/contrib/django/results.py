@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
 from jobboard.results import Outcome
-from jobboard.states import CLAIMED, COMPLETE, EXHAUSTED, LAPSED, SCHEDULED, TRASHED, UNCLAIMED, Failure, workers
+from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Failure, FailureKind, workers
 
 STATUSES = {
     SCHEDULED: TaskResultStatus.READY,
@@ -152,7 +152,7 @@ def task_error(error: BaseException) -> TaskError:
 
 def error_of(failure: Failure) -> TaskError:
     found = _NOTE.search(failure.text)
-    if failure.text in (LAPSED, EXHAUSTED):
+    if failure.kind in (FailureKind.LAPSE, FailureKind.EXHAUSTED):
         return TaskError(exception_class_path="jobboard.exceptions.ClaimLost", traceback=failure.text)
     if found is None:
         return TaskError(exception_class_path=_path_in(failure.text), traceback=failure.text)

@@ -15,9 +15,9 @@ from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.job import Posting
 from jobboard.primitives import Characteristics
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, claim_one, take, uuids
 
 
 def claimed_jobs(board: JobBoard, number: int = 1) -> list[Any]:
@@ -83,8 +83,7 @@ ACTS: dict[str, tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], objec
 class TestUnreachable:
     def test_retries_that_run_out(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=0.2)
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         outcomes: list[str] = []
 
         def fail(original: Callable[..., Any], *args: Any) -> Any:
@@ -100,6 +99,7 @@ class TestUnreachable:
             assert not job.claim.lost
         board.consume(job, "anna")  # the handle still stands
 
+    @holds("A retry loop ends when the board is closed.")
     def test_closed_board_is_not_retried(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=60)
         failing: list[int] = []
@@ -115,6 +115,7 @@ class TestUnreachable:
             with pytest.raises(ConnectionFailure):
                 call.wait()
 
+    @holds("An act that stands is never reported as one that surely did not happen.")
     @pytest.mark.parametrize("act", ACTS)
     def test_an_act_that_stands_is_never_denied(self, make_board: MakeBoard, act: str) -> None:
         """The server is away once it has acknowledged the act, or its first part."""
@@ -175,8 +176,7 @@ def every_call(board: JobBoard, job: Any) -> list[Callable[[], object]]:
 
 class TestLife:
     def test_board_is_built_without_a_server(self, board_conf: dict[str, Any], board: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", LONG)
+        job = claim_one(board, expiry=LONG)
         closed = jobboard.fetch(board.name, board_conf)
         assert closed.name == board.name
         assert closed.closed
@@ -189,9 +189,9 @@ class TestLife:
         closed.close()
         assert board.job_count == 1
 
+    @holds("A repeated set_limit that finds a closed board ends its run once.")
     def test_calls_of_a_closed_board_fail(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", LONG)
+        job = claim_one(board, expiry=LONG)
         jobs = board.iterjobs()
         assert (board.connected, board.closed) == (True, False)
         board.close()
@@ -255,6 +255,7 @@ class TestLife:
             board.post("resize", connection=object())  # type: ignore[arg-type]
         assert board.characteristics.transactional == ("has no argument" not in str(refusal.value))
 
+    @holds("A board that is connected by many threads at once is opened once.")
     def test_connected_by_many_at_once(self, make_board: MakeBoard) -> None:
         boards = [Background(lambda: make_board("fresh")) for _ in range(6)]
         connected = [each.wait(30) for each in boards]
@@ -297,6 +298,7 @@ class TestIdentity:
         for number, board in enumerate(boards):
             assert board.find_owner(jobs[number]) == "anna"
 
+    @holds("An error of a verb carries its job.")
     def test_errors_carry_the_job(self, board: JobBoard) -> None:
         job = board.post("resize")
         with pytest.raises(JobFailure) as failure:

@@ -16,9 +16,9 @@ from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound, Un
 from jobboard.job import Act, Claim, Job, Posting
 from jobboard.primitives import BATCH, End
 from jobboard.states import CLAIMED, COMPLETE, CONSUME, SCHEDULED, TRASHED, UNCLAIMED, Verb
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, claim_one, take, uuids
 from jobboard.tracing import NO_TRACING, Tracing
 
 
@@ -82,6 +82,7 @@ class TestClaiming:
                 job = boards[0].post("resize")
                 assert sum(pool.map(try_to, boards, [job.uuid] * 4)) == 1
 
+    @holds("Many threads of one handle claim no job twice.")
     def test_handle_serves_many_threads(self, board: JobBoard) -> None:
         board.post_many([Posting("resize")] * 40)
 
@@ -96,6 +97,7 @@ class TestClaiming:
             assert sum(pool.map(drain, ["anna", "bert", "cleo", "dora"])) == 40
         assert board.job_count == 0
 
+    @holds("A claim that cannot be handed to its caller is given back.")
     @pytest.mark.parametrize(("claim", "expiry"), [("claim", LONG), ("claim_many", None)])
     def test_jobs_that_the_caller_does_not_get_are_given_back(
         self, board: JobBoard, claim: str, expiry: float | None
@@ -133,13 +135,13 @@ class TestHandles:
     any_driver = True
 
     def test_another_handle_acts_by_the_owners_name(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         other.extend(other.get(job.uuid), "anna", LONG)
         assert job.expires_in() == pytest.approx(LONG, abs=60)
         other.abandon(other.get(job.uuid), "anna", delay=LONG, error="later")
         assert (job.state, job.error) == (SCHEDULED, "later")
 
+    @holds("An act on a board refuses a job of another board, and the refusal is not taken for the loss of the claim.")
     def test_another_board_refuses_the_job_and_spares_its_claim(self, board: JobBoard, make_board: MakeBoard) -> None:
         """The other board has no such job, and says nothing of its claim."""
         elsewhere = make_board("elsewhere")
@@ -158,8 +160,7 @@ class TestHandles:
         board.consume(job, "anna")
 
     def test_another_who_is_refused_before_the_server_is_asked(self, board: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         before = Harness(board).record(job)
         for verb in ("consume", "trash", "abandon", "extend"):
             with pytest.raises(JobFailure, match=r"'anna'.*'bert'") as failure:
@@ -168,6 +169,7 @@ class TestHandles:
             assert failure.value.job is job
         assert Harness(board).record(job) == before
 
+    @holds("A claim's own verbs and the board's verbs have the same outcomes.")
     def test_the_verbs_of_a_claim(self, board: JobBoard) -> None:
         jobs = board.post_many([Posting("resize")] * 3)
         for job, verb in zip(jobs, ("consume", "trash", "abandon"), strict=True):
@@ -204,6 +206,7 @@ class TestManyAtOnce:
         assert uuids(board.iterjobs()) == [jobs[3].uuid]
         board.consume_many([], "anna")
 
+    @holds("A job that stands twice in a batch is finished once.")
     def test_job_that_stands_twice_is_ended_once(self, board: JobBoard) -> None:
         board.post("resize")
         [job] = board.claim_many("anna", 2)
@@ -212,6 +215,8 @@ class TestManyAtOnce:
         assert [type(failure) for failure in failures.value.exceptions] == [NotFound]
         assert job.state == COMPLETE
 
+    @holds("Two claims of one job in a batch are judged each by its own token.")
+    @holds("A consume of a lost claim is never reported as done because another claim of the job was consumed.")
     @pytest.mark.parametrize("lost", [False, True])
     def test_later_claim_of_a_job_counts(self, board: JobBoard, lost: bool) -> None:
         """Only the later claim counts, also in the answer to a repetition."""
@@ -232,6 +237,7 @@ class TestManyAtOnce:
             if verb == Verb.ABANDON:
                 board.cancel(handle)
 
+    @holds("Two claims of one job in a batch are judged each by its own token.")
     @pytest.mark.parametrize("lost", [False, True])
     def test_job_by_name_and_by_claim_is_ended_once(self, board: JobBoard, lost: bool) -> None:
         for order in (1, -1):

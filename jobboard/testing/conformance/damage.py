@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shlex
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from jobboard import codec
 from jobboard.board import JobBoard
 from jobboard.engine import GATE
 from jobboard.exceptions import ConnectionFailure, JobFailure, NotFound
-from jobboard.job import Entity, Job, Posting
+from jobboard.job import Entity, Posting
 from jobboard.primitives import Oddity
 from jobboard.priorities import JobPriority
 from jobboard.states import CLAIMED, COMPLETE, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import LONG_AGO, Harness
 from jobboard.testing.conformance.limits import post
 from jobboard.testing.conformance.support import (
@@ -28,6 +29,7 @@ from jobboard.testing.conformance.support import (
     EventLog,
     MakeBoard,
     Waiter,
+    claim_one,
     let_lapse,
     take,
     until_free,
@@ -38,6 +40,7 @@ from jobboard.testing.conformance.support import (
 class TestPoison:
     """Postings that can't be decoded, and those of a newer version."""
 
+    @holds("A read skips an undecodable posting with a warning, and a claim moves it to the trash.")
     def test_a_claim_moves_it_to_the_trash(self, board: JobBoard) -> None:
         harness = Harness(board)
         damaged = [b"", b"\x01", b"\x80"] if isinstance(harness.posting(), bytes) else ["{}", '"x"', '{"details":1}']
@@ -53,6 +56,7 @@ class TestPoison:
         for uuid in planted:
             events.expect(uuid, "TRASHED", "REMOVAL")
 
+    @holds("A job that can neither be read nor trashed takes no other claim of its batch with it.")
     def test_job_that_cannot_be_trashed_takes_no_other_with_it(self, make_board: MakeBoard) -> None:
         board = make_board(retry_for=0)
         first = board.post("resize")
@@ -67,6 +71,7 @@ class TestPoison:
         board.consume_many(jobs, "anna")
         assert board.job_count == 1
 
+    @holds("A read skips an undecodable posting with a warning, and a claim moves it to the trash.")
     def test_reading_skips_it_with_a_warning(self, board: JobBoard, caplog: pytest.LogCaptureFixture) -> None:
         [uuid] = Harness(board).plant()
         good = board.post("resize")
@@ -78,6 +83,7 @@ class TestPoison:
             board.get(uuid)
         assert board.stats().trashed == 0  # looking moves nothing
 
+    @holds("The doctor names a damaged job and a damaged schedule, and its advice helps.")
     def test_examining_shows_them(self, board: JobBoard) -> None:
         good = board.post("resize", key="k")
         board.claim(good, "anna", expiry=LONG)
@@ -92,6 +98,7 @@ class TestPoison:
         assert all(odd.reason and odd.advice for odd in found)
         assert board.stats().trashed == 0
 
+    @holds("A posting of a newer version is skipped, and does not block the jobs behind it.")
     def test_a_newer_version_is_skipped_and_does_not_block(
         self, board: JobBoard, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -111,6 +118,7 @@ class TestPoison:
         board.consume(good, "anna")
         assert board.job_count == 3
 
+    @holds("A posting of a newer version is skipped, and does not block the jobs behind it.")
     def test_more_newer_ones_than_a_page(self, board: JobBoard) -> None:
         for number in (500, 1):
             Harness(board).plant(version=codec.VERSION + 1, number=number)
@@ -133,6 +141,7 @@ def odd_gate(board: JobBoard) -> list[str]:
 class TestDamagedGate:
     any_driver = True
 
+    @holds("A damaged gate is reported, and nothing is claimed past it.")
     def test_damaged_gate_stops_claims(self, board: JobBoard, other: JobBoard) -> None:
         jobs = post(board, 3, group="one")
         board.set_limit("mail", concurrency=1)
@@ -208,10 +217,7 @@ QUEER = "a/b '%2F\"* \u00fc.~{x}"
 """A name of what means something in paths, patterns and scripts."""
 
 
-def claimed(board: JobBoard, **posting: Any) -> Job:
-    job = board.post(**{"name": QUEER, **posting})
-    board.claim(job, "anna")
-    return job
+claimed = functools.partial(claim_one, name=QUEER)
 
 
 def states(board: JobBoard) -> None:
@@ -300,18 +306,22 @@ class TestExamining:
         """Return the defects of the test server's own set-up."""
         return list(board.examine())
 
+    @holds("The doctor takes healthy outcomes, and keys of running windows, for no damage.")
     def test_a_healthy_board(self, make_board: MakeBoard, usual: list[Oddity]) -> None:
         for prepare in (states, windows, outcomes, limits, pauses, schedules, entities, copies):
             board = make_board(prepare.__name__, keep_done=LONG)
             prepare(board)
             assert list(board.examine()) == usual, prepare.__name__
 
-    def test_a_server_that_may_lose_what_it_has_acknowledged(self, board: JobBoard) -> None:
+    @holds("A server that may lose acknowledged jobs is named by examine() on every backend.")
+    @holds("The doctor names settings that may lose jobs.")
+    def test_a_server_that_may_lose_acknowledged_jobs_is_shown(self, board: JobBoard) -> None:
         traits = board.characteristics
         told = {odd.place: odd for odd in board.examine() if odd.place.startswith("characteristic ")}
         assert ("characteristic durable" in told) == (not traits.durable)
         assert all(traits.notes in odd.reason and odd.advice for odd in told.values())
 
+    @holds("The doctor examines a board while a worker waits on it.")
     def test_waiting_worker_is_no_defect(self, board: JobBoard, other: JobBoard, usual: list[Oddity]) -> None:
         waiter = Waiter(other, lambda: take(other, names=["resize"], timeout=PATIENCE))
         assert list(board.examine()) == usual

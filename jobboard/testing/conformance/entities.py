@@ -6,7 +6,7 @@ from typing import Any
 
 from jobboard.board import JobBoard
 from jobboard.job import Entity
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.support import HELD, LIMIT, MakeBoard
 
 
@@ -39,6 +39,7 @@ class TestEntities:
         board.register_entity(Entity("conductor", "one", {"b": 2}))
         assert board.entities() == [Entity("conductor", "one", {"b": 2})]
 
+    @holds("Two conductors of one name both show.")
     def test_boards_may_each_have_an_entity_of_one_name(self, board: JobBoard, other: JobBoard) -> None:
         """Nobody sees otherwise that two conductors run under one name."""
         mine, yours = Entity("conductor", "one", {"pid": 1}), Entity("conductor", "one", {"pid": 2})
@@ -65,6 +66,7 @@ class TestEntities:
         other.deregister_entity(two)
         assert other.entities() == [two]
 
+    @holds("Conductors count what they do with their heartbeats, on every backend.")
     def test_metadata_are_read_with_each_heartbeat(self, make_board: MakeBoard) -> None:
         """And what can't be told of one keeps no other from being shown."""
         board, other = make_board(claim_ttl=HELD), make_board()

@@ -8,9 +8,9 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.job import Job, Posting
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, let_lapse, take
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, EventLog, claim_one, let_lapse, take
 
 
 class TestEvents:
@@ -18,8 +18,7 @@ class TestEvents:
 
     def test_each_act_of_a_job_is_reported(self, board: JobBoard) -> None:
         events = EventLog(board)
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         board.extend(job, "anna", LONG)
         board.abandon(job, "anna")
         board.claim(job, "anna")
@@ -73,6 +72,7 @@ class TestEvents:
         board.consume(taken, "anna")
         events.expect(job, "CONSUMED", "REMOVAL")
 
+    @holds("A board hears what other processes do.")
     def test_acts_of_another_handle_are_reported(self, board: JobBoard, other: JobBoard) -> None:
         """The board reports another handle's acts if it says so. Each act waits for the report of the one
         before: a board that compares lists misses a job that comes and goes between two lists."""

@@ -15,14 +15,17 @@ from jobboard.board import JobBoard
 from jobboard.engine import Mark
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Claim, Job
-from jobboard.primitives import Arrival, Draft, End, Finish, Nonce
-from jobboard.states import OK, Failure, Holder, Record, Status, Verb
+from jobboard.primitives import HELD_UNTIL, Arrival, Draft, End, Finish, Nonce
+from jobboard.states import OK, Failure, FailureKind, Holder, Record, Status, Verb
 from jobboard.testing import eventually
 from jobboard.testing.requests import READS, WRITES, requests
 
 LONG_AGO = 1_500_000_000_123_000
 
-ERRORS = (Failure(LONG_AGO + 1, "bert", 1, "it broke"), Failure(LONG_AGO + 2, None, 2, "it failed"))
+ERRORS = (
+    Failure(LONG_AGO + 1, "bert", 1, "it broke", FailureKind.TIMEOUT),
+    Failure(LONG_AGO + 2, None, 2, "it failed", "a kind of a newer version"),
+)
 """What has gone wrong with a job before its arrival."""
 
 MOVER = "mover"
@@ -218,6 +221,7 @@ class Harness:
             due=None,
             arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, token, RETRIES),
             group="ours",
+            expires=HELD_UNTIL,
         )
 
     def insert(self, *drafts: Draft) -> list[tuple[bool, Record | None]]:

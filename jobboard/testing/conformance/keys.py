@@ -14,9 +14,8 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import Job, Posting
-from jobboard.priorities import JobPriority
 from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.support import (
@@ -114,28 +113,7 @@ def at_once(post: Callable[[JobBoard], list[Job]], *boards: JobBoard) -> list[Jo
 
 
 class TestKeys:
-    def test_the_same_key_answers_the_same_job(self, board: JobBoard, other: JobBoard) -> None:
-        first = board.post("resize", details={"a": 1}, key="k")
-        again = other.post("crop", details={"b": 2}, priority="HIGH", key="k", delay=LONG, max_attempts=1)
-        assert again.uuid == first.uuid
-        assert (again.name, again.details, again.priority) == ("resize", {"a": 1}, JobPriority.NORMAL)
-        assert (again.seen_state, again.max_attempts) == (UNCLAIMED, None)
-        assert board.job_count == 1
-        assert board.get(first.uuid).details == {"a": 1}
-
-    def test_key_is_taken_while_the_job_lives(self, board: JobBoard) -> None:
-        job = board.post("resize", key="k", delay=SHORT)
-        assert board.post("resize", key="k").uuid == job.uuid
-        taken = take(board, timeout=LIMIT)
-        assert board.post("resize", key="k").uuid == job.uuid
-        board.abandon(taken, "anna")
-        assert board.post("resize", key="k").uuid == job.uuid
-        let_lapse(board, job)
-        assert board.post("resize", key="k").uuid == job.uuid
-        board.claim(job, "anna")
-        board.release(job)
-        assert board.post("resize", key="k").uuid == job.uuid
-
+    @holds("The key of a job is freed by the commit that ends the job.")
     @pytest.mark.parametrize("end", ENDS)
     def test_key_is_free_after_each_end_of_its_job(self, board: JobBoard, end: str) -> None:
         act, state = ENDS[end]
@@ -145,12 +123,14 @@ class TestKeys:
         assert (again.created, again.state, job.state) == (True, UNCLAIMED, state)
         assert again.uuid != job.uuid
 
+    @holds("A batch of posts takes the key of a job whose last attempt has lapsed.")
     def test_a_batch_frees_the_key_of_a_lapsed_last_attempt(self, board: JobBoard) -> None:
         job = board.post("resize", key="k", max_attempts=1)
         let_lapse(board, job)
         first, second = board.post_many([Posting("new", key="k"), Posting("newer", key="k")])
         assert first.uuid == second.uuid != job.uuid
 
+    @holds("A restored job takes its key again only if the key is free.")
     def test_job_is_not_restored_while_its_key_is_taken(self, board: JobBoard) -> None:
         job = trash_one(board, key="k")
         new = board.post("resize", key="k")
@@ -180,13 +160,13 @@ class TestSimilarNames:
 
     any_driver = True
 
-    def test_keys(self, board: JobBoard) -> None:
+    def test_similar_keys_are_different_keys(self, board: JobBoard) -> None:
         jobs = [board.post("resize", key=key) for key in ALIKE]
         assert len({job.uuid for job in jobs}) == len(ALIKE)
         assert [board.post("resize", key=key).uuid for key in ALIKE] == uuids(jobs)
         assert [job.key for job in board.iterjobs()] == ALIKE
 
-    def test_names(self, board: JobBoard) -> None:
+    def test_similar_names_are_different_names(self, board: JobBoard) -> None:
         jobs = {name: board.post(name) for name in ALIKE}
         for name, job in jobs.items():
             assert uuids(board.iterjobs(names=[name])) == [job.uuid]
@@ -194,7 +174,7 @@ class TestSimilarNames:
             assert take(board, names=[name]).uuid == job.uuid
             assert board.claim_next("anna", names=[name]) is None
 
-    def test_owners(self, board: JobBoard) -> None:
+    def test_similar_owners_are_different_owners(self, board: JobBoard) -> None:
         job = board.post("resize")
         for who in ALIKE:
             board.claim(job, who)
@@ -209,13 +189,13 @@ class TestSimilarNames:
         board.consume(board.get(job.uuid), "anna ")
         assert job.state == COMPLETE
 
-    def test_boards(self, make_board: MakeBoard) -> None:
+    def test_similar_boards_share_no_job(self, make_board: MakeBoard) -> None:
         boards = [make_board(name) for name in ALIKE]
         for board in boards:
             board.post(board.name)
         assert [[job.name for job in board.iterjobs()] for board in boards] == [[board.name] for board in boards]
 
-    def test_entities(self, board: JobBoard) -> None:
+    def test_similar_entities_are_different_entities(self, board: JobBoard) -> None:
         class Shown:
             def __init__(self, kind: str, name: str) -> None:
                 self.kind, self.name = kind, name
@@ -229,7 +209,8 @@ class TestSimilarNames:
 
 
 class TestWindows:
-    def test_a_record_keeps_its_end(self, board: JobBoard) -> None:
+    @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
+    def test_a_record_keeps_the_end_of_its_window(self, board: JobBoard) -> None:
         before = Harness(board).now()
         harness = Harness(board)
         record = harness.arrive(harness.arrival()._replace(key="k", key_for=HOUR))
@@ -243,6 +224,7 @@ class TestWindows:
         assert left is not None
         assert left.key_until == record.key_until
 
+    @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
     @pytest.mark.parametrize("end", ENDS)
     def test_the_key_stays_taken(self, board: JobBoard, other: JobBoard, end: str) -> None:
         """Every handle sees the key as taken until the window ends, also after the job's end."""
@@ -259,6 +241,7 @@ class TestWindows:
         assert jobs[1] == job
         assert sorted(uuids(board.iterjobs(ensure_fresh=True))) == sorted([jobs[0].uuid, jobs[2].uuid])
 
+    @holds("A key that has a window stays taken until the window ends, whatever becomes of the job.")
     @pytest.mark.parametrize("end", ["consumed", "cancelled", "purged"])
     def test_key_is_free_when_the_window_ends(self, board: JobBoard, end: str) -> None:
         """Two windows, one after the other: posting again has not made the first one longer."""
@@ -279,6 +262,7 @@ class TestWindows:
             ENDS[end][0](board, job)
         assert not any(job.key for job in board.iterjobs())
 
+    @holds("A window that is shorter than the job's life ends with the job.")
     def test_window_shorter_than_the_life_changes_nothing(self, board: JobBoard) -> None:
         job = board.post("resize", key="k", key_for=1e-6)
         assert board.post("resize", key="k") == job
@@ -287,6 +271,7 @@ class TestWindows:
         assert again.created
         assert again != job
 
+    @holds("Posting again neither shortens a window nor begins another one.")
     def test_posting_again_neither_shortens_nor_begins_one(self, board: JobBoard) -> None:
         job, plain = board.post("resize", key="k", key_for=LONG), board.post("resize", key="l")
         assert not board.post("resize", key="k", key_for=1e-6).created
@@ -315,7 +300,7 @@ class TestWindows:
             board.restore(old)
         assert old.state == TRASHED
 
-    def test_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_repeated_post_returns_the_answer_of_its_first_try(self, board: JobBoard, other: JobBoard) -> None:
         """The answer of the first try is returned, also if the job has gone on meanwhile."""
         with Harness(board).lost_reply(lambda: consume(other, take_unclaimed(other))):
             job = board.post("resize", key="k", key_for=LONG)
@@ -355,6 +340,7 @@ class TestReplacing:
         assert (third.seen_state, third.due, third.sequence) == (UNCLAIMED, None, again.sequence)
         assert take(board).details == {"c": 3}
 
+    @holds("A replacing post keeps the place of its job, and takes the claim from its last holder.")
     def test_replaced_job_keeps_its_place(self, board: JobBoard) -> None:
         job = board.post("resize", key="k")
         later = board.post("resize")
@@ -380,6 +366,7 @@ class TestReplacing:
         assert board.post("resize", key="k", on_key="replace", priority=9).replaced
         assert uuids(board.claim_many("anna", 4)) == uuids(jobs)
 
+    @holds("A replacing post keeps the place of its job, and takes the claim from its last holder.")
     def test_attempts_begin_anew_and_the_last_holder_has_lost_it(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", key="k", max_attempts=2)
         let_lapse(board, job)
@@ -401,7 +388,7 @@ class TestReplacing:
             assert Harness(board).record(job) == before, end
         board.consume(job, "anna")
 
-    def test_within_one_batch(self, board: JobBoard) -> None:
+    def test_postings_of_one_batch_replace_each_other(self, board: JobBoard) -> None:
         old = board.post("old", key="old", priority=-1)
         postings = [
             Posting("one", details={"n": 1}, key="k", priority=3),
@@ -420,7 +407,7 @@ class TestReplacing:
         assert found == [("one", {"n": 3}, 5), ("old", {"n": 6}, 1)]
         assert [take(board).details["n"] for _ in range(2)] == [3, 6]
 
-    def test_a_lost_reply(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_repeated_post_replaces_the_job_once(self, board: JobBoard, other: JobBoard) -> None:
         """The replacement happens once: another's later change of the job stays."""
         job = board.post("resize", key="k")
 
@@ -431,6 +418,7 @@ class TestReplacing:
             again = board.post("resize", details={"b": 2}, key="k", on_key="replace")
         assert (again.uuid, again.replaced, again.details) == (job.uuid, True, {"c": 3})
 
+    @holds("A post that replaces a job is shown as posted.")
     def test_replacement_wakes_waiters_and_is_reported(self, board: JobBoard, other: JobBoard) -> None:
         events = EventLog(other, "POSTED")
         job = board.post("resize", key="k", delay=LONG)
@@ -439,6 +427,7 @@ class TestReplacing:
         assert waiter.wait() == job
         eventually(lambda: "POSTED" in events.of(job), LIMIT)
 
+    @holds("A replaced job is found by a handle that knew its earlier place.")
     def test_replaced_job_is_found_by_a_handle_that_knew_its_place(self, board: JobBoard, other: JobBoard) -> None:
         first = board.post("resize", priority="HIGH")
         job = board.post("resize", key="k", priority="HIGH")

@@ -14,7 +14,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, NotFound, Unclaima
 from jobboard.job import Claim, Entity, Job, Posting
 from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import (
     HELD,
@@ -25,6 +25,7 @@ from jobboard.testing.conformance.support import (
     STEADY,
     EventLog,
     MakeBoard,
+    claim_one,
     let_lapse,
     take,
     until_free,
@@ -37,7 +38,7 @@ VERBS = ("consume", "trash", "abandon", "extend")
 class TestLapse:
     any_driver = True
 
-    def test_the_job_comes_back(self, board: JobBoard) -> None:
+    def test_a_lapsed_job_comes_back_and_counts_its_attempt(self, board: JobBoard) -> None:
         job = board.post("resize")
         claim = board.claim(job, "anna", expiry=SHORT)
         until_free(board, job)
@@ -53,7 +54,7 @@ class TestLapse:
         assert again == job
         assert again.attempts == 2
 
-    def test_extend_revives(self, board: JobBoard) -> None:
+    def test_extend_revives_a_lapsed_claim(self, board: JobBoard) -> None:
         job = board.post("resize")
         let_lapse(board, job)
         claim = job.claim
@@ -103,6 +104,7 @@ class TestLapse:
 class TestTokens:
     any_driver = True
 
+    @holds("Tokens of one job only rise, also across any number of acts.")
     def test_tokens_only_rise(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         tokens = []
@@ -135,6 +137,7 @@ class TestTokens:
         tokens.append(taken.claim.token)
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
 
+    @holds("Tokens of one job only rise, also across any number of acts.")
     @pytest.mark.parametrize("verb", ["consume", "extend"])
     def test_a_stale_holder_after_any_number_of_acts(
         self, make_board: MakeBoard, board: JobBoard, other: JobBoard, verb: str
@@ -142,8 +145,7 @@ class TestTokens:
         """A store may count the writes of a job, and begin anew when the job is restored."""
         third = make_board()
         for acts in range(4):
-            job = board.post("resize")
-            board.claim(job, "anna")
+            job = claim_one(board)
             seen = other.get(job.uuid)
             other.release(seen)
             other.claim(seen, "bert")
@@ -159,6 +161,7 @@ class TestTokens:
             third.consume(theirs, "carl")
             assert job.state == COMPLETE
 
+    @holds("A holder that has read a later token gains nothing by that.")
     @pytest.mark.parametrize("expiry", [None, LONG])
     @pytest.mark.parametrize("end", ["trash", "cancel"])
     def test_tokens_rise_for_one_who_has_read_ahead(
@@ -204,6 +207,7 @@ class TestKeptAndFixed:
         with pytest.raises(NotFound):
             free.expires_in()
 
+    @holds("A claim counts its deadline from before its request was sent.")
     @pytest.mark.parametrize("primitive", ["claim", "take", "extend"])
     def test_a_deadline_counts_from_before_the_request(self, board: JobBoard, primitive: str) -> None:
         job = board.post("resize")
@@ -265,6 +269,7 @@ class TestKeptAndFixed:
         assert not any(job.claim is None or job.claim.lost for job in (kept, turned, taken))
         board.consume_many([kept, turned, taken], "anna")
 
+    @holds("Closing a board gives back its claims and uses up no attempt.")
     def test_close_gives_back_what_it_keeps(self, board: JobBoard, other: JobBoard) -> None:
         kept, last, fixed = board.post("a"), board.post("b", max_attempts=1), board.post("c")
         claims = [board.claim(kept, "anna"), board.claim(last, "anna")]
@@ -285,9 +290,9 @@ class TestKeptAndFixed:
             board.consume(kept, "anna")
         other.consume(taken, "anna")
 
+    @holds("Closing a board leaves fixed claims, and claims of other handles, alone.")
     def test_close_spares_claims_of_others(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         other.release(other.get(job.uuid))
         theirs = take(other, "anna")
         board.close()
@@ -295,20 +300,20 @@ class TestKeptAndFixed:
         assert theirs.attempts == 2
         other.consume(theirs, "anna")
 
-    def test_close_of_many(self, board: JobBoard, other: JobBoard) -> None:
+    def test_close_gives_back_more_claims_than_one_batch(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 120)
         assert len(board.claim_many("anna", 120)) == 120
         board.close()
         assert other.stats().unclaimed == 120
 
     def test_a_finished_claim_is_not_given_back(self, board: JobBoard, other: JobBoard) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         other.abandon(other.get(job.uuid), "anna", delay=LONG)
         board.close()
         theirs = other.get(job.uuid)
         assert (theirs.seen_state, theirs.attempts) == (SCHEDULED, 1)
 
+    @holds("A claim that ends while it is being extended is not kept.")
     @pytest.mark.parametrize("first", ["extend", "finish"])
     def test_claim_that_ends_while_it_is_extended_is_not_kept(self, board: JobBoard, first: str) -> None:
         for verb in ("consume", "trash", "abandon"):
@@ -392,6 +397,10 @@ class TestWornOut:
 
     any_driver = True
 
+    @holds(
+        "A job that others see in the trash, as its last claim has lapsed, is not ended or extended by an "
+        "act decided before."
+    )
     @pytest.mark.parametrize("verb", ["consume", "abandon", "trash", "extend"])
     def test_an_act_that_is_stored_after_the_lapse(self, board: JobBoard, other: JobBoard, verb: str) -> None:
         """The holder's process stops between the reading and the commit. Others see the job in the trash meanwhile."""
@@ -454,6 +463,7 @@ class TestHeartbeats:
         assert (claim.lost, job.expires_in()) == (False, None)
         board.consume(job, "anna")
 
+    @holds("An extension by the owner's name, without an expiry, leaves a claim kept by its board, or fixed.")
     @pytest.mark.parametrize("by", ["its board", "another"])
     def test_an_extension_by_the_owners_name_leaves_a_kept_claim_to_its_board(
         self, board: JobBoard, make_board: MakeBoard, by: str
@@ -470,6 +480,7 @@ class TestHeartbeats:
         board.connect()
         assert job.state == UNCLAIMED
 
+    @holds("An extension by the owner's name, without an expiry, leaves a claim kept by its board, or fixed.")
     def test_an_extension_by_the_owners_name_leaves_a_fixed_claim_fixed(self, board: JobBoard, other: JobBoard) -> None:
         """Nobody would renew the claim as a kept one."""
         ttl = board.characteristics.claim_ttl
@@ -500,6 +511,7 @@ class TestHeartbeats:
         with pytest.raises(ClaimLost):
             board.consume(job, "anna")
 
+    @holds("A heartbeat revives no claim whose attempts are used up.")
     def test_a_late_beat_revives_no_claim_whose_attempts_are_used_up(self, make_board: MakeBoard) -> None:
         """Readers have seen the job in the trash, though no sweep has written that down."""
         board, other = make_board(claim_ttl=HELD / 3), make_board()
@@ -531,6 +543,7 @@ class TestHeartbeats:
         eventually(lambda: claim.lost, LIMIT)
         assert other.find_owner(job) is None
 
+    @holds("A claim that its holder has read as lost is never renewed, and another worker gets the job.")
     @pytest.mark.parametrize("read", ["before", "after"])
     def test_read_as_lost_while_it_is_renewed(self, make_board: MakeBoard, read: str) -> None:
         """The holder may have dropped the job. The renewal under way is the last, whether the server has carried it out
@@ -558,6 +571,7 @@ class TestHeartbeats:
         with pytest.raises(ClaimLost):
             board.consume(job, "anna")
 
+    @holds("Only a successful extend of the holder has a claim that was read as lost kept again.")
     def test_read_as_lost_and_extended(self, make_board: MakeBoard) -> None:
         board, other = make_board(claim_ttl=HELD), make_board()
         events = EventLog(board, "LOST")

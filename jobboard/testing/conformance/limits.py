@@ -20,7 +20,7 @@ from jobboard.job import Act, Job, Posting
 from jobboard.primitives import Limit
 from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.processes import outcome, reaches
@@ -66,6 +66,7 @@ class TestConcurrencyLimits:
         assert take(board).uuid == third
         assert other.claim_next("anna") is None
 
+    @holds("Claims that stand far apart count.")
     def test_limit_per_group_counts_each_group(self, board: JobBoard, other: JobBoard) -> None:
         one, two = post(board, 2, group="one"), post(board, 2, group="two")
         free = post(board, 3)
@@ -86,6 +87,7 @@ class TestConcurrencyLimits:
         # Whatever is first and has room in both.
         assert uuids(board.claim_many("anna", 10)) == [one[2]]
 
+    @holds("A batch gets the slots of claims that have ended.")
     def test_a_batch_gets_the_slots_of_claims_that_have_ended(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=3, per="group")
         post(board, 2, group="a")
@@ -94,6 +96,9 @@ class TestConcurrencyLimits:
         crowd, last = post(board, 4, group="a"), post(board, 1, group="b")
         assert uuids(other.claim_many("anna", 4)) == [*crowd[:3], *last]
 
+    @holds("Jobs behind many full groups are found.")
+    @holds("The first job that has room is found behind many jobs of full groups.")
+    @holds("Full groups that a look has passed by are seen again when they have room.")
     def test_full_group_delays_no_other_group(self, board: JobBoard) -> None:
         """More than a look takes in."""
         board.set_limit("mail", concurrency=1, per="group")
@@ -117,7 +122,7 @@ class TestConcurrencyLimits:
         board.post("job", group="free")
         assert [job.group for job in board.claim_many("anna", 3)] == ["full", "free"]
 
-    def test_a_claim_of_what_is_over_its_limit(self, board: JobBoard, other: JobBoard) -> None:
+    def test_a_job_without_room_is_unclaimable(self, board: JobBoard, other: JobBoard) -> None:
         first, second = board.post("mail"), board.post("mail")
         board.set_limit("mail", concurrency=1)
         other.claim(other.get(first.uuid), "bob")
@@ -130,6 +135,7 @@ class TestConcurrencyLimits:
         with pytest.raises(UnclaimableJob, match="set_limit"):
             other.claim(first, "bob")
 
+    @holds("A job that had no room is next once it has.")
     def test_each_end_of_a_claim_frees_its_slot(self, board: JobBoard, other: JobBoard) -> None:
         for verb in ("consume", "abandon", "delay", "trash", "release", "cancel a lapsed one"):
             board.set_limit(verb, concurrency=1)
@@ -150,6 +156,7 @@ class TestConcurrencyLimits:
                     board.cancel(job)
             assert take(other, names=[verb]) == second
 
+    @holds("Jobs that are delayed or restored hold no slot.")
     def test_jobs_that_are_delayed_or_restored_hold_no_slot(self, board: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         board.post("mail", delay=LONG)
@@ -159,7 +166,8 @@ class TestConcurrencyLimits:
         assert take(board) == trashed
         assert board.claim_next("anna") is None
 
-    def test_a_take_whose_reply_was_lost(self, board: JobBoard, other: JobBoard) -> None:
+    @holds("A repeated take under limits returns its jobs in serving order.")
+    def test_a_repeated_take_returns_the_same_jobs_and_counts_them_once(self, board: JobBoard, other: JobBoard) -> None:
         """The repetition returns the same jobs in the same order, and they count once."""
         board.set_limit("mail", concurrency=2)
         low, high, late = (board.post("mail", priority=priority) for priority in ("LOW", "HIGH", "LOW"))
@@ -170,6 +178,7 @@ class TestConcurrencyLimits:
         board.consume(held[0], "anna")
         assert take(other).uuid == late.uuid
 
+    @holds("No more claims live than a concurrency limit allows.")
     def test_concurrent_claims_keep_the_limit(self, board: JobBoard, make_board: MakeBoard) -> None:
         board.set_limit("mail", concurrency=3)
         post(board, 20)
@@ -181,6 +190,7 @@ class TestConcurrencyLimits:
 
 
 class TestLimitedLapses:
+    @holds("A lapsed claim gives its slot back at that instant.")
     def test_a_lapsed_claim_has_given_its_slot_back(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail", priority="HIGH")
@@ -188,6 +198,7 @@ class TestLimitedLapses:
         assert take(other) == second
         assert other.claim_next("bob") is None
 
+    @holds("A lapse between a look and its claim fills no scope twice.")
     def test_claim_that_lapses_before_the_commit_frees_its_slot(self, board: JobBoard, other: JobBoard) -> None:
         """The job comes back to its place, before the jobs that were seen."""
         board.set_limit("mail", concurrency=1)
@@ -204,6 +215,7 @@ class TestLimitedLapses:
             assert take(other, timeout=LIMIT) == first
         assert second.state == UNCLAIMED
 
+    @holds("A lapse that two full limits count is written down once.")
     def test_a_lapsed_claim_that_two_limits_count(self, board: JobBoard, wire: Wire) -> None:
         """The holder ends the lapsed claim while another worker takes its slots."""
         if not wire:
@@ -226,6 +238,7 @@ class TestLimitedLapses:
             assert (mine, theirs) == ("ok", "ok")
             assert (first.state, board.find_owner(second)) == (COMPLETE, "bob")
 
+    @holds("A slot is not freed by an earlier claim of a job that has been claimed again.")
     def test_a_slot_that_is_given_back_and_taken_by_the_same_job(self, board: JobBoard, wire: Wire) -> None:
         """The end of the old claim leaves the new claim of the same job in the count."""
         if not wire:
@@ -254,6 +267,7 @@ class TestLimitedLapses:
         job = other.claim_next("bob", timeout=LIMIT)
         assert job == second
 
+    @holds("A lapsed claim whose slot is taken cannot be extended; a free slot revives it.")
     def test_lapsed_claim_whose_slot_is_taken_is_not_extended(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail", priority="HIGH")
@@ -265,6 +279,7 @@ class TestLimitedLapses:
         # Whether it may end goes by its token alone.
         board.consume(first, "anna")
 
+    @holds("A lapsed claim whose slot is taken cannot be extended; a free slot revives it.")
     def test_lapsed_claim_whose_slot_is_free_is_extended(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         first, second = board.post("mail"), board.post("mail")
@@ -275,6 +290,7 @@ class TestLimitedLapses:
         board.consume(first, "anna")
         assert take(other) == second
 
+    @holds("A revived claim counts again, though its slot was looked for before.")
     def test_revived_claim_counts_again(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=2)
         first, second, third = (board.post("mail") for _ in range(3))
@@ -287,6 +303,7 @@ class TestLimitedLapses:
         board.extend(first, "anna", expiry=LONG)
         assert other.claim_next("bob") is None
 
+    @holds("A limited board that is only looked at gets nothing written down.")
     @pytest.mark.parametrize("per", ["name", "group"])
     def test_read_writes_no_lapse_down(
         self, board: JobBoard, make_board: MakeBoard, per: Literal["name", "group"]
@@ -319,6 +336,7 @@ class TestRateLimits:
         with pytest.raises(UnclaimableJob):
             board.claim(board.get(posted[2]), "anna")
 
+    @holds("A rate never lets a start count as one from before its window.")
     def test_the_window_slides(self, board: JobBoard) -> None:
         posted = post(board, 3)
         board.set_limit("mail", rate=(1, 0.3))
@@ -327,6 +345,7 @@ class TestRateLimits:
         began = [job.last_modified for job in (board.get(uuid) for uuid in posted)]
         assert all((later - earlier).total_seconds() >= 0.3 for earlier, later in itertools.pairwise(began))
 
+    @holds("A rate counts refunded claims, and no extends.")
     def test_refunded_claim_counts_and_extension_does_not(self, board: JobBoard) -> None:
         board.post("mail")
         board.set_limit("mail", rate=(2, LONG))
@@ -337,6 +356,7 @@ class TestRateLimits:
         board.post("mail")
         assert board.claim_next("anna") is None
 
+    @holds("An extension starts no claim under a rate, also where it revives the claim.")
     def test_a_lapsed_claim_begins_no_second_time_by_its_extension(self, board: JobBoard) -> None:
         job = board.post("mail")
         board.set_limit("mail", rate=(1, LONG))
@@ -350,6 +370,7 @@ class TestRateLimits:
         assert uuids(board.claim_many("anna", 10)) == [one[0], two[0], *free]
         assert board.claim_next("anna") is None
 
+    @holds("Jobs behind many full groups are found.")
     def test_groups_at_their_rate_delay_no_other_group(self, board: JobBoard, other: JobBoard) -> None:
         """A take looks a constant number of times, not once for each group."""
         groups = [f"{number}" for number in range(150)]
@@ -374,6 +395,7 @@ class TestRatesBetweenRequests:
 
     any_driver = True
 
+    @holds("A rate never lets a start count as one from before its window.")
     def test_no_start_is_counted_before_a_claim_is_sent(self, board: JobBoard, wire: Wire) -> None:
         """The reply to each request of a claim is held up in turn.
 
@@ -427,6 +449,7 @@ class TestRatesBetweenRequests:
 class TestLimitRaces:
     any_driver = True
 
+    @holds("No more claims live than a concurrency limit allows.")
     def test_random_acts_exceed_no_limit(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(WORKERS)]
         book = Journal()
@@ -458,7 +481,8 @@ class TestLimitRaces:
 
 
 class TestLimitSetting:
-    def test_a_limit_below_what_is_claimed(self, board: JobBoard, other: JobBoard) -> None:
+    @holds("Claims that began before a limit was lowered are counted.")
+    def test_a_limit_below_the_live_claims_admits_no_new_claim(self, board: JobBoard, other: JobBoard) -> None:
         post(board, 6)
         board.set_limit("mail", concurrency=4)
         held = other.claim_many("anna", 4)
@@ -533,6 +557,7 @@ class TestSlotWaiters:
             board.remove_limit("mail")
         assert waiter.wait() == second
 
+    @holds("A waiter for a slot is woken by the limit that is in force now.")
     def test_free_slot_of_a_lowered_limit_wakes_a_waiter(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=4)
         post(board, 4)
@@ -542,6 +567,7 @@ class TestSlotWaiters:
         board.consume(held[0], "anna")
         assert waiter.wait() is not None
 
+    @holds("A waiter for a slot is woken by the repetition of an end whose reply was lost.")
     @pytest.mark.parametrize(
         ("verb", "by"),
         [
@@ -581,6 +607,7 @@ class TestSlotWaiters:
         board.consume_many(held, "anna")
         assert all(waiter.wait() is not None for waiter in waiters)
 
+    @holds("A lapsed claim gives its slot back at that instant.")
     def test_the_slots_of_a_killed_worker_come_free(self, board: JobBoard, puppet: Puppet) -> None:
         if not reaches(board, puppet):
             return
@@ -594,6 +621,8 @@ class TestSlotWaiters:
         assert take(board, "bert", timeout=LIMIT).uuid == second
         assert board.claim_next("bert") is None
 
+    @holds("A waiter for a full scope is told when the next job is due.")
+    @holds("A job that had no room is next once it has.")
     def test_a_waiter_for_a_slot_knows_when_the_next_job_is_due(self, board: JobBoard, make_board: MakeBoard) -> None:
         waiting = make_board(claim_ttl=LONG)
         board.set_limit("mail", concurrency=1)
@@ -623,6 +652,9 @@ class TestSlotsBetweenRequests:
 
     any_driver = True
 
+    @holds("No more claims live than a concurrency limit allows.")
+    @holds("The last slot that another handle takes meanwhile is not given out twice.")
+    @holds("A take that enters scopes is decided again if something happens between its look and its claim.")
     def test_last_slot_goes_to_one_of_two_claims(self, board: JobBoard, wire: Wire) -> None:
         if not wire:
             return
@@ -637,6 +669,8 @@ class TestSlotsBetweenRequests:
             assert [mine, theirs] in ([first, None], [None, first])
             assert board.stats().claimed == 1
 
+    @holds("A lapsed claim whose slot is taken cannot be extended; a free slot revives it.")
+    @holds("Two handles at the last slot get it once.")
     @pytest.mark.parametrize("stopped", ["the claim", "the revival"])
     def test_a_revival_while_its_slot_is_claimed(self, board: JobBoard, wire: Wire, stopped: str) -> None:
         if not wire:
@@ -659,6 +693,7 @@ class TestSlotsBetweenRequests:
             assert mine is not theirs
             assert board.stats().claimed == 1
 
+    @holds("A lapsed claim whose slot is taken cannot be extended; a free slot revives it.")
     def test_a_holder_that_loses_its_slot(self, board: JobBoard, wire: Wire) -> None:
         """The slot is free or the new claim's: the earlier holder cannot extend."""
         if not wire:
@@ -681,6 +716,7 @@ class TestSlotsBetweenRequests:
             assert (theirs, extended) == ("ok", "ClaimLost")
             assert board.stats().claimed == (mine is not None)
 
+    @holds("A waiter for a slot does not sleep through a slot that comes free while it looks.")
     def test_a_slot_that_comes_free_while_a_waiter_looks(self, board: JobBoard, wire: Wire) -> None:
         """Between any two requests of the waiter, or once it sleeps: it does not sleep through that."""
         if not wire:
@@ -727,6 +763,7 @@ def has_lists(board: JobBoard) -> bool:
 
 
 class TestIdleScopes:
+    @holds("Side records of scopes without claims are dropped, and a claim that begins meanwhile is counted.")
     def test_records_of_idle_scopes_are_deleted(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=2, per="group")
         board.set_limit("mail", concurrency=100)
@@ -764,6 +801,7 @@ class TestIdleScopes:
         board.set_limit("mail", rate=(1, LONG))
         assert board.claim_next("anna") is None
 
+    @holds("A lapsed claim of a dropped scope is revived, or its slot is another's.")
     def test_a_lapsed_claim_is_revived_or_its_slot_is_anothers(self, board: JobBoard, other: JobBoard) -> None:
         board.set_limit("mail", concurrency=1)
         job = board.post("mail")
@@ -773,6 +811,7 @@ class TestIdleScopes:
         post(board, 1)
         assert other.claim_next("bert") is None
 
+    @holds("Side records of scopes without claims are dropped, and a claim that begins meanwhile is counted.")
     def test_a_claim_that_begins_meanwhile_is_counted(self, board: JobBoard, wire: Wire) -> None:
         """Others act before each request of a tidying in turn."""
         if not wire:

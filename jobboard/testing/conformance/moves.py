@@ -14,6 +14,7 @@ from jobboard.job import Act, Job, Posting
 from jobboard.moving import Mover
 from jobboard.primitives import HELD_UNTIL
 from jobboard.states import CLAIMED, OK, UNCLAIMED, Status, Verb
+from jobboard.testing import holds
 from jobboard.testing.conformance.harness import ERRORS, LONG_AGO, MOVER, RETRIES, Harness, part
 from jobboard.testing.conformance.support import LONG, take, trash_one, uuids
 
@@ -55,6 +56,7 @@ class TestMoves:
 
 
 class TestArrivals:
+    @holds("A job arrives once, and is claimed by nobody before its source has let go.")
     def test_arrival_is_held_until_its_mover_frees_it(self, board: JobBoard) -> None:
         harness = Harness(board)
         record = harness.arrive(harness.arrival())
@@ -68,6 +70,37 @@ class TestArrivals:
         assert (job.uuid, job.attempts, job.errors, job.details) == (record.uuid, 3, ERRORS, {"n": 1})
         assert (job.retries, job.priority, job.group) == (RETRIES, 63, "ours")
 
+    @holds("Every act and move keeps the stored fields of a job, and a replacement brings its own expiry.")
+    def test_stored_fields_stay(self, board: JobBoard, other: JobBoard) -> None:
+        """A field that no verb sets yet comes with a post, an arrival or a replacement, and every act keeps it."""
+        harness = Harness(board)
+        arrived = harness.arrive(harness.arrival(attempts=0))
+        harness.free(arrived)
+        first = harness.arrival(2)._replace(arrival=None, expires=HELD_UNTIL + 1, key="k")
+        [(_, posted)] = harness.insert(first)
+        assert posted is not None
+        for record, expires in ((arrived, HELD_UNTIL), (posted, HELD_UNTIL + 1)):
+            assert record.expires == expires
+            job = other.get(record.uuid)
+            board.claim(job, "anna")
+            assert job.record.expires == expires
+            board.extend(job, "anna")
+            board.abandon(job, "anna", error="broken")
+            board.cancel(board.get(job.uuid))
+            [trashed] = board.trashed()
+            assert trashed.record.expires == expires
+            board.restore(trashed)
+            assert {each.uuid: each.record.expires for each in board.iterjobs()}[job.uuid] == expires
+        # The expiry alone differs.
+        replacement = first._replace(uuid=harness.arrival(3).uuid, expires=HELD_UNTIL + 2, replace=True)
+        [(_, replaced)] = harness.insert(replacement)
+        assert replaced is not None
+        assert (replaced.uuid, replaced.expires) == (posted.uuid, HELD_UNTIL + 2)
+        assert other.get(posted.uuid).record.expires == HELD_UNTIL + 2
+        plain = board.post("resize")
+        assert other.get(plain.uuid).record.expires is None
+
+    @holds("A copy that a mover holds takes no slot.")
     def test_held_arrival_takes_no_slot(self, board: JobBoard) -> None:
         """Be the limit set before or after it has come: its mover may be away for long."""
         harness = Harness(board)
@@ -79,6 +112,7 @@ class TestArrivals:
         board.post("resize")
         assert board.claim_next("anna") is None
 
+    @holds("Tokens rise across a move, whatever the target's clock shows.")
     @pytest.mark.parametrize("trashed_on", [None, LONG_AGO])
     def test_token_of_an_arrival_is_above_its_earlier_ones(self, board: JobBoard, trashed_on: int | None) -> None:
         """The clock of this server is an hour behind the clock of the first board's server."""
@@ -96,6 +130,7 @@ class TestArrivals:
         assert job.claim.token > record.token
         board.consume(job, "anna")
 
+    @holds("A job arrives once, and is claimed by nobody before its source has let go.")
     def test_job_arrives_once(self, board: JobBoard, other: JobBoard) -> None:
         """A second arrival returns the job as it is, and changes nothing."""
         here, there = Harness(board), Harness(other)
@@ -111,6 +146,9 @@ class TestArrivals:
         assert here.insert(here.arrival(trashed_on=LONG_AGO))[0] == (False, there.record(job))
         assert board.stats().trashed == 1
 
+    @holds(
+        "A post that stored a part has the answer of its first try, also where the holder of a key has gone meanwhile."
+    )
     def test_lost_reply_while_others_go(self, board: JobBoard) -> None:
         """A job that was there before is not brought back, and the holder of a key is named, gone or not."""
         harness = Harness(board)

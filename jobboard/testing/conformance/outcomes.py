@@ -12,7 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
 from jobboard.states import COMPLETE, TRASHED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, Background, MakeBoard, let_lapse, take, uuids
 
@@ -127,6 +127,7 @@ class TestOutcomes:
         keeper.finish_many([Act(job, "consume", result=number) for number, job in enumerate(mine[2:])], "anna")
         assert [job.result(0) for job in jobs] == [None, None, 0, 1, 2, 3]
 
+    @holds("More outcomes than one request can hold are listed.")
     def test_more_than_one_request_can_hold(self, keeper: JobBoard) -> None:
         details, result = {"a": "x" * 40_000}, "y" * 60_000
         jobs = keeper.post_many([Posting("resize", details=details)] * 12)
@@ -187,6 +188,7 @@ class TestKeptOutcomes:
             keeper.consume(job, "anna", result="once")
         assert [(left.job, left.result) for left in other.outcomes()] == [(job, "once")]
 
+    @holds("An end that is refused leaves no outcome.")
     def test_refused_consume_leaves_no_outcome(self, keeper: JobBoard, other: JobBoard) -> None:
         job = keeper.post("resize")
         keeper.claim(job, "anna")
@@ -195,6 +197,7 @@ class TestKeptOutcomes:
             keeper.consume(job, "anna", result=1)
         assert list(keeper.outcomes()) == []
 
+    @holds("An outcome is invisible once its time is over.")
     def test_outcome_is_gone_after_keep_done(self, keeper: JobBoard, make_board: MakeBoard) -> None:
         kept = done(keeper, "long")
         brief = make_board(keep_done=SHORT)

@@ -12,7 +12,7 @@ from jobboard.exceptions import JobBoardError, UnclaimableJob
 from jobboard.job import Posting
 from jobboard.primitives import Paused
 from jobboard.states import CLAIMED, COMPLETE, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.interleavings import at_each_request
 from jobboard.testing.conformance.races import Journal
 from jobboard.testing.conformance.support import (
@@ -63,7 +63,8 @@ class TestPause:
         assert board.paused() == Paused()
         assert take(board) == job
 
-    def test_everything_is_a_switch_beside_the_names(self, board: JobBoard) -> None:
+    @holds("A pause of everything is a flag beside the paused names.")
+    def test_a_pause_of_everything_is_a_flag_beside_the_paused_names(self, board: JobBoard) -> None:
         job = board.post("mail")
         board.pause(["mail", "resize"])
         board.pause()
@@ -74,6 +75,8 @@ class TestPause:
         assert board.paused() == Paused()
         assert take(board) == job
 
+    @holds("A claim is decided by one gate, whatever other threads of its board have seen.")
+    @holds("No claim takes a paused job once pause() has returned.")
     def test_another_handle_obeys_a_pause_at_once(self, board: JobBoard, other: JobBoard) -> None:
         """The other handle has claimed jobs in a row, and may know the next one without asking."""
         jobs = board.post_many([Posting(name) for name in ("mail", "resize") * 20])
@@ -148,7 +151,7 @@ class TestPause:
         board.resume()
         assert waiter.wait() == jobs[:2]
 
-    def test_too_many_names(self, board: JobBoard) -> None:
+    def test_wrong_names_are_refused(self, board: JobBoard) -> None:
         with pytest.raises(TypeError, match="list of str"):
             board.pause("mail")
         with pytest.raises(ValueError, match="name"):
@@ -189,7 +192,9 @@ class TestPauseUnderWay:
 
 
 class TestPauseBetweenRequests:
-    def test_a_claim_that_was_decided_before(self, board: JobBoard, wire: Wire) -> None:
+    @holds("A claim is decided by one gate, whatever other threads of its board have seen.")
+    @holds("No claim takes a paused job once pause() has returned.")
+    def test_a_claim_that_was_decided_before_a_pause_is_decided_again(self, board: JobBoard, wire: Wire) -> None:
         """The claim compares the gate that it was decided by. A transaction may have begun before."""
         if not wire:
             return
@@ -207,7 +212,7 @@ class TestPauseBetweenRequests:
 
 
 class TestPausedWaiters:
-    def test_resume_wakes(self, board: JobBoard, make_board: MakeBoard) -> None:
+    def test_resume_wakes_a_waiter(self, board: JobBoard, make_board: MakeBoard) -> None:
         waiting = make_board()
         job = board.post("mail")
         board.pause(["mail"])

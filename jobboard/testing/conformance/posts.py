@@ -12,7 +12,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Posting
 from jobboard.priorities import JobPriority
 from jobboard.states import SCHEDULED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, take, uuids
 
@@ -64,6 +64,7 @@ class TestPosting:
         assert (job.details, job.key, job.max_attempts, job.due, job.context) == ({}, None, None, None, {})
         assert (job.priority, job.group) == (0, None)
 
+    @holds("A priority is a name or an integer from -100 to 100.")
     def test_a_priority_is_a_name_or_an_integer(self, board: JobBoard) -> None:
         for given in ("low", -50, JobPriority.LOW, -49, 100, -100):
             posted = board.post("resize", priority=given)
@@ -81,6 +82,7 @@ class TestPosting:
         batch = board.post_many([{"name": "crop", "group": "a"}, Posting("crop"), Posting("crop", group="b")])
         assert [job.group for job in batch] == ["a", None, "b"]
 
+    @holds("A claimed job tells when it became ready.")
     def test_claimed_job_knows_ready_on(self, board: JobBoard) -> None:
         delay = datetime.timedelta(seconds=SHORT)
         delayed = board.post("resize", delay=delay)
@@ -134,6 +136,7 @@ class TestDelays:
         assert job.state == SCHEDULED
         assert board.get(job.uuid).due == job.due == due
 
+    @holds("A due time that not every backend can store exactly is refused.")
     def test_the_last_times_of_all(self, board: JobBoard) -> None:
         """Further than that a double does not count microseconds; what lies behind is refused."""
         last = _EPOCH + datetime.timedelta(microseconds=2**53 - 1)
@@ -172,6 +175,7 @@ class TestPostingMany:
         assert jobs[2].key == "k"
         assert board.job_count == 3
 
+    @holds("A batch of posts whose jobs differ only in their details stores each job's own details.")
     def test_alike_but_for_their_details(self, board: JobBoard) -> None:
         """Values that all postings share may go to the server once."""
         odd: dict[str, Any] = {"name": "größe \U0001f600 \\ % ' ", "group": "%s :x ", "priority": -7, "max_attempts": 3}

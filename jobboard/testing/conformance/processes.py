@@ -20,7 +20,7 @@ from jobboard.exceptions import JobBoardError
 from jobboard.job import Posting
 from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, COMPLETE, LAPSED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.support import (
     HOLDS,
     LIMIT,
@@ -70,7 +70,7 @@ class TestOtherProcesses:
         assert taken.claim is not None
         assert taken.claim.token > token
         assert taken.attempts == 2
-        assert [failure[1:] for failure in taken.errors] == [("anna", 1, LAPSED)]
+        assert [failure[1:4] for failure in taken.errors] == [("anna", 1, LAPSED)]
 
     def test_a_stopped_holder_that_comes_back(self, board: JobBoard, puppet: Puppet) -> None:
         """A stopped holder finishes a job that nobody else took. Its claim is lost by its own clock once another holder
@@ -103,6 +103,7 @@ class TestOtherProcesses:
         assert puppet("consume", "anna") == "ClaimLost"
         assert job.state == COMPLETE
 
+    @holds("A claim that its holder has read as lost is never renewed, and another worker gets the job.")
     def test_a_stopped_holder_that_drops_its_job(self, board: JobBoard, puppet: Puppet) -> None:
         """The holder has read that its claim is lost. Others get the job, though the process renews other claims."""
         if not reaches(board, puppet):
@@ -191,6 +192,7 @@ def outcome(act: Callable[[], object]) -> str:
 class TestFork:
     """The ways in which services fork: multiprocessing, os.fork, and a server that loads the application first."""
 
+    @holds("Claims of the parent are lost to a forked child alone, and both keep their own.")
     def test_inherited_claims_are_lost_to_the_child_alone(self, board: JobBoard) -> None:
         jobs = board.post_many([Posting("resize")] * 3)
         kept, fixed, own = take(board), take(board, expiry=LONG), take(board)
@@ -226,6 +228,7 @@ class TestFork:
         assert in_child(child)() == ["second", CLAIMED, "bert", COMPLETE, 1]
         board.consume(mine, "anna")
 
+    @holds("A forked child makes its SQLite connections again.")
     def test_both_go_on_at_the_same_time(self, board: JobBoard) -> None:
         """A shared connection would bring the answers for one process to the other."""
 
@@ -241,6 +244,7 @@ class TestFork:
         assert work("anna") == 24
         assert answer() == 24
 
+    @holds("A child may be made while threads of its parent work, but for SQLite.")
     def test_fork_while_other_threads_work(self, board: JobBoard) -> None:
         """Locks that other threads hold at the fork do not bind the child. The threads are connected: a thread that
         connects may hold a lock of OpenSSL's."""
@@ -270,6 +274,7 @@ class TestFork:
         for thread in threads:
             thread.wait()
 
+    @holds("Claims of the parent are lost to a forked child alone, and both keep their own.")
     def test_both_keep_their_claims(self, make_board: MakeBoard) -> None:
         """The parent's heartbeat goes on, and the child starts its own."""
         board = make_board(claim_ttl=STEADY)
@@ -293,6 +298,7 @@ class TestFork:
         assert hold(held) == "held"
         assert answer() == "held"
 
+    @holds("A forked child that closes a board ends nothing of the parent's.")
     def test_a_child_that_closes(self, board: JobBoard) -> None:
         job = board.post("resize")
         taken = take(board)
@@ -319,6 +325,7 @@ class TestFork:
 
         assert in_child(child)() == [True, 1]
 
+    @holds("A notifier works in a forked child.")
     def test_a_child_waits_and_listens(self, board: JobBoard) -> None:
         """Threads do not survive a fork: the child's own waiters, heartbeat and notifier have to start anew."""
         before = EventLog(board)

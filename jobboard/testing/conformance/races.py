@@ -17,6 +17,7 @@ from jobboard.exceptions import ClaimLost, NotFound
 from jobboard.job import Job, Posting
 from jobboard.priorities import JobPriority
 from jobboard.runtime import boottime
+from jobboard.testing import holds
 from jobboard.testing.conformance.processes import in_child
 from jobboard.testing.conformance.support import LIMIT, SHORT, Background, MakeBoard
 from jobboard.testing.history import HistoryEntry, judge, left_over
@@ -193,6 +194,7 @@ def shared(board: JobBoard) -> bool:
 class TestContention:
     any_driver = True
 
+    @holds("A take of several names serves nobody before a better job.")
     @pytest.mark.parametrize(
         ("workers", "limited"),
         [(ALIKE, False), (MIXED, False), (MIXED, True)],

@@ -11,7 +11,7 @@ from jobboard.exceptions import JobFailure, NotFound
 from jobboard.job import Entity, Posting
 from jobboard.primitives import BoardStats
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, take, trash_one, uuids
 
@@ -46,6 +46,7 @@ class TestIterjobs:
         assert uuids(board.iterjobs(names=["held", "later"], states=[CLAIMED])) == [held.uuid]
         assert uuids(board.iterjobs(True, names=["held"])) == []
 
+    @holds("A walk can go on behind a job.")
     def test_iterjobs_begins_after_a_job(self, board: JobBoard) -> None:
         jobs = sorted(board.post_many([Posting("resize", priority="LOW" if n % 2 else "HIGH") for n in range(6)]))
         assert uuids(board.iterjobs(after=jobs[3])) == uuids(jobs[4:])
@@ -108,6 +109,7 @@ class TestGet:
         assert (seen.name, seen.details, seen.key, seen.sequence) == ("resize", {"a": 1}, "k", job.sequence)
         assert seen.board is other
 
+    @holds("A uuid that no backend can be asked about is not found.")
     @pytest.mark.parametrize("uuid", ["\ud800", "a\x00b", "", "x" * 300], ids=ascii)
     def test_impossible_uuid_is_not_found(self, board: JobBoard, uuid: str) -> None:
         with pytest.raises(NotFound):
@@ -197,6 +199,7 @@ class TestCounting:
             assert each.stats() == BoardStats(unclaimed=2, scheduled=3, claimed=2, trashed=1)
             assert each.stats().on_board == 7
 
+    @holds("iterjobs leaves out a job that a lapse has trashed, though nobody has swept it.")
     def test_reads_show_lapses_that_nobody_has_swept(self, board: JobBoard, other: JobBoard) -> None:
         """Nobody sweeps here: a read depends on the records and the server's time alone."""
         board.post("held")
@@ -229,6 +232,7 @@ class TestCounting:
 
 
 class TestLookingOnly:
+    @holds("A board that is opened for looking only refuses each verb that would change something.")
     def test_read_only_board_refuses_changes(self, board: JobBoard, make_board: MakeBoard) -> None:
         free, held = board.post("free", key="k"), board.post("held")
         trashed = trash_one(board)
@@ -262,6 +266,7 @@ class TestLookingOnly:
 
 
 class TestSiblings:
+    @holds("Boards of one store are listed by name, and no more of them than asked for.")
     def test_other_boards_of_the_store(self, board: JobBoard, make_board: MakeBoard) -> None:
         """Names may have any characters. This board is not among its siblings."""
         odd = "a b/%7B{c}:*[é].meta"
@@ -274,6 +279,7 @@ class TestSiblings:
         assert board.name in make_board("board two").siblings(1000)
         assert board.name in make_board("nobody has posted here").siblings(1000)
 
+    @holds("Boards of one store are listed by name, and no more of them than asked for.")
     def test_siblings_are_limited(self, board: JobBoard, make_board: MakeBoard) -> None:
         names = {f"board {number}" for number in range(5)}
         for name in names:

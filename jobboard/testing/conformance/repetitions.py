@@ -6,6 +6,7 @@ when everything else is over."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,7 @@ from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFou
 from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Returned
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Holder, Verb
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import LONG_AGO, Harness, part
 from jobboard.testing.conformance.support import (
     HELD,
@@ -28,6 +29,7 @@ from jobboard.testing.conformance.support import (
     Background,
     EventLog,
     MakeBoard,
+    claim_one,
     take,
     trash_one,
     uuids,
@@ -40,6 +42,7 @@ class TestLostReplies:
 
     any_driver = True
 
+    @holds("A repeated call returns the answer of its first try.")
     def test_post(self, board: JobBoard) -> None:
         with Harness(board).lost_reply():
             job = board.post("resize", details={"a": 1}, key="k")
@@ -55,6 +58,7 @@ class TestLostReplies:
         assert job.state == COMPLETE
         assert board.job_count == 0
 
+    @holds("A repeated post tells each posting of a key its own outcome.")
     def test_each_posting_of_a_key_keeps_its_outcome(self, board: JobBoard) -> None:
         held = board.post("resize", key="k")
         replacing = [Posting("resize", key="k", on_key="replace"), Posting("resize", key="l")]
@@ -69,6 +73,7 @@ class TestLostReplies:
             job = board.post("resize")
         events.expect(job, "POSTED")
 
+    @holds("A repeated call returns the answer of its first try.")
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim(self, board: JobBoard, expiry: float | None) -> None:
         job = board.post("resize")
@@ -79,6 +84,10 @@ class TestLostReplies:
         assert not claim.lost
         board.consume(job, "anna")
 
+    @holds(
+        "An extension of unknown outcome leaves no claim that nobody holds, and takes no claim away before "
+        "its lease ends."
+    )
     def test_extension_of_unknown_outcome_keeps_no_job(self, make_board: MakeBoard) -> None:
         """The extension was carried out, so that nothing but this board ends the claim."""
         board = make_board(retry_for=0, claim_ttl=HELD)
@@ -88,6 +97,10 @@ class TestLostReplies:
             claim.extend()
         eventually(lambda: board.find_owner(job) is None, LIMIT)
 
+    @holds(
+        "An extension of unknown outcome leaves no claim that nobody holds, and takes no claim away before "
+        "its lease ends."
+    )
     def test_extension_of_unknown_outcome_takes_no_claim_away(self, make_board: MakeBoard) -> None:
         """Its holder may work on until the end of the lease before."""
         board = make_board(retry_for=0)
@@ -127,6 +140,7 @@ class TestLostReplies:
             board.claim(job, "anna", expiry=SHORT)
         assert job.state == (CLAIMED if then == "taken" else UNCLAIMED)
 
+    @holds("A repeated call returns the answer of its first try.")
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_claim_next(self, board: JobBoard, expiry: float | None) -> None:
         posted = board.post_many([Posting("resize")] * 3)
@@ -152,12 +166,14 @@ class TestLostReplies:
             job = take(board, expiry=SHORT)
         assert job == (second if then == "taken" else first)
 
+    @holds("A repeated claim of many returns its jobs in serving order.")
     def test_claim_many_in_serving_order(self, board: JobBoard) -> None:
         posted = board.post_many([Posting("resize", priority=priority) for priority in ("LOW", "NORMAL", "HIGH")])
         with Harness(board).lost_reply():
             jobs = board.claim_many("anna", 3)
         assert jobs == posted[::-1]
 
+    @holds("A repeated call returns the answer of its first try.")
     @pytest.mark.parametrize(
         ("verb", "arguments", "state"),
         [
@@ -169,8 +185,7 @@ class TestLostReplies:
     )
     def test_the_ends_of_a_claim(self, board: JobBoard, verb: str, arguments: dict[str, Any], state: str) -> None:
         events = EventLog(board, {"consume": "CONSUMED", "abandon": "ABANDONED", "trash": "TRASHED"}[verb])
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         with Harness(board).lost_reply():
             getattr(board, verb)(job, "anna", **arguments)
         assert job.state == state
@@ -182,8 +197,7 @@ class TestLostReplies:
     @pytest.mark.parametrize("verb", ["consume", "abandon"])
     def test_an_end_that_another_follows(self, board: JobBoard, other: JobBoard, verb: str) -> None:
         """An act by name must not end the next claim of the same owner when it is repeated."""
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         by_name = board.get(job.uuid)
 
         def again() -> None:
@@ -208,16 +222,14 @@ class TestLostReplies:
 
     @pytest.mark.parametrize("expiry", [None, LONG])
     def test_extend(self, board: JobBoard, expiry: float | None) -> None:
-        job = board.post("resize")
-        board.claim(job, "anna", 2 * LONG)
+        job = claim_one(board, expiry=2 * LONG)
         with Harness(board).lost_reply():
             board.extend(job, "anna", expiry)
         assert job.expires_in() == (expiry and pytest.approx(expiry, abs=60))
 
     def test_acts_of_an_operator(self, board: JobBoard, other: JobBoard) -> None:
         """The repetition does not hit the next claim, nor a job that has come back or has gone on."""
-        job = board.post("resize")
-        board.claim(job, "anna")
+        job = claim_one(board)
         with Harness(board).lost_reply(lambda: take(other, "bert")):
             board.release(job)
         assert (board.find_owner(job), job.attempts) == ("bert", 2)
@@ -233,6 +245,7 @@ class TestLostReplies:
             board.purge(trash_one(board))
         assert board.stats().trashed == 0
 
+    @holds("Closing a board gives up its claims at the first failure, and waits for no dead server.")
     def test_close(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting("resize")] * 3)
         board.claim_many("anna", 3)
@@ -260,6 +273,7 @@ class TestLostReplies:
 class TestRepeatedPosts:
     """A post that has stored its job is done; one that was answered with another's stands for as long as that one."""
 
+    @holds("A post that stored nothing and lost its reply posts its draft if the holder of its key has gone meanwhile.")
     @pytest.mark.parametrize("fate", ["consumed", "trashed", "purged"])
     def test_post_whose_keys_holder_goes_meanwhile(self, board: JobBoard, other: JobBoard, fate: str) -> None:
         """The first try has stored nothing, and the job that it would have returned is gone."""
@@ -294,6 +308,9 @@ class TestRepeatedPosts:
             assert board.post("resize", key="k") == holder
         assert board.job_count == 1
 
+    @holds(
+        "A post that stored a part has the answer of its first try, also where the holder of a key has gone meanwhile."
+    )
     def test_post_many_of_which_some_have_gone(self, board: JobBoard, other: JobBoard) -> None:
         """The answer is that of the first try: jobs that were stored then, and holders of keys, gone ones too."""
         gone, stays = other.post("gone", key="gone"), other.post("stays", key="stays")
@@ -356,10 +373,7 @@ def replacing(board: JobBoard, *given: Any) -> Job:
     return board.post("resize", details={"n": next(_numbers)}, key="k", on_key="replace")
 
 
-def claimed(board: JobBoard) -> Job:
-    job = board.post("resize")
-    board.claim(job, "anna", LONG)
-    return job
+claimed = functools.partial(claim_one, expiry=LONG)
 
 
 def by_name(board: JobBoard) -> Job:
@@ -516,6 +530,7 @@ class TestLateTries:
 
     any_driver = True
 
+    @holds("A first try of a fast path that comes behind its own repetition does nothing.")
     @pytest.mark.parametrize("kind", ACTS)
     def test_late_first_try_changes_nothing(self, board: JobBoard, other: JobBoard, kind: str) -> None:
         for name, act in ACTS[kind].items():
@@ -536,6 +551,7 @@ class TestLateTries:
 class TestLateOnTheWire:
     any_driver = True
 
+    @holds("A request that arrives after a later call of its slot changes nothing.")
     @pytest.mark.parametrize("kind", ACTS)
     def test_late_first_try_changes_nothing(self, board: JobBoard, wire: Wire, kind: str) -> None:
         if not wire:

@@ -15,7 +15,7 @@ from jobboard.job import Job, Posting
 from jobboard.primitives import Finish
 from jobboard.runtime import boottime
 from jobboard.states import CLAIMED, OK, SCHEDULED, UNCLAIMED, Record, Verb
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.processes import TTL, reaches
 from jobboard.testing.conformance.repetitions import clear, come_back, release
@@ -71,6 +71,7 @@ HISTORIES: dict[str, list[list[Callable[[JobBoard, Job], None]]]] = {
 class TestOldHandles:
     any_driver = True
 
+    @holds("A holder that was overtaken changes nothing.")
     @pytest.mark.parametrize("ends", ["claim", "trash", "purge", "consume"])
     def test_old_handle_changes_nothing(self, board: JobBoard, other: JobBoard, ends: str) -> None:
         """The old holder is refused after every later change of the job."""
@@ -125,6 +126,7 @@ class TestRememberedClaims:
 
     any_driver = True
 
+    @holds("An end of a just made claim needs no read, and never ends another life of the job.")
     @pytest.mark.parametrize("step", [bury_and_dig_out, purge, come_back])
     def test_another_life_of_the_job_is_not_ended(
         self, board: JobBoard, other: JobBoard, step: Callable[[JobBoard, Job], None]
@@ -141,6 +143,7 @@ class TestRememberedClaims:
                 getattr(board, verb)(job, "anna")
             assert Harness(other).record(job) == before, verb
 
+    @holds("An end of a just made claim needs no read, and never ends another life of the job.")
     def test_later_holder_ends_the_claim(self, board: JobBoard, other: JobBoard) -> None:
         """A remembered claim of another holder refuses nobody."""
         for verb in ENDINGS:
@@ -151,6 +154,8 @@ class TestRememberedClaims:
             getattr(board, verb)(board.get(job.uuid), "bert")
             assert other.find_owner(job) is None, verb
 
+    @holds("A lapsed claim that nobody else took is revived by the next heartbeat, or by its holder.")
+    @holds("An end of a just made claim needs no read, and never ends another life of the job.")
     def test_renewed_or_revived_claim_is_ended(self, board: JobBoard, other: JobBoard) -> None:
         board.post_many([Posting(name) for name in ("kept", "lapsed") for _ in ENDINGS] + [Posting("bait")])
         kept, lapsed = (
@@ -214,6 +219,7 @@ def deadline_of(job: Job) -> float | None:
 class TestLocksOfOthers:
     any_driver = True
 
+    @holds("A job that lapses between a look and its commit costs only its own claim.")
     def test_locked_record_delays_itself_alone(self, board: JobBoard, make_board: MakeBoard) -> None:
         """Fifty of a thousand kept claims are lost. One beat renews all others, and one call finishes them."""
         keeper = make_board(claim_ttl=LONG)
@@ -244,6 +250,8 @@ class TestLocksOfOthers:
 class TestRevival:
     any_driver = True
 
+    @holds("A lapsed claim that nobody else took is revived by the next heartbeat, or by its holder.")
+    @holds("A job that lapses between a look and its commit costs only its own claim.")
     def test_a_lapse_that_somebody_has_swept(self, board: JobBoard, make_board: MakeBoard) -> None:
         """The holder's next beat revives the claim, as nobody has taken the job."""
         keeper = make_board(claim_ttl=0.6)
@@ -318,6 +326,7 @@ class TestOldListings:
         assert_order(board, got, free)
         assert board.claim_next("anna") is None
 
+    @holds("A job that comes back, or is posted in front, is next, whatever the handle knew.")
     def test_old_listing_of_an_idle_handle_is_renewed(self, board: JobBoard, other: JobBoard) -> None:
         self.look(other)
         free = live_through_a_lot(board)

@@ -78,10 +78,18 @@ def until_free(board: JobBoard, job: Job) -> None:
     eventually(lambda: board.find_owner(watched) is None, LIMIT)
 
 
+def claim_one(
+    board: JobBoard, name: str = "resize", who: str = "anna", expiry: float | None = None, **arguments: Any
+) -> Job:
+    """Return a new job that is claimed."""
+    job = board.post(name, **arguments)
+    board.claim(job, who, expiry)
+    return job
+
+
 def trash_one(board: JobBoard, name: str = "bad", **arguments: Any) -> Job:
     """Return a new job that lies in the trash."""
-    job = board.post(name, **arguments)
-    board.claim(job, "anna")
+    job = claim_one(board, name, **arguments)
     board.trash(job, "anna", reason="no use")
     return job
 

@@ -15,8 +15,8 @@ from jobboard import states
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.job import Job
-from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, Holder, Record, Status, Verb
-from jobboard.testing import eventually
+from jobboard.states import OK, SCHEDULED, TRASHED, UNCLAIMED, FailureKind, Holder, Record, Status, Verb
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take
 
@@ -138,6 +138,7 @@ class Case(NamedTuple):
             lease = states.prolonged(record, now, 0)
         delay = int(arguments.get("delay", 0) * 1e6) or None
         error = arguments.get("error", arguments.get("reason"))
+        kind = FailureKind.REJECTED if verb == Verb.TRASH else FailureKind.ERROR
         status, after = {
             Verb.CLAIM: lambda: states.claim(record, now, self.who, *lease),
             Verb.EXTEND: lambda: states.extend(record, holder, now, *lease),
@@ -145,7 +146,7 @@ class Case(NamedTuple):
             Verb.CANCEL: lambda: states.cancel(record, now, error),
             Verb.RESTORE: lambda: states.restore(record, now),
             Verb.PURGE: lambda: states.purge(record, now),
-        }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error))()
+        }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error, kind=kind))()
         if status == OK:
             if verb == Verb.EXTEND and after is not None and record is not None and record.state == states.UNCLAIMED:
                 # No sweep comes before the extension, which so leaves no lapse. What was read shows the lapse as last.
@@ -183,6 +184,7 @@ def differences(found: Record | None, expected: Record | None, before: Record | 
 
 
 class TestLifecycle:
+    @holds("A fast path of SQL does what the table of transitions says, or leaves the call to the engine.")
     @pytest.mark.parametrize("start", STARTS)
     def test_every_verb_and_caller(self, board: JobBoard, start: str) -> None:
         cases = self.prepare(board, start)
@@ -234,6 +236,7 @@ class TestLifecycle:
 class TestTags:
     any_driver = True
 
+    @holds("No version of a job has the tag of another, whichever act made it.")
     def test_each_version_of_a_job_has_a_tag_of_its_own(self, board: JobBoard, other: JobBoard) -> None:
         """A commit compares the tag that it was decided by."""
         job = board.post("resize")

@@ -12,7 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobTrashed, NotFound
 from jobboard.job import Act, Job, Posting
 from jobboard.states import COMPLETE, TRASHED, UNCLAIMED
-from jobboard.testing import eventually
+from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, take, trash_one, uuids
 
@@ -39,7 +39,7 @@ class TestTrash:
         assert job.state == TRASHED
         assert job.error == "first"
 
-    def test_newest_first(self, board: JobBoard) -> None:
+    def test_the_trash_is_read_newest_first(self, board: JobBoard) -> None:
         jobs = board.post_many([Posting("resize", max_attempts=1)] * 4)
         board.claim(jobs[2], "anna", expiry=SHORT)
         eventually(lambda: board.find_owner(jobs[2]) is None, LIMIT)
@@ -50,7 +50,7 @@ class TestTrash:
             eventually(lambda trashed_on=trashed_on: Harness(board).now() > trashed_on, LIMIT)  # type: ignore[misc]
         assert uuids(board.trashed()) == [jobs[number].uuid for number in (1, 0, 3, 2)]
 
-    def test_more_than_one_page(self, board: JobBoard) -> None:
+    def test_more_jobs_than_one_page_are_read_and_purged(self, board: JobBoard) -> None:
         board.post_many([Posting("resize")] * 520)
         jobs = board.claim_many("anna", 520)
         board.finish_many([Act(job, "trash", error="bad") for job in jobs], "anna")
@@ -77,7 +77,8 @@ class TestCancel:
 
 
 class TestRelease:
-    def test_says_why(self, board: JobBoard, other: JobBoard) -> None:
+    @holds("An operator's reason for a release or a cancel is kept with the job.")
+    def test_the_reason_of_a_release_is_kept_with_the_job(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", max_attempts=2)
         for fate in (UNCLAIMED, TRASHED):
             claimed = take(board)
@@ -87,6 +88,7 @@ class TestRelease:
             assert [*owners, theirs.owner] == ["anna", None]
             assert (claimed.state, claimed.error) == (fate, f"it hangs, {fate}")
 
+    @holds("A release by token takes that claim away, and no newer one.")
     def test_release_by_token_spares_a_newer_claim(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize")
         first = board.claim(job, "anna").token
@@ -155,8 +157,9 @@ class TestPurge:
         assert live.state == UNCLAIMED
         assert board.purge_trash(0) == 1
 
+    @holds("A purge of the trash spares a job that has come back since it was listed.")
     @pytest.mark.parametrize("who", ["anna", "bert"])
-    def test_purge_trash_spares_what_has_come_back_since_it_was_listed(
+    def test_purge_trash_spares_a_job_that_was_trashed_again_since_it_was_listed(
         self, board: JobBoard, other: JobBoard, who: str
     ) -> None:
         job, old = trash_one(board), trash_one(board)
@@ -178,7 +181,8 @@ class TestPurge:
         with pytest.raises(NotFound):
             board.get(old.uuid)
 
-    def test_purge_trash_spares_what_is_restored_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
+    @holds("A purge of the trash spares a job that has come back since it was listed.")
+    def test_purge_trash_spares_a_job_that_is_restored_meanwhile(self, board: JobBoard, other: JobBoard) -> None:
         job = trash_one(board)
 
         def restored(original: Callable[..., Any], *args: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -11,18 +12,15 @@ import pytest
 
 from jobboard.board import JobBoard
 from jobboard.exceptions import ConnectionFailure, NotFound
-from jobboard.job import Job
+from jobboard.testing import holds
 from jobboard.testing.conformance.harness import Harness
-from jobboard.testing.conformance.support import LIMIT, LONG, MakeBoard, Waiter, take, trash_one, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, MakeBoard, Waiter, claim_one, take, trash_one, uuids
 
 SOON = 0.3
 """When time itself brings a job, in seconds: long enough for a waiter to be asleep by then."""
 
 
-def claimed(board: JobBoard, expiry: float | None = None) -> Job:
-    job = board.post("resize")
-    board.claim(job, "bert", expiry)
-    return job
+claimed = functools.partial(claim_one, who="bert")
 
 
 def nothing(*_: object) -> None:
@@ -35,11 +33,11 @@ ARRIVALS: dict[str, tuple[Callable[[JobBoard], Any], Callable[[JobBoard, Any], A
     "abandon": (claimed, lambda by, job: by.abandon(by.get(job.uuid), "bert")),
     "release": (claimed, lambda by, job: by.release(by.get(job.uuid))),
     "restore": (lambda board: trash_one(board, "resize"), lambda by, job: by.restore(by.get(job.uuid))),
-    "lapse": (lambda board: claimed(board, SOON), nothing),
+    "lapse": (lambda board: claimed(board, expiry=SOON), nothing),
     "due": (lambda board: board.post("resize", delay=SOON), nothing),
     # The waiter knows a later due time, and a later end of the lease.
     "earlier_due": (lambda board: board.post("later", delay=LONG), lambda by, _: by.post("resize", delay=SOON)),
-    "shortened": (lambda board: claimed(board, LONG), lambda by, job: by.extend(by.get(job.uuid), "bert", SOON)),
+    "shortened": (lambda board: claimed(board, expiry=LONG), lambda by, job: by.extend(by.get(job.uuid), "bert", SOON)),
 }
 """What prepares a board on which nothing can be claimed, and what brings a job."""
 
@@ -52,6 +50,7 @@ BRINGERS = [(how, by) for how in ARRIVALS for by in ("itself", "another") if by 
 class TestWakeUp:
     any_driver = True
 
+    @holds("A waiter wakes for an event that is earlier than the next event it knew of.")
     @pytest.mark.parametrize(("how", "by"), BRINGERS)
     def test_claim_next(self, board: JobBoard, other: JobBoard, how: str, by: str) -> None:
         """The waiter wakes long before its timeout."""
@@ -111,6 +110,7 @@ class TestWaiting:
         crop = other.post("crop")
         assert picky.wait() == crop
 
+    @holds("A waiter wakes for an event that is earlier than the next event it knew of.")
     def test_each_of_many_waiters_gets_one(self, make_board: MakeBoard) -> None:
         boards = [make_board() for _ in range(2)]
         waiters = [
@@ -121,6 +121,7 @@ class TestWaiting:
         posted = {boards[0].post("resize").uuid for _ in waiters}
         assert {waiter.wait().uuid for waiter in waiters} == posted
 
+    @holds("A wait that is called off keeps no job.")
     @pytest.mark.parametrize("raises", [False, True])
     def test_wait_that_is_called_off_keeps_no_wakeup(self, board: JobBoard, other: JobBoard, raises: bool) -> None:
         """Another waiter gets the wake-up of a wait that was called off, also if ``unless`` fails."""
@@ -149,6 +150,7 @@ class TestWaiting:
         taken = take(other, "bert", timeout=LIMIT)
         assert (taken, taken.attempts) == (job, 1)
 
+    @holds("A posting of a newer version wakes nobody for good.")
     def test_a_posting_of_a_newer_version_wakes_nobody_for_good(self, board: JobBoard) -> None:
         Harness(board).plant(version=2**15)
         with pytest.raises(NotFound):

@@ -14,6 +14,7 @@ from tests.kv.conftest import driver_of
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
 
+@pytest.mark.rule("A clock that is ahead ends claims of others as it says.")
 def test_a_clock_that_is_ahead_ends_earlier_leases_and_delays(make_board: Callable[..., Any], board_conf: Any) -> None:
     """Leases with an expiry, and delays, that were made before a machine with a wrong clock used the board. Later ones
     go by the same time for all processes, and kept claims by no time."""
@@ -51,6 +52,7 @@ def test_a_clock_that_is_behind_follows_the_last_act_of_others(
         behind.end()
 
 
+@pytest.mark.rule("The time of a board that a wrong clock has put ahead is put back by two keys.")
 def test_the_time_of_a_board_is_put_back_by_its_two_keys(make_board: Callable[..., Any], board_conf: Any) -> None:
     """As the page about etcd says, once a machine whose clock was years ahead has used the board."""
     years = 3 * 365 * 86400 + 5000

@@ -16,6 +16,7 @@ from tests.backends.etcd.conftest import link_of
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
 
+@pytest.mark.rule("A watch whose revision was compacted begins again.")
 def test_a_watch_whose_revision_was_compacted_begins_again(make_board: Callable[..., Any], far: Any) -> None:
     board, proxy = far
     other = make_board()
@@ -34,6 +35,7 @@ def test_a_watch_whose_revision_was_compacted_begins_again(make_board: Callable[
     assert other.post("resize") == waiter.wait()
 
 
+@pytest.mark.rule("A watch whose revision was compacted begins again.")
 def test_a_bell_between_two_watches_is_made_up_for(
     make_driver: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_bell_between_two_watches_is_made_up_for(
     eventually(lambda: rung and {JOBS, MISSED} & set(heard))
 
 
+@pytest.mark.rule("A silent connection is given up.")
 @pytest.mark.parametrize("what", ["request", "reply"])
 def test_a_silent_connection_is_given_up(far: tuple[Any, FaultyProxy], what: Any) -> None:
     """The call is done once, on another connection."""

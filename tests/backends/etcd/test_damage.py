@@ -19,6 +19,7 @@ from tests.backends.etcd.conftest import driver_of, link_of
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
 
+@pytest.mark.rule("A deleted board is not written to.")
 def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., Any]) -> None:
     board = make_board()
     board.post("resize")
@@ -37,6 +38,7 @@ def test_a_board_that_was_deleted_is_not_written_to(make_board: Callable[..., An
     assert list(again.examine()) == []
 
 
+@pytest.mark.rule("A damaged time stops the board with an error that names the key, its value and the value to write.")
 @pytest.mark.parametrize("path", [CLOCK, NEXT])
 @pytest.mark.parametrize("value", [b"", b"soon", b"9" * 30])
 def test_a_damaged_time_is_an_error_that_says_what_to_write(
@@ -56,6 +58,7 @@ def test_a_damaged_time_is_an_error_that_says_what_to_write(
     assert board.post("resize").seen_state == UNCLAIMED
 
 
+@pytest.mark.rule("A stray key is passed over, even one that is no text.")
 def test_stray_keys_are_passed_over(make_board: Callable[..., Any]) -> None:
     early = make_board()
     job = early.post("resize")

@@ -79,6 +79,7 @@ def naming() -> Iterator[tuple[str, Callable[[int], str]]]:
     yield "over", lambda number: layout.over_name(START + number % 5 * SECOND, done(number))
 
 
+@pytest.mark.rule("Each name of a long index on etcd has a fence before it, so that a reading comes by it.")
 @pytest.mark.parametrize(("index", "name"), list(naming()), ids=lambda each: each if isinstance(each, str) else "")
 def test_each_name_has_a_fence_before_it_in_its_window(
     driver: EtcdDriver, make_driver: Any, index: str, name: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
@@ -103,6 +104,7 @@ def test_each_name_has_a_fence_before_it_in_its_window(
     assert len(stored(driver, f"fence/{index}")) < 4
 
 
+@pytest.mark.rule("A look, and a page of outcomes, reads short ranges, however large the board is.")
 @pytest.mark.parametrize(("index", "name"), [("ready", ready), ("done", done)], ids=["ready", "done"])
 def test_a_look_reads_no_more_of_a_larger_board(
     driver: EtcdDriver, counts: list[int], index: str, name: Callable[[int], str]
@@ -118,6 +120,7 @@ def test_a_look_reads_no_more_of_a_larger_board(
     assert sum(counts) <= 20 * 2500
 
 
+@pytest.mark.rule("A look, and a page of outcomes, reads short ranges, however large the board is.")
 def test_deleted_names_of_one_priority_do_not_slow_another(driver: EtcdDriver, counts: list[int]) -> None:
     """The names of each priority have fences of their own. A reading passes over deleted names."""
     low = [ready(number, 200) for number in range(1, 1001)]
@@ -133,6 +136,7 @@ def test_deleted_names_of_one_priority_do_not_slow_another(driver: EtcdDriver, c
     assert len(counts) < 16
 
 
+@pytest.mark.rule("A repeated look behind an empty part is one request.")
 def test_a_repeated_look_behind_an_empty_part_is_one_request(
     driver: EtcdDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +151,7 @@ def test_a_repeated_look_behind_an_empty_part_is_one_request(
     assert len(requests) == 1
 
 
+@pytest.mark.rule("Each name of a long index on etcd has a fence before it, so that a reading comes by it.")
 def test_a_fence_that_another_reading_removes_hides_no_name(
     driver: EtcdDriver, make_driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +173,7 @@ def test_a_fence_that_another_reading_removes_hides_no_name(
     assert stored(other, "fence/ready")
 
 
+@pytest.mark.rule("Each name of a long index on etcd has a fence before it, so that a reading comes by it.")
 def test_the_last_fence_before_a_name_stays(
     driver: EtcdDriver, make_driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.etcd_servers import Etcd
 pytestmark = [pytest.mark.backends("etcd"), pytest.mark.timeout(120)]
 
 
+@pytest.mark.rule("A claim that may not be given back comes back once it may, on etcd too.")
 def test_a_claim_that_may_not_be_given_back_is_given_back_later(
     guarded: Etcd, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,6 +60,7 @@ class Busy:
         return self._exchange(path, body, token)
 
 
+@pytest.mark.rule("Too many requests are less in a moment, and an error after a while.")
 def test_too_many_requests_are_repeated_a_moment_later(
     make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +77,7 @@ def test_too_many_requests_are_repeated_a_moment_later(
     assert board.connected
 
 
+@pytest.mark.rule("Too many requests are less in a moment, and an error after a while.")
 def test_too_many_requests_for_too_long_are_an_error(
     make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +103,7 @@ class Room:
         self._server.call("/v3/maintenance/alarm", action="DEACTIVATE", memberID=self._member, alarm="NOSPACE")
 
 
+@pytest.mark.rule("The claim that takes the last room is nobody's.")
 def test_finished_work_is_consumed_once_there_is_room_again(private_board: Callable[..., Any], start: Any) -> None:
     board, room, calls = private_board(claim_ttl=60, retry_for=0.2), Room(private_board.server), []
 
@@ -122,6 +126,7 @@ def test_finished_work_is_consumed_once_there_is_room_again(private_board: Calla
     assert board.post("other").state == UNCLAIMED
 
 
+@pytest.mark.rule("The claim that takes the last room is nobody's.")
 def test_a_claim_that_takes_the_last_room_is_given_back(
     private_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_one_txn_for_each_step(alone: tuple[Any, FaultyProxy], monkeypatch: pyte
     assert counter.count == 1
 
 
+@pytest.mark.rule("A claim that was lost on its way is made of the same job.")
 def test_a_claim_whose_request_is_lost_takes_the_same_job(far: tuple[Any, FaultyProxy]) -> None:
     """Not the next job, which the same look has seen behind that job."""
     board, proxy = far
@@ -52,6 +53,7 @@ def test_a_claim_whose_request_is_lost_takes_the_same_job(far: tuple[Any, Faulty
         assert fault.happened
 
 
+@pytest.mark.rule("A claim on etcd compares and writes a constant number of keys.")
 def test_a_claim_and_its_end_compare_and_write_few_keys(make_board: Callable[..., Any], monkeypatch: Any) -> None:
     board = make_board(claim_ttl=QUIET)
     board.post_many([Posting("resize")] * 40)
@@ -88,6 +90,7 @@ def test_a_beat_is_two_requests(far: tuple[Any, FaultyProxy], make_board: Callab
     assert [job for job in jobs if job.claim.lost] == [jobs[7]]
 
 
+@pytest.mark.rule("A large batch of posts is stored, and a taken key keeps it out.")
 def test_the_largest_batch_is_posted_by_one_txn(private_board: Callable[..., Any]) -> None:
     """With keys and without. It has far more operations than a Txn may have by default."""
     # Revisions are those of the whole server.
@@ -108,6 +111,7 @@ def test_the_largest_batch_is_posted_by_one_txn(private_board: Callable[..., Any
     assert list(board.examine()) == []
 
 
+@pytest.mark.rule("A large batch of posts is stored, and a taken key keeps it out.")
 def test_a_key_that_is_taken_meanwhile_keeps_a_large_batch_out(
     make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

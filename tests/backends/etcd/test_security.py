@@ -86,6 +86,7 @@ def far(server: Etcd) -> Iterator[tuple[JobBoard, FaultyProxy]]:
             yield board, proxy
 
 
+@pytest.mark.rule("All threads of a board share one login.")
 @pytest.mark.parametrize("void", ["restart", "password"])
 def test_all_threads_share_a_login(far: tuple[JobBoard, FaultyProxy], server: Etcd, void: str) -> None:
     board, proxy = far
@@ -114,6 +115,7 @@ def test_a_changed_password_refuses_the_boards_that_have_the_old_one(server: Etc
         assert other.post("resize").created
 
 
+@pytest.mark.rule("A void token keeps no waiter from new jobs.")
 def test_a_void_token_keeps_no_waiter_from_new_jobs(server: Etcd) -> None:
     """No heartbeat comes meanwhile that would log in again."""
     uri = f"etcd://root:first@{HOST}:{server.port}?claim_ttl=600&retry_for=30"

@@ -17,6 +17,7 @@ BOUNDARIES = (63, 64, 65, 85, 86, 87, 99, 100)
 """Numbers of jobs around which the Txns of one claim, or of one end, are put together differently."""
 
 
+@pytest.mark.rule("A commit of every size is within the server's limit of operations.")
 def test_the_server_takes_a_txn_of_every_size(make_driver: Callable[..., Any]) -> None:
     """The first comparison fails, so that the server checks the whole Txn and writes nothing."""
     link, folder = make_driver().link, f"sizes{uuid.uuid4()}/"
@@ -49,6 +50,7 @@ def test_every_operation_of_a_large_txn_is_carried_out(make_driver: Callable[...
     assert not link.txn(compare, [put(places[0], b"new")]).succeeded
 
 
+@pytest.mark.rule("A commit of every size is within the server's limit of operations.")
 def test_claims_under_a_limit_of_each_group_end_with_results(make_board: Callable[..., Any]) -> None:
     board = make_board(keep_done=600)
     board.set_limit("mail", concurrency=1, per="group")
@@ -94,6 +96,7 @@ def test_a_long_list_of_claims_keeps_its_limit(make_board: Callable[..., Any], m
     assert len(held) == 32
 
 
+@pytest.mark.rule("Lists of claims in many groups are read in more than one Txn.")
 def test_long_lists_of_many_groups_keep_their_limits(
     make_board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

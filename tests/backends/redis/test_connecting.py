@@ -33,6 +33,9 @@ SECRET = "pass/w:rd@%€"
 # Addresses
 
 
+@pytest.mark.rule(
+    "A Redis user may give a scheme, a socket, a database and a namespace, and a contradiction between them is refused."
+)
 def test_one_board_has_many_addresses(server: Redis, open_board: OpenBoard) -> None:
     address = f"127.0.0.1:{server.port}"
     job = open_board(f"redis://{address}/2").post("resize")
@@ -48,6 +51,7 @@ def test_one_board_has_many_addresses(server: Redis, open_board: OpenBoard) -> N
     assert open_board(server.uri).job_count == open_board(f"redis://{address}/1").job_count == 0
 
 
+@pytest.mark.rule("A right that a Redis user lacks is named.")
 @pytest.mark.parametrize(
     ("options", "told"), [("/0?sentinel=mymaster", "no sentinel.*leave out sentinel="), ("/99", "DB index")]
 )

@@ -12,7 +12,7 @@ from jobboard.engine import Mark
 from jobboard.job import Job
 from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, engine_of, let_lapse, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, claim_one, engine_of, let_lapse, take, uuids
 from tests.backends.redis.conftest import Containers
 
 pytestmark = pytest.mark.backends("redis")
@@ -48,6 +48,7 @@ BLOBS: dict[str, Any] = {
 }
 
 
+@pytest.mark.rule("A damaged record or entry is set aside, and stops nothing.")
 @pytest.mark.parametrize(
     ("situation", "what"), [*((each, "garbage") for each in SITUATIONS), *(("ready", each) for each in BLOBS)]
 )
@@ -107,6 +108,7 @@ PLANTS: dict[str, Callable[[Containers], object]] = {
 }
 
 
+@pytest.mark.rule("A damaged record or entry is set aside, and stops nothing.")
 @pytest.mark.parametrize("what", PLANTS)
 def test_a_stray_entry_goes_and_stops_nothing(plant: Containers, make_board: Any, live: Any, what: str) -> None:
     PLANTS[what](plant)
@@ -132,6 +134,7 @@ def test_a_stray_entry_takes_no_job_from_its_holder(plant: Containers, container
     assert plant.board.job_count == 0
 
 
+@pytest.mark.rule("A damaged record or entry is set aside, and stops nothing.")
 @pytest.mark.parametrize("container", ["leases", "due", "final"])
 @pytest.mark.parametrize("stray", ["!", "stray"])
 def test_an_entry_without_a_time_hides_no_lapse(plant: Containers, container: str, stray: str) -> None:
@@ -141,6 +144,7 @@ def test_an_entry_without_a_time_hides_no_lapse(plant: Containers, container: st
     eventually(lambda: plant.board.claim_next("bert") == job, 5)
 
 
+@pytest.mark.rule("Many damaged records in a row end no take.")
 def test_many_damaged_records_in_a_row_hide_no_job(plant: Containers) -> None:
     """More records than a look returns, and than a page walks past."""
     board = plant.board
@@ -158,12 +162,12 @@ def test_many_damaged_records_in_a_row_hide_no_job(plant: Containers) -> None:
 
 
 def consumed(board: JobBoard) -> Job:
-    job = board.post("resize")
-    board.claim(job, "anna")
+    job = claim_one(board)
     board.consume(job, "anna", result=1)
     return job
 
 
+@pytest.mark.rule("An outcome on Redis is listed once.")
 def test_an_outcome_that_is_written_again_is_listed_once(plant: Containers) -> None:
     job = consumed(plant.board)
     store = plant.board.engine.store

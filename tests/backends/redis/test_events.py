@@ -50,6 +50,7 @@ def test_nothing_is_published_where_no_board_listens(place: Place) -> None:
     assert place.calls["spublish"] == 0
 
 
+@pytest.mark.rule("An event that cannot be read does not end the listening.")
 def test_a_message_that_cannot_be_read_ends_no_listening(place: Place) -> None:
     board, other = place.board(), place.board()
     events = EventLog(board)
@@ -71,6 +72,7 @@ def test_a_listener_is_back_after_a_break(place: Place, harm: str) -> None:
     assert listeners() == 1
 
 
+@pytest.mark.rule("A listening that breaks is reported once, and so is its end.")
 def test_an_outage_and_its_end_are_logged_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     board = place.board()
     events = EventLog(board)

@@ -72,6 +72,7 @@ def assert_lost(board: Any, job: Job) -> None:
             act(job, "anna")
 
 
+@pytest.mark.rule("A failover that forgets acknowledged work makes no two holders.")
 def test_a_lost_claim_is_lost_before_anybody_else_has_it(loss: SimpleNamespace) -> None:
     job = loss.jobs["one"]
     assert_lost(loss.anna, job)

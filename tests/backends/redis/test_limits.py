@@ -64,6 +64,7 @@ def test_a_job_without_a_slot_swallows_no_call(place: Place, sleeper: Sleeper) -
     assert take(board) == late
 
 
+@pytest.mark.rule("A rate that opens wakes a waiter whose job it kept waiting.")
 @pytest.mark.parametrize("comes", ["job", "slot"])
 def test_a_rate_that_opens_wakes_a_waiter(place: Place, sleeper: Sleeper, comes: str) -> None:
     """Before it fell asleep, the waiter could not know when the rate lets another job begin."""

@@ -3,6 +3,7 @@
 The conformance suite loses replies and delays requests of every verb.
 """
 
+import functools
 import os
 import signal
 from collections import Counter
@@ -17,7 +18,7 @@ import jobboard
 from jobboard.board import JobBoard
 from jobboard.job import Job
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import engine_of
+from jobboard.testing.conformance.support import claim_one, engine_of
 from jobboard.testing.faults import FaultyProxy
 from tests.backends.redis.conftest import Containers, Place
 
@@ -44,10 +45,7 @@ def far(proxy: FaultyProxy) -> Iterator[JobBoard]:
         yield board
 
 
-def one_claimed(board: JobBoard) -> Job:
-    job = board.post("a")
-    board.claim(job, "anna", expiry=600)
-    return job
+one_claimed = functools.partial(claim_one, expiry=600)
 
 
 def three(board: JobBoard) -> list[Job]:
@@ -78,6 +76,7 @@ def test_the_sweeps_of_one_claim_are_one_call(far: JobBoard, proxy: FaultyProxy,
     assert far.get(job.uuid).attempts == 1
 
 
+@pytest.mark.rule("A script that the server has forgotten is sent with its call.")
 def test_a_script_that_the_server_has_forgotten_is_sent_with_its_call(place: Place, proxy: FaultyProxy) -> None:
     """The server is flushed before each request, as if servers ended one after the other."""
 

@@ -160,6 +160,7 @@ REPEATED = (
 """Calls that find nothing to change where another handle has made the same call."""
 
 
+@pytest.mark.rule("A change is acknowledged once the replicas have it that were asked for.")
 def test_no_primitive_is_forgotten() -> None:
     # Nobody relies on records that have expired.
     assert {primitive for primitive, _ in CALLS.values()} == set(WRITES) - {"tidy"}
@@ -176,6 +177,7 @@ def situated(
     return make
 
 
+@pytest.mark.rule("A change is acknowledged once the replicas have it that were asked for.")
 @pytest.mark.parametrize("call", CALLS)
 def test_nothing_is_acknowledged_that_no_replica_has(
     pair: tuple[Redis, Redis], situated: Callable[..., Situation], call: str
@@ -189,6 +191,7 @@ def test_nothing_is_acknowledged_that_no_replica_has(
     assert "0 of the 1 replicas" in str(caught.value)
 
 
+@pytest.mark.rule("A change is acknowledged once the replicas have it that were asked for.")
 def test_a_change_that_another_handle_has_made_is_not_acknowledged_either(
     pair: tuple[Redis, Redis], situated: Callable[..., Situation], open_board: OpenBoard
 ) -> None:
@@ -204,6 +207,7 @@ def test_a_change_that_another_handle_has_made_is_not_acknowledged_either(
         assert caught.value.outcome == "unknown"
 
 
+@pytest.mark.rule("A change is acknowledged once the replicas have it that were asked for.")
 def test_a_renewal_counts_once_a_replica_has_it(pair: tuple[Redis, Redis], open_board: OpenBoard) -> None:
     board = open_board(pair[0].uri, min_replicas=1, socket_timeout=0.4, claim_ttl=HELD)
     claim = board.claim(board.post("resize"), "anna")

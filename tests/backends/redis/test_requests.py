@@ -26,6 +26,7 @@ def round_trips(place: Place, act: Callable[[], object]) -> int:
     return place.calls["evalsha"]
 
 
+@pytest.mark.rule("A batch is as many commands as two jobs, and counts each number once.")
 def test_a_batch_is_as_many_commands_as_two_jobs(place: Place) -> None:
     board = place.board()
 

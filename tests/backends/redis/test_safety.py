@@ -71,6 +71,7 @@ def test_a_server_that_evicts_is_refused(server: Redis, admin: redis.Redis, open
     open_board(server.uri)
 
 
+@pytest.mark.rule("The doctor names settings that may lose jobs.")
 def test_a_board_is_durable_where_the_server_waits_for_its_disk(
     server: Redis, admin: redis.Redis, open_board: OpenBoard
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_board_is_durable_where_the_server_waits_for_its_disk(
             assert (found.durable, notes in found.notes) == (durable, True)
 
 
+@pytest.mark.rule("A server that takes nothing for a while is waited for.")
 @pytest.mark.parametrize(
     ("trouble", "end"),
     [
@@ -190,6 +192,7 @@ def test_a_layout_that_cannot_be_read_is_refused(
 # Large boards
 
 
+@pytest.mark.rule("A walk takes no more memory on a larger board.")
 def test_a_walk_takes_no_more_memory_on_a_larger_board(server: Redis, open_board: OpenBoard) -> None:
     board = open_board(server.uri)
     board.post_many([{"name": "resize", "details": {"file": "x" * 100}}] * 6000)

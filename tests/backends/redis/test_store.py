@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import redis
 
-from jobboard import codec
 from jobboard.backends.redis.scripts import command
 from jobboard.board import JobBoard
 from jobboard.engine import Change, Mark, Stale
@@ -16,6 +15,7 @@ from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import Draft, Nonce
 from jobboard.testing.conformance.support import engine_of, let_lapse, uuids
 from tests.backends.redis.conftest import Containers
+from tests.support.jobs import make_draft
 
 pytestmark = pytest.mark.backends("redis")
 DAY = 86_400_000_000
@@ -37,8 +37,7 @@ def containers(board: JobBoard, client: redis.Redis) -> Containers:
 
 
 def drafts(count: int) -> list[Draft]:
-    posting = codec.encode(codec.Content({}, None), "msgpack")
-    return [Draft(str(uuid.uuid4()), "mail", 100, None, 1, posting, None, None, None) for _ in range(count)]
+    return [make_draft(str(uuid.uuid4()), "msgpack", name="mail") for _ in range(count)]
 
 
 def post(board: JobBoard, count: int) -> list[int]:
@@ -46,6 +45,7 @@ def post(board: JobBoard, count: int) -> list[int]:
 
 
 class TestNumbers:
+    @pytest.mark.rule("A damaged counter gives no number twice.")
     @pytest.mark.parametrize("counter", ["many", None])
     def test_a_damaged_counter_gives_no_number_twice(
         self, board: JobBoard, containers: Containers, counter: str | None
@@ -60,6 +60,7 @@ class TestNumbers:
         assert numbers == sorted(set(numbers))
         assert len(board.claim_many("anna", 1_000)) == 506
 
+    @pytest.mark.rule("A damaged counter gives no number twice.")
     def test_numbers_rise_though_the_clock_is_behind(self, board: JobBoard, containers: Containers) -> None:
         ahead = board.engine.now() + 10**9
         containers.client.hset(containers.meta, "last", ahead)
@@ -67,6 +68,7 @@ class TestNumbers:
         assert numbers == sorted(set(numbers))
         assert numbers[0] > ahead
 
+    @pytest.mark.rule("A batch is as many commands as two jobs, and counts each number once.")
     def test_a_commit_counts_each_number_that_it_gives(self, board: JobBoard, store: Any) -> None:
         stored = store.commit([Change(None, draft, None) for draft in drafts(2)]).jobs
         numbers = [*(job.record.sequence for job in stored), *post(board, 2)]
@@ -74,6 +76,7 @@ class TestNumbers:
 
 
 class TestCommit:
+    @pytest.mark.rule("A commit stores all or nothing.")
     def test_a_commit_stores_all_or_nothing(self, board: JobBoard, store: Any) -> None:
         one, other = board.post("a"), board.post("b")
         [first, second] = store.read([one.uuid, other.uuid]).jobs
@@ -93,6 +96,7 @@ class TestCommit:
         assert store.read([one.uuid]).jobs == [first]
         assert [job.name for job in board.iterjobs()] == ["a", "b"]
 
+    @pytest.mark.rule("A refusal behind a change on Redis, of its WAIT for instance, leaves the outcome unknown.")
     def test_a_refusal_behind_a_change_leaves_its_outcome_unknown(self, make_board: Callable[..., Any]) -> None:
         """As where the server became a replica between a script and the WAIT behind it."""
         board = make_board(retry_for=0)
@@ -102,6 +106,7 @@ class TestCommit:
         assert failure.value.outcome == "unknown"
         assert board.job_count == 1
 
+    @pytest.mark.rule("A command that the server refuses half-way leaves no answer.")
     @pytest.mark.parametrize("container", ["ready", "live", "postings"])
     def test_a_command_that_the_server_refuses_half_way_leaves_no_answer(
         self, board: JobBoard, containers: Containers, container: str
@@ -118,6 +123,7 @@ class TestCommit:
         assert [record.uuid for record in taken] == [each.uuid for each in batch]
 
 
+@pytest.mark.rule("The trash shows a job once that another call sweeps during the reading.")
 @pytest.mark.parametrize("nth", range(1, 5))
 def test_the_trash_shows_a_job_once_that_is_swept_meanwhile(make_board: Callable[..., Any], nth: int) -> None:
     board, other = make_board(), make_board()

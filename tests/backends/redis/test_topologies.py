@@ -237,6 +237,7 @@ def move_slot(cluster: RedisCluster, board: JobBoard, halfway: Callable[[], None
         cluster.get_redis_connection(node).execute_command("CLUSTER SETSLOT", slot, "NODE", owner)
 
 
+@pytest.mark.rule("A listener on a cluster follows the slot of its board.")
 @pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
 def test_a_board_follows_its_slot(
     busy: Busy, make_client: Callable[..., Any], caplog: pytest.LogCaptureFixture
@@ -256,6 +257,7 @@ def test_a_board_follows_its_slot(
     assert slot_of(make_client(), busy.board) != before
 
 
+@pytest.mark.rule("A listener on a cluster follows the slot of its board.")
 @pytest.mark.parametrize("topology", [ON_A_CLUSTER], indirect=True)
 def test_a_listener_follows_its_slot(make_board: Open, make_client: Callable[..., Any]) -> None:
     events, other = EventLog(make_board()), make_board(retry_for=PATIENCE)

@@ -72,6 +72,7 @@ class TestOneForEachJob:
             assert (place.calls["evalsha"], place.calls["spublish"]) == (2 * number, number)
         assert Counter(waiter.wait().uuid for waiter in waiters) == Counter(posted)
 
+    @pytest.mark.rule("A batch calls one waiter for each of its jobs.")
     def test_a_batch_wakes_as_many_waiters_as_it_has_jobs(self, place: Place, sleeper: Sleeper) -> None:
         poster, board = place.board(), place.board()
         waiters = [sleeper(board) for _ in range(8)]
@@ -81,6 +82,7 @@ class TestOneForEachJob:
         stands_still(place, 0.2)
         assert (place.calls["evalsha"], place.asleep) == (4, 5)
 
+    @pytest.mark.rule("A batch calls one waiter for each of its jobs.")
     def test_a_batch_calls_waiters_for_the_names_of_its_jobs(self, place: Place, sleeper: Sleeper) -> None:
         poster, only_a, only_b = (place.board() for _ in range(3))
         waiters = [sleeper(only_a, names=["a"]), sleeper(only_b, names=["b"]), sleeper(only_a, names=["a"])]
@@ -91,6 +93,7 @@ class TestOneForEachJob:
         assert waiters[1].wait(LIMIT) == low
         assert {waiters[0].wait(LIMIT), waiters[2].wait(LIMIT)} == {high, next_high}
 
+    @pytest.mark.rule("A wake-up that its waiter does not follow goes to another waiter.")
     def test_a_waiter_behind_others_that_do_not_want_the_job_is_called(self, place: Place, sleeper: Sleeper) -> None:
         poster, other, board = (place.board() for _ in range(3))
         Background(lambda: next(other.wait(None)))
@@ -124,6 +127,7 @@ class TestIdle:
         stands_still(place, 1.2)
         assert not place.calls
 
+    @pytest.mark.rule("A job of another name wakes no waiter.")
     def test_a_job_of_another_name_wakes_no_waiter(self, place: Place, sleeper: Sleeper) -> None:
         board = place.board()
         waiter = sleeper(place.board(), names=["a"])
@@ -155,6 +159,7 @@ class TestIdle:
         job = other.post("a", delay=0.4)
         assert waiter.wait(LIMIT) == job
 
+    @pytest.mark.rule("A call for a job that is gone goes on to the next waiter.")
     @pytest.mark.parametrize("delay", [None, 0.3])
     def test_a_job_posted_between_look_and_sleep_is_not_slept_through(self, place: Place, delay: float | None) -> None:
         board, other = place.board(), place.board()
@@ -204,6 +209,7 @@ class TestBrokenWaiters:
         assert waiter.wait(LIMIT) == job
         assert place.asleep == 0
 
+    @pytest.mark.rule("A stopped process delays a job for which it was called by its lease alone.")
     def test_a_stopped_process_delays_a_job_by_its_lease(self, place: Place, sleeper: Sleeper, puppet: Puppet) -> None:
         """The stopped process was called. Others look by themselves after a while, as if the job was claimed."""
         puppet.tell("claim_next", "bert", timeout=600)
@@ -216,6 +222,7 @@ class TestBrokenWaiters:
         job = poster.post("a")
         assert waiter.wait(LIMIT) == job
 
+    @pytest.mark.rule("A connection that breaks as its waiter is called strands no job.")
     def test_a_connection_that_breaks_as_its_waiter_is_called_strands_no_job(
         self, place: Place, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -302,6 +309,7 @@ class TestHandedOn:
         job = poster.post("b")
         assert second.wait(LIMIT) == job
 
+    @pytest.mark.rule("A wake-up that its waiter does not follow goes to another waiter.")
     @pytest.mark.parametrize("heard", [False, True])
     def test_by_a_board_that_is_closed(
         self, place: Place, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, heard: bool
@@ -324,6 +332,7 @@ class TestHandedOn:
         with pytest.raises(ConnectionFailure):
             waiters[0].wait(LIMIT)
 
+    @pytest.mark.rule("A wake-up that its waiter does not follow goes to another waiter.")
     @pytest.mark.parametrize("called", [True, False])
     def test_by_a_waiter_that_is_interrupted(
         self, place: Place, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, called: bool
@@ -381,6 +390,7 @@ class TestLeaving:
         assert waiter.wait(LIMIT) == job
 
 
+@pytest.mark.rule("A failed wait leaves no claim to a later call of its thread.")
 def test_a_wait_that_fails_leaves_nothing_to_a_later_call(place: Place) -> None:
     """Not even to a call of the same thread."""
     poster, board = place.board(), place.board()

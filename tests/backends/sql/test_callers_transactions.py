@@ -20,7 +20,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure, JobFailures, NotFound
 from jobboard.job import Act, Posting
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG, Background
+from jobboard.testing.conformance.support import LONG, Background, claim_one
 from tests.backends.sql.conftest import waiting
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
@@ -100,6 +100,9 @@ GIVEN: dict[str, Callable[[sa.Engine], Any]] = {
 }
 
 
+@pytest.mark.rule(
+    "A verb in a caller's transaction is there when the caller commits, and gone when the caller rolls back."
+)
 @pytest.mark.parametrize(
     ("given", "end"),
     [
@@ -153,6 +156,10 @@ def test_verbs_happen_exactly_when_the_caller_commits(
     assert eventually(lambda: Counter(events) == {"CONSUMED": len(jobs), "REMOVAL": len(jobs)}), events
 
 
+@pytest.mark.rule(
+    "A verb in a caller's transaction is there when the caller commits, and gone when the caller rolls back."
+)
+@pytest.mark.rule("A savepoint that is rolled back takes its verbs along.")
 def test_a_savepoint_takes_its_own_verbs_along(board: JobBoard, engine: sa.Engine) -> None:
     board.post_many([Posting(name) for name in "abc"])
     first, second, third = board.claim_many("anna", 3)
@@ -185,12 +192,12 @@ def test_keys_follow_the_callers_transaction(board: JobBoard, engine: sa.Engine)
         assert board.get(content.uuid).details == {"n": n}
 
 
+@pytest.mark.rule("An outcome stands exactly when the caller commits.")
 def test_an_outcome_stands_exactly_when_the_caller_commits(
     make_board: Callable[..., JobBoard], engine: sa.Engine
 ) -> None:
     board = make_board(keep_done=LONG)
-    job = board.post("resize")
-    board.claim(job, "anna")
+    job = claim_one(board)
     for end in ("rollback", "commit"):
         with engine.connect() as connection:
             board.consume(job, "anna", result=[end], connection=connection)
@@ -221,6 +228,7 @@ def test_a_commit_that_fails_keeps_the_claim(
     assert board.job_count == 1
 
 
+@pytest.mark.rule("A board decides in one place whose transaction a verb works in.")
 def test_lost_claims_leave_the_callers_transaction_as_it_is(board: JobBoard, engine: sa.Engine) -> None:
     board.post_many([Posting("a")] * 4)
     jobs = board.claim_many("anna", 4)
@@ -265,6 +273,7 @@ def test_a_transaction_in_two_phases_is_refused(board: JobBoard, engine: sa.Engi
 # Transactions beside others
 
 
+@pytest.mark.rule("A key of the call's own job is not taken for another's.")
 @pytest.mark.backends("postgresql")
 @pytest.mark.parametrize("on_key", ["keep", "replace"])
 def test_a_batch_waits_for_a_key_that_another_stores(
@@ -378,6 +387,7 @@ def committing_each(engine: sa.Engine) -> Iterator[Any]:
     driven.dispose()
 
 
+@pytest.mark.rule("A board decides in one place whose transaction a verb works in.")
 def test_a_connection_that_commits_each_statement_is_refused(board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
     for given in committing_each(engine):
         refused(verbs, given, "AUTOCOMMIT")
@@ -388,6 +398,7 @@ def test_a_connection_that_commits_each_statement_is_refused(board: JobBoard, en
     nothing_was_written(board)
 
 
+@pytest.mark.rule("A PostgreSQL transaction of the caller's that has a snapshot is refused.")
 @pytest.mark.backends("postgresql")
 def test_a_transaction_with_a_snapshot_is_refused(board: JobBoard, engine: sa.Engine, verbs: Verbs) -> None:
     for level in ("REPEATABLE READ", "SERIALIZABLE"):
@@ -569,6 +580,7 @@ class TestPoolOfOne:
         with jobboard.backend("board", conf, client=one) as board:
             yield board
 
+    @pytest.mark.rule("A verb with connection= takes no second connection of the caller's pool.")
     @pytest.mark.parametrize("limit", [None, 9])
     def test_verbs_take_no_second_connection(
         self, board: JobBoard, one: sa.Engine, verbs: Verbs, limit: int | None, caplog: pytest.LogCaptureFixture
@@ -597,6 +609,7 @@ class TestPoolOfOne:
         assert [record for record in caplog.records if record.name.startswith("jobboard")] == []
         assert (board.stats().claimed, board.stats().trashed) == (0, 1)
 
+    @pytest.mark.rule("A verb with connection= takes no second connection of the caller's pool.")
     @SERVERS
     def test_a_restart_of_the_server_takes_no_second_connection(
         self, backend: str, private_server: Callable[..., Any]
@@ -629,6 +642,7 @@ class TestPoolOfOne:
             session.commit()
         assert board.job_count == 1
 
+    @pytest.mark.rule("Connections beside a caller's pool have no limit.")
     def test_connections_beside_the_pool_have_no_limit(self, board: JobBoard) -> None:
         """A heartbeat does not wait for a thread that has ended claims, nor the thread for the heartbeat."""
         assert board.engine.store is not None

@@ -31,6 +31,7 @@ def test_a_condition_beside_a_limit(board: JobBoard) -> None:
     assert [job and job.group for job in found] == ["a", None, "b", None]
 
 
+@pytest.mark.rule("Parameters of a condition do not collide with the board's own.")
 @pytest.mark.parametrize("limited", [False, True])
 def test_parameters_of_a_condition_may_be_named_like_the_boards(board: JobBoard, limited: bool) -> None:
     if limited:
@@ -49,6 +50,7 @@ def test_parameters_of_a_condition_may_be_named_like_the_boards(board: JobBoard,
         assert job.name == "b"
 
 
+@pytest.mark.rule("Parameters of a condition do not collide with the board's own.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("where", ["name = 'a'", 1, sa.text("name = :unbound")], ids=str)
 def test_what_is_no_condition_is_refused(board: JobBoard, where: object) -> None:
@@ -56,6 +58,7 @@ def test_what_is_no_condition_is_refused(board: JobBoard, where: object) -> None
         board.claim_next("anna", where=where)
 
 
+@pytest.mark.rule("A claim_many that fails midway returns the jobs that it has claimed.")
 @pytest.mark.backends("sqlite", "postgresql")
 def test_jobs_before_a_condition_failed_stay_claimed(board: JobBoard, backend: str) -> None:
     """Each hundred is a transaction of its own."""

@@ -44,6 +44,7 @@ def at_once(board: JobBoard, count: int) -> list[Any]:
     return found
 
 
+@pytest.mark.rule("A thread goes on with the connection of another thread.")
 def test_a_thread_goes_on_with_the_connection_of_another(board: JobBoard) -> None:
     first = at_once(board, 3)
     assert len(set(first)) == 3
@@ -51,6 +52,7 @@ def test_a_thread_goes_on_with_the_connection_of_another(board: JobBoard) -> Non
     assert at_once(board, 1) == at_once(board, 1)
 
 
+@pytest.mark.rule("A thread goes on with the connection of another thread.")
 @SERVERS
 def test_a_lost_connection_takes_the_idle_ones_along(board: JobBoard) -> None:
     """After an outage a call would try one after the other."""
@@ -64,6 +66,7 @@ def test_a_lost_connection_takes_the_idle_ones_along(board: JobBoard) -> None:
     assert not set(at_once(board, 3)) & set(left)
 
 
+@pytest.mark.rule("A connection that listens and is lost leaves nothing open.")
 @pytest.mark.backends("postgresql")
 def test_a_lost_listener_leaves_no_socket_open(board: JobBoard, engine: sa.Engine) -> None:
     def listening() -> Any:
@@ -110,6 +113,7 @@ def theirs(narrow: sa.Engine, make_board: Callable[..., Any], board_conf: dict[s
         yield board
 
 
+@pytest.mark.rule("A caller's engine gets its connections back after each call, as they were.")
 def test_a_callers_connection_is_given_back_as_it_was(theirs: JobBoard, narrow: sa.Engine) -> None:
     sqlite = narrow.dialect.name == "sqlite"
     settings = {"busy_timeout": 12345, "synchronous": 0} if sqlite else {}
@@ -126,6 +130,7 @@ def test_a_callers_connection_is_given_back_as_it_was(theirs: JobBoard, narrow: 
     theirs.consume(job, "anna")
 
 
+@pytest.mark.rule("A caller's engine gets its connections back after each call, as they were.")
 def test_a_call_that_fails_keeps_no_connection(theirs: JobBoard, narrow: sa.Engine) -> None:
     def fails(link: Link) -> None:
         link.begin()
@@ -138,6 +143,7 @@ def test_a_call_that_fails_keeps_no_connection(theirs: JobBoard, narrow: sa.Engi
         assert connection.execute(sa.select(sa.literal(1))).scalar() == 1
 
 
+@pytest.mark.rule("Heartbeats need no connection of a caller's pool.")
 def test_claims_are_renewed_while_a_callers_pool_is_exhausted(theirs: JobBoard, narrow: sa.Engine) -> None:
     claim = theirs.claim(theirs.post("a"), "anna")
     with narrow.connect():
@@ -151,6 +157,7 @@ def test_claims_are_renewed_while_a_callers_pool_is_exhausted(theirs: JobBoard, 
 # Servers that are gone, closed or read-only
 
 
+@pytest.mark.rule("Closing a board leaves a connection that another thread uses to that thread.")
 @SERVERS
 def test_a_call_under_way_learns_that_the_board_is_closed(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("resize")
@@ -161,6 +168,7 @@ def test_a_call_under_way_learns_that_the_board_is_closed(board: JobBoard, engin
     assert type(claim.exception(20)) is ConnectionFailure
 
 
+@pytest.mark.rule("A board whose server is gone is closed without a traceback.")
 @SERVERS
 def test_a_board_whose_server_is_gone_is_closed_without_a_traceback(
     backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
@@ -179,6 +187,7 @@ STALE = {
 }
 
 
+@pytest.mark.rule("A database server that takes no writes counts as away.")
 def test_a_connection_that_takes_no_writes_is_replaced(
     backend: str, board_conf: dict[str, Any], engine: sa.Engine
 ) -> None:
@@ -227,6 +236,7 @@ OFF, ON = (
 )
 
 
+@pytest.mark.rule("A database server that takes no writes counts as away.")
 @SERVERS
 def test_a_server_that_takes_no_writes_counts_as_away(
     backend: str, private_server: Callable[..., Any], caplog: pytest.LogCaptureFixture

@@ -14,7 +14,7 @@ from jobboard.exceptions import ClaimLost
 from jobboard.job import Job, Posting
 from jobboard.states import TRASHED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import Background
+from jobboard.testing.conformance.support import Background, claim_one
 from tests.backends.sql.conftest import rows_locked, waiting
 
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
@@ -37,12 +37,14 @@ def lapses(board: JobBoard, engine: sa.Engine, job: Job, micros: int) -> None:
 # Ends
 
 
+@pytest.mark.rule(
+    "A result is stored where the consume succeeds, on SQL, whatever is written or ends between two statements."
+)
 @SERVERS
 def test_a_result_is_kept_while_another_records_the_lapse(make_board: Callable[..., Any], engine: sa.Engine) -> None:
     """The row changes between a reading without a lock and the delete, which waits for the sweep."""
     board = make_board(keep_done=600)
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     lapses(board, engine, job, -SECOND)
     with rows_locked(engine, board, job) as sweep:
         consuming = Background(lambda: board.consume(job, "anna", result={"n": 1}))
@@ -54,6 +56,9 @@ def test_a_result_is_kept_while_another_records_the_lapse(make_board: Callable[.
     assert board.outcome(job).result == {"n": 1}
 
 
+@pytest.mark.rule(
+    "A result is stored where the consume succeeds, on SQL, whatever is written or ends between two statements."
+)
 @pytest.mark.backends("sqlite")
 def test_a_result_is_kept_where_the_window_of_a_key_ends_meanwhile(make_board: Callable[..., Any], spy: Any) -> None:
     """It runs when the outcome is to be stored, and has ended when the job is deleted: each statement has its time."""
@@ -75,6 +80,7 @@ def test_a_result_is_kept_where_the_window_of_a_key_ends_meanwhile(make_board: C
     assert board.outcome(job).result == {"n": 1}
 
 
+@pytest.mark.rule("A consume on SQL that waits for its row judges the lease behind the wait.")
 @SERVERS
 def test_a_claim_that_lapses_while_its_end_waits_is_judged_behind_the_wait(
     make_board: Callable[..., Any], engine: sa.Engine
@@ -96,6 +102,7 @@ def test_a_claim_that_lapses_while_its_end_waits_is_judged_behind_the_wait(
 # Locks
 
 
+@pytest.mark.rule("A take on MariaDB leaves no job locked that it has lost.")
 @SERVERS
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_job_that_has_changed_is_not_left_locked(board: JobBoard, engine: sa.Engine, beside: bool) -> None:
@@ -113,6 +120,7 @@ def test_a_job_that_has_changed_is_not_left_locked(board: JobBoard, engine: sa.E
             connection.rollback()
 
 
+@pytest.mark.rule("A take on MariaDB leaves no job locked that it has lost.")
 @MARIADB
 def test_a_take_under_limits_leaves_no_job_locked_that_it_has_lost(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
@@ -133,6 +141,7 @@ def test_a_take_under_limits_leaves_no_job_locked_that_it_has_lost(board: JobBoa
     store.links.run(work)
 
 
+@pytest.mark.rule("Posts on MariaDB do not wait for the keys of others.")
 @SERVERS
 def test_posts_do_not_wait_for_the_keys_of_others(make_board: Callable[..., Any], engine: sa.Engine) -> None:
     board, other = make_board(retry_for=1), make_board()
@@ -151,6 +160,7 @@ def test_posts_do_not_wait_for_the_keys_of_others(make_board: Callable[..., Any]
     assert [posting.wait().name for posting in same] == ["a", "a"]
 
 
+@pytest.mark.rule("Posts on MariaDB do not wait for the keys of others.")
 @MARIADB
 def test_a_post_that_waits_too_long_for_the_counter_of_ids_is_repeated(
     make_board: Callable[..., Any], engine: sa.Engine, spy: Any
@@ -180,6 +190,7 @@ def test_a_post_that_waits_too_long_for_the_counter_of_ids_is_repeated(
     assert len(tries) > 1
 
 
+@pytest.mark.rule("Tables on MariaDB do not take the server's default format of rows.")
 @MARIADB
 def test_tables_do_not_take_the_servers_format_of_rows(board: JobBoard, engine: sa.Engine) -> None:
     """An older default format has no room for the indexes."""
@@ -190,6 +201,7 @@ def test_tables_do_not_take_the_servers_format_of_rows(board: JobBoard, engine: 
     assert all("row_format=DYNAMIC" in each for each in options)
 
 
+@pytest.mark.rule("The choice of one request for a commit changes nothing.")
 @SERVERS
 def test_the_choice_of_one_request_for_a_commit_changes_nothing(board: Any) -> None:
     """A commit that was refused as one request is repeated by statements, which find out what has changed."""

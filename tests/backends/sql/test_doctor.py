@@ -24,6 +24,7 @@ def weak(board: JobBoard) -> list[str]:
     return re.findall(r"(\w+) is \w+, (?:set it to \w+|leave it out)", " ".join(told))
 
 
+@pytest.mark.rule("The durability of each database is set and checked.")
 @pytest.mark.backends("postgresql")
 def test_postgresql_is_durable_unless_commits_are_asynchronous(private_server: Any) -> None:
     server = private_server("postgresql", durable=True)
@@ -37,12 +38,14 @@ def test_postgresql_is_durable_unless_commits_are_asynchronous(private_server: A
     engine.dispose()
 
 
+@pytest.mark.rule("The durability of each database is set and checked.")
 @pytest.mark.backends("mariadb")
 def test_mariadb_is_durable_by_default(private_server: Any) -> None:
     with jobboard.backend("board", private_server("mariadb", durable=True).uri) as board:
         assert (weak(board), board.characteristics.durable) == ([], True)
 
 
+@pytest.mark.rule("The durability of each database is set and checked.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_server_that_leaves_writes_to_the_system_is_not_durable(board: JobBoard) -> None:
     """The servers of the tests do."""
@@ -50,6 +53,7 @@ def test_a_server_that_leaves_writes_to_the_system_is_not_durable(board: JobBoar
     assert not board.characteristics.durable
 
 
+@pytest.mark.rule("The durability of each database is set and checked.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize(("synchronous", "told"), [("full", []), ("normal", ["synchronous"])])
 def test_sqlite_is_durable_unless_synchronous_is_normal(make_board: Any, synchronous: str, told: list[str]) -> None:
@@ -66,6 +70,7 @@ def named(board: JobBoard, place: str, since: float = 0) -> list[Oddity]:
     return [each for each in open_transactions(store.statements, store.run_one, since) if place in each.place]
 
 
+@pytest.mark.rule("The doctor names the sessions that pin a snapshot.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_transaction_that_is_open_for_long_is_named(backend: str, board: JobBoard, engine: sa.Engine) -> None:
     me = {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT CONNECTION_ID()"}[backend]
@@ -85,6 +90,7 @@ def test_a_transaction_that_is_open_for_long_is_named(backend: str, board: JobBo
     eventually(lambda: not named(board, place))
 
 
+@pytest.mark.rule("The doctor names the sessions that pin a snapshot.")
 @pytest.mark.backends("postgresql")
 def test_a_prepared_transaction_is_named(board: JobBoard, engine: sa.Engine) -> None:
     name = f"left behind by {board.table.name}"

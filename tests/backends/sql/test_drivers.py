@@ -63,6 +63,7 @@ def run(url: sa.URL, acts: Acts, commits: bool) -> None:
     engine.dispose()
 
 
+@pytest.mark.rule("Verbs take part in transactions of every driver and paramstyle of SQLAlchemy's.")
 def test_verbs_in_a_transaction(make_board: Callable[..., JobBoard], urls: list[sa.URL]) -> None:
     for url in urls:
         try_verbs(make_board(url.drivername, keep_done=60), url)
@@ -157,6 +158,7 @@ def test_every_style_of_the_driver(board_conf: dict[str, Any], engine: sa.Engine
     styled.dispose()
 
 
+@pytest.mark.rule("Verbs take part in transactions of every driver and paramstyle of SQLAlchemy's.")
 @pytest.mark.parametrize("style", PARAMSTYLES)
 def test_every_style_is_written(backend: str, style: str) -> None:
     """Each value stands where the driver finds it, also one that stands in two places and one in a list."""
@@ -186,6 +188,7 @@ def test_every_style_is_written(backend: str, style: str) -> None:
     assert (written, values) == expected[style]
 
 
+@pytest.mark.rule("A claim's ends take part in a transaction of the caller's.")
 @pytest.mark.parametrize("act", ["consume", "abandon", "trash"])
 def test_claims_take_part_in_a_transaction(make_board: Callable[..., JobBoard], engine: sa.Engine, act: str) -> None:
     board = make_board()

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
 
 
+@pytest.mark.rule("An empty answer to a take rests on one whole look.")
 @pytest.mark.parametrize("names", [None, ["a"], ["a", "b"]], ids=["any", "one", "two"])
 def test_a_take_looks_again_where_another_sweeps_meanwhile(
     make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch, names: list[str] | None
@@ -41,6 +42,7 @@ def test_a_take_looks_again_where_another_sweeps_meanwhile(
     assert board.claim_next("anna", names=names) == first
 
 
+@pytest.mark.rule("A take looks behind a scope whose last slot another takes meanwhile.")
 @pytest.mark.parametrize("many", [False, True], ids=["next", "many"])
 def test_a_take_looks_behind_a_scope_whose_last_slot_another_takes(
     make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch, many: bool
@@ -86,6 +88,7 @@ def jobs_of_a_held_scope(board: JobBoard, engine: sa.Engine) -> list[Job]:
     return jobs
 
 
+@pytest.mark.rule("Unlimited jobs do not wait for the scope of a limit.")
 @SERVERS
 @pytest.mark.parametrize("concurrency", [2, 100])
 def test_unlimited_jobs_do_not_wait_for_a_scope_that_is_held(
@@ -103,6 +106,7 @@ def test_unlimited_jobs_do_not_wait_for_a_scope_that_is_held(
     assert board.claim_next("anna") == limited[0]
 
 
+@pytest.mark.rule("Unlimited jobs do not wait for the scope of a limit.")
 @SERVERS
 def test_a_take_waits_for_a_scope_again_once_it_was_free(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
@@ -115,6 +119,7 @@ def test_a_take_waits_for_a_scope_again_once_it_was_free(
     assert waits == [0, LOCK_WAIT]
 
 
+@pytest.mark.rule("A take returns nothing only after a wait for the scopes that others hold.")
 @SERVERS
 def test_a_take_waits_for_a_scope_before_it_returns_nothing(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +139,7 @@ def test_a_take_waits_for_a_scope_before_it_returns_nothing(
     assert waits == [0, LAST_WAIT]
 
 
+@pytest.mark.rule("A take waits for a scope as long as others work in it.")
 def test_a_take_waits_for_a_scope_as_long_as_others_work_in_it(
     make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +163,7 @@ def test_a_take_waits_for_a_scope_as_long_as_others_work_in_it(
     assert all(waits)
 
 
+@pytest.mark.rule("A take that others have beaten waits without locks.")
 @SERVERS
 def test_a_beaten_take_holds_no_lock_while_it_waits(
     make_board: Callable[..., JobBoard], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +194,7 @@ def test_a_beaten_take_holds_no_lock_while_it_waits(
     assert set(free) == {len(jobs)}
 
 
+@pytest.mark.rule("A take that has waited for a scope claims behind the jobs of others in the same turn.")
 @SERVERS
 def test_a_take_that_has_waited_for_a_scope_claims_behind_the_jobs_of_others(
     make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch
@@ -208,6 +216,7 @@ def test_a_take_that_has_waited_for_a_scope_claims_behind_the_jobs_of_others(
     assert len(turns) == 1
 
 
+@pytest.mark.rule("An empty answer to a take rests on one whole look.")
 @SERVERS
 def test_one_worker_empties_the_board_beside_others(make_board: Callable[..., JobBoard]) -> None:
     """Takes that meet jobs of others, which give them back, return no empty answer while jobs are free."""

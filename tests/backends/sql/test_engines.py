@@ -75,6 +75,7 @@ def test_options_of_libpq_lead_to_the_database(
         connection.exec_driver_sql("DROP SCHEMA tenant CASCADE")
 
 
+@pytest.mark.rule("A password reaches MariaDB as UTF-8.")
 @pytest.mark.backends("mariadb")
 def test_a_password_reaches_the_server_as_utf8(board_conf: dict[str, Any], engine: sa.Engine) -> None:
     password = "Zürich 5 €"
@@ -89,6 +90,7 @@ def test_a_password_reaches_the_server_as_utf8(board_conf: dict[str, Any], engin
             connection.exec_driver_sql("DROP USER zoe@'%%'")
 
 
+@pytest.mark.rule("An engine that begins by hand is served.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("create", ["setup", "connect"])
 def test_an_engine_that_begins_by_hand_is_served(tmp_path: Path, create: str) -> None:
@@ -122,6 +124,7 @@ def test_an_engine_is_connected_already(engine: sa.Engine) -> None:
             jobboard.fetch("board", {"board": "sql", option: "x"}, client=engine)
 
 
+@pytest.mark.rule("An engine that gives one connection to all, or a database in memory, is refused or served as told.")
 @pytest.mark.backends("sqlite")
 def test_engines_that_boards_or_loops_cannot_use_are_refused() -> None:
     def board(engine: sa.Engine, kind: str = "sqlite") -> Any:
@@ -161,6 +164,7 @@ def database(engine: sa.Engine, how: str) -> Iterator[sa.URL]:
             connection.exec_driver_sql(f"DROP DATABASE {name}")
 
 
+@pytest.mark.rule("A database or connection that cannot hold all text is refused.")
 @pytest.mark.backends("postgresql")
 def test_a_database_that_cannot_hold_all_text_is_refused(engine: sa.Engine) -> None:
     for encoding in ("LATIN1", "SQL_ASCII"):
@@ -171,6 +175,7 @@ def test_a_database_that_cannot_hold_all_text_is_refused(engine: sa.Engine) -> N
                     use()
 
 
+@pytest.mark.rule("A database or connection that cannot hold all text is refused.")
 @pytest.mark.backends("postgresql")
 def test_all_text_is_sent_whatever_the_default_encoding(engine: sa.Engine) -> None:
     with database(engine, "ENCODING 'UTF8'") as url:

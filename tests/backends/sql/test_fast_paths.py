@@ -19,6 +19,7 @@ from jobboard.states import CONSUME, UNCLAIMED, Holder
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background
 from tests.backends.sql.conftest import waiting
+from tests.support.jobs import make_draft
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -44,6 +45,7 @@ def test_no_job_is_taken_before_an_overdue_one(board: JobBoard, engine: sa.Engin
     assert board.claim_many("anna", 2) == [urgent, plain]
 
 
+@pytest.mark.rule("A fast path of SQL does what the table of transitions says, or leaves the call to the engine.")
 @pytest.mark.parametrize("names", [None, ["a"], ["b", "a"]], ids=str)
 def test_a_claim_returns_the_job_as_it_is_stored(board: JobBoard, names: list[str] | None) -> None:
     store, job = board.engine.store, board.post("a")
@@ -58,6 +60,7 @@ def test_a_claim_returns_the_job_as_it_is_stored(board: JobBoard, names: list[st
     assert store.claim(job.uuid, KEPT, call()) == stored()
 
 
+@pytest.mark.rule("A fast path of SQL does what the table of transitions says, or leaves the call to the engine.")
 def test_a_heartbeat_renews_claims_of_its_handle_and_token(board: JobBoard) -> None:
     store, handle = board.engine.store, board.engine.handle
     board.post("a")
@@ -73,6 +76,7 @@ def test_a_heartbeat_renews_claims_of_its_handle_and_token(board: JobBoard) -> N
     assert MINUTE < renewed.record.lock_until - store.now() <= 2 * MINUTE
 
 
+@pytest.mark.rule("A fast path of SQL does what the table of transitions says, or leaves the call to the engine.")
 def test_an_end_by_other_rules_is_left_to_the_engine(board: JobBoard) -> None:
     store = board.engine.store
     board.post("a")
@@ -89,10 +93,7 @@ def test_an_end_by_other_rules_is_left_to_the_engine(board: JobBoard) -> None:
 
 
 def draft(number: int, **more: Any) -> Draft:
-    posting = codec.encode(codec.Content({"n": number}, None), "json")
-    blank = {"key": None, "max_attempts": None, "delay": None, "due": None}
-    values = {"name": "a", "priority": 100, "version": codec.VERSION, "posting": posting, **blank, **more}
-    return Draft(uuid=f"00000000-0000-4000-8000-{number:012d}", **values)
+    return make_draft(number, details={"n": number}, **more)
 
 
 ODD = [*"'\"\\%?;{[\u2028\u0301é😀", "%s", "%(p_name)s", ":p_name", "--", "\\u0000"]
@@ -134,6 +135,7 @@ def test_places_rise_whichever_way_a_job_is_posted(board: JobBoard, engine: sa.E
 # Rows that others hold
 
 
+@pytest.mark.rule("A fast take locks only the jobs that it takes.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("names", [None, ["a"], ["a", "b"]])
 def test_a_take_holds_no_job_that_it_does_not_take(board: JobBoard, engine: sa.Engine, names: list[str] | None) -> None:
@@ -182,6 +184,7 @@ def test_an_error_behind_an_answer_is_raised(board: JobBoard) -> None:
     assert board.job_count == 0
 
 
+@pytest.mark.rule("A row that is too long for one text is read by its columns.")
 @pytest.mark.backends("mariadb")
 def test_a_row_too_long_for_a_packet_is_left_to_the_engine(board: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server makes it NULL. The engine claims the job."""
@@ -206,6 +209,7 @@ def test_a_board_without_fast_paths_goes_the_engines_way(
     assert board.job_count == 0
 
 
+@pytest.mark.rule("A take is one request on PostgreSQL and two on MariaDB, and the rules may change before its claim.")
 @pytest.mark.backends("mariadb")
 def test_rules_that_change_behind_the_lock_of_a_job_keep_it(make_board: Callable[..., Any], spy: Any) -> None:
     board, other = make_board(), make_board()

@@ -32,6 +32,7 @@ def fitting(jobs: list[Job], held: list[Job], names: tuple[str, ...] | None, lim
     return chosen
 
 
+@pytest.mark.rule("What is taken beside full groups is the first job that has room, whatever has opened since.")
 @pytest.mark.parametrize("seed", range(2))
 def test_the_first_job_that_has_room_is_taken(board: JobBoard, seed: int) -> None:
     dice = random.Random(seed)
@@ -57,6 +58,7 @@ def test_the_first_job_that_has_room_is_taken(board: JobBoard, seed: int) -> Non
         held = [job for job in held if job not in ended]
 
 
+@pytest.mark.rule("A walk past full groups reads none of their jobs.")
 def test_the_walk_reads_no_jobs_of_the_full_group(board: JobBoard) -> None:
     """It is asked once, and its cost is in the groups: of the jobs of a group it reads those that it may take."""
     board.set_limit("mail", per="group", concurrency=1)
@@ -78,6 +80,7 @@ def test_the_walk_reads_no_jobs_of_the_full_group(board: JobBoard) -> None:
     assert all(number <= 40 for _, number in run)
 
 
+@pytest.mark.rule("A job that is posted late to a full group is found.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_late_post_to_a_full_group_is_found(board: JobBoard, engine: sa.Engine) -> None:
     """Its id is lower than those that looks have met in its group, and beside it."""

@@ -55,6 +55,8 @@ def holding(engine: sa.Engine, board: JobBoard) -> Any:
         connection.exec_driver_sql("DROP FUNCTION held() CASCADE")
 
 
+@pytest.mark.rule("Claims that began before a limit was lowered are counted.")
+@pytest.mark.rule("A claim that was under way when a limit was set counts.")
 @pytest.mark.backends("postgresql")
 @pytest.mark.parametrize("lowered", [False, True])
 def test_a_claim_that_was_under_way_counts(
@@ -95,6 +97,8 @@ def test_set_limit_fails_while_a_claim_stays_under_way(
     assert impatient.claim_next("bert") is None
 
 
+@pytest.mark.rule("Two handles at the last slot get it once.")
+@pytest.mark.rule("The last slot is given once.")
 @pytest.mark.backends("postgresql")
 def test_the_last_slot_is_given_once(board: JobBoard, other: JobBoard, holding: sa.Connection) -> None:
     board.set_limit("mail", concurrency=1)
@@ -133,6 +137,7 @@ def test_a_take_waits_for_a_scope_and_an_end_does_not(board: JobBoard, other: Jo
     assert board.claim_next("bert") is None
 
 
+@pytest.mark.rule("A slot that a caller's transaction frees is free with its commit.")
 @SQL
 @pytest.mark.parametrize("verb", ["consume", "abandon"])
 def test_a_callers_transaction_frees_a_slot_exactly_by_its_commit(
@@ -156,6 +161,7 @@ def test_a_callers_transaction_frees_a_slot_exactly_by_its_commit(
     assert board.claim_next("anna") is None
 
 
+@pytest.mark.rule("A slot that a caller's transaction frees is free with its commit.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_callers_commit_wakes_waiters_for_a_slot_of_a_newer_limit(
     board: JobBoard, other: JobBoard, engine: sa.Engine
@@ -170,6 +176,8 @@ def test_a_callers_commit_wakes_waiters_for_a_slot_of_a_newer_limit(
     assert waiter.wait(60) == second
 
 
+@pytest.mark.rule("A take of several names keeps to their limits.")
+@pytest.mark.rule("Beside full scopes no job that has room is passed over.")
 @SQL
 def test_a_take_of_several_names_keeps_to_their_limits(board: JobBoard, other: JobBoard) -> None:
     board.set_limit("mail", concurrency=2)
@@ -186,6 +194,8 @@ def test_a_take_of_several_names_keeps_to_their_limits(board: JobBoard, other: J
     assert other.claim_next("anna", names=names) is None
 
 
+@pytest.mark.rule("A lapsed claim that another transaction holds, or prolongs, takes its slot.")
+@pytest.mark.rule("A job that a caller holds keeps no take waiting.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_job_that_a_caller_holds_keeps_no_take_waiting(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
     """One that has lapsed is not written down then, and takes its slot until it is."""
@@ -203,6 +213,8 @@ def test_a_job_that_a_caller_holds_keeps_no_take_waiting(board: JobBoard, other:
     assert take(other) == held
 
 
+@pytest.mark.rule("A job that a caller holds keeps no take waiting.")
+@pytest.mark.rule("Jobs that others hold are passed over beside limits, and found once the others have gone.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("how", ["where", "names"])
 def test_jobs_behind_those_that_a_caller_holds_are_taken(board: JobBoard, engine: sa.Engine, how: str) -> None:
@@ -244,6 +256,8 @@ def learn(board: JobBoard) -> None:
     assert board.claim_next("bert", names=["other"]) is None
 
 
+@pytest.mark.rule("A call that has waited for the lock of a scope counts what has begun meanwhile.")
+@pytest.mark.rule("A take that enters scopes is decided again if something happens between its look and its claim.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_claim_counts_behind_its_wait_for_the_lock(
@@ -270,6 +284,7 @@ def test_a_claim_counts_behind_its_wait_for_the_lock(
     assert board.stats().claimed == 1
 
 
+@pytest.mark.rule("A lapsed claim that another transaction holds, or prolongs, takes its slot.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("verb", ["claim_next", "fast claim_next", "claim"])
 def test_a_lapsed_claim_that_a_late_heartbeat_prolongs_counts(
@@ -298,6 +313,7 @@ def test_a_lapsed_claim_that_a_late_heartbeat_prolongs_counts(
     assert board.stats().claimed == 1
 
 
+@pytest.mark.rule("A claim that was under way when a limit was set counts.")
 @pytest.mark.backends("mariadb")
 def test_a_claim_that_has_met_no_limit_is_waited_for(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
     """Its commit has locked the gate, and set_limit waits for that: so nobody sees the limit yet."""
@@ -318,6 +334,7 @@ def test_a_claim_that_has_met_no_limit_is_waited_for(board: JobBoard, other: Job
     assert board.stats().claimed == 3
 
 
+@pytest.mark.rule("A call that waits for a scope holds no job.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_a_call_that_waits_for_a_scope_holds_no_job(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
     """A call that waits for a scope holds no job: one that overlaps it would pass over that, and be served a worse
@@ -337,6 +354,7 @@ def test_a_call_that_waits_for_a_scope_holds_no_job(board: JobBoard, other: JobB
     assert claim.wait(60) == best
 
 
+@pytest.mark.rule("Claims of before a limit count, also if a limit of another kind bound them.")
 @SQL
 def test_claims_of_before_a_limit_count(board: JobBoard, other: JobBoard) -> None:
     """Also where no limit, or a limit of another kind, has bound them."""
@@ -353,6 +371,7 @@ def test_claims_of_before_a_limit_count(board: JobBoard, other: JobBoard) -> Non
     assert other.claim_next("anna") is None
 
 
+@pytest.mark.rule("A claim waits for the others of its scope only near the limit, and there for each.")
 @pytest.mark.backends("postgresql", "mariadb")
 def test_claims_far_from_the_limit_wait_only_for_all_parts(board: JobBoard, other: JobBoard, engine: sa.Engine) -> None:
     board.set_limit("mail", concurrency=1000)
@@ -373,6 +392,7 @@ def test_claims_far_from_the_limit_wait_only_for_all_parts(board: JobBoard, othe
     assert claim.wait(60) == jobs[3]
 
 
+@pytest.mark.rule("A claim waits for the others of its scope only near the limit, and there for each.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_claim_near_the_limit_waits_for_every_part(
@@ -400,6 +420,7 @@ def test_a_claim_near_the_limit_waits_for_every_part(
     assert board.stats().claimed == PARTS + 1
 
 
+@pytest.mark.rule("At most two requests follow under the lock of a scope.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("verb", ["claim_next", "claim"])
 def test_at_most_two_requests_follow_the_lock_of_a_scope(board: JobBoard, spy: Any, verb: str) -> None:

@@ -14,10 +14,11 @@ from jobboard.board import JobBoard
 from jobboard.engine import Answer, Change, Deed, Mark, slot_of
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import ConnectionFailure, JobFailures
-from jobboard.primitives import Draft, Nonce
+from jobboard.primitives import Nonce
 from jobboard.states import OK
 from jobboard.testing.conformance.support import Background, engine_of
 from jobboard.testing.faults import FaultyProxy
+from tests.support.jobs import make_draft
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ def once(proxy: FaultyProxy, decisive: bytes) -> Callable[..., Any]:
     return once
 
 
+@pytest.mark.rule("A repeated call of several claims is answered by the call, and not by the job.")
 @lost
 def test_a_take_of_jobs_with_different_tokens_happens_once(far: JobBoard, once: Any, lost: str) -> None:
     """A token only rises, also where the clock was set back since the job's last claim."""
@@ -54,6 +56,7 @@ def test_a_take_of_jobs_with_different_tokens_happens_once(far: JobBoard, once: 
     assert far.job_count == 0
 
 
+@pytest.mark.rule("A repeated call of several claims is answered by the call, and not by the job.")
 @lost
 def test_a_batch_ends_once_also_if_a_claim_of_it_is_lost(far: JobBoard, once: Any, lost: str) -> None:
     far.post_many([{"name": "a"}] * 6)
@@ -70,11 +73,7 @@ def test_a_batch_ends_once_also_if_a_claim_of_it_is_lost(far: JobBoard, once: An
 def test_a_repetition_waits_for_the_first_try(board: JobBoard, other: JobBoard) -> None:
     """It returns what the first try did, which is under way when the repetition comes."""
     nonce = Nonce("handle", 1, 5)
-    posting = codec.encode(codec.Content({}, None), "json")
-    drafts = [
-        Draft(f"00000000-0000-4000-8000-{number:012d}", "a", 1, None, codec.VERSION, posting, *[None] * 3)
-        for number in (1, 2)
-    ]
+    drafts = [make_draft(number) for number in (1, 2)]
     engine_of(board).insert(Nonce("handle", 1, 4), drafts)
     has_written, go_on = threading.Event(), threading.Event()
 

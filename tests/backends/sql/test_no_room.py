@@ -13,6 +13,7 @@ import jobboard
 SQLITE = pytest.mark.backends("sqlite")
 
 
+@pytest.mark.rule("A database without room is waited for, and finished work is not done again.")
 @SQLITE
 def test_a_post_into_a_full_file_has_no_effect(tmp_path: Path) -> None:
     conf = {"board": "sql", "retry_for": 0.2}
@@ -54,6 +55,7 @@ with jobboard.backend("board", {"board": f"sqlite:///{path}", "retry_for": 0.2})
 """
 
 
+@pytest.mark.rule("A database without room is waited for, and finished work is not done again.")
 @SQLITE
 def test_an_end_that_the_disk_refuses_can_be_repeated(tmp_path: Path) -> None:
     """As with a limit for files, a quota, or a disk that fails."""

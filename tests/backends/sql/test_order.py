@@ -43,6 +43,7 @@ WORKERS = [
 """What each takes, and whether it asks by a condition."""
 
 
+@pytest.mark.rule("The engine's way serves nobody before a better job, by limits, several names and where= at once.")
 @pytest.mark.backends("postgresql", "mariadb")
 @pytest.mark.parametrize("concurrency", [None, 2], ids=["no limit", "two at a time"])
 def test_nobody_is_served_before_a_better_one_by_the_engine(

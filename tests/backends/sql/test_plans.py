@@ -141,6 +141,7 @@ INDEXES = {"claim_next": "plans_ready", "by name": "plans_by_name"}
 """Where some calls find their jobs."""
 
 
+@pytest.mark.rule("A statement of a verb walks no table, and is found by an index.")
 def test_no_statement_walks_the_table(full: JobBoard, spy: Any) -> None:
     for name, call in CALLS.items():
         found = plans(full, functools.partial(call, full), spy)
@@ -169,6 +170,7 @@ TRIPS = {
 """The statements that each verb sends. SQLite's begin and commit cost what a statement costs."""
 
 
+@pytest.mark.rule("A take is one request on PostgreSQL and two on MariaDB, and the rules may change before its claim.")
 def test_how_many_statements_a_verb_takes(make_board: Callable[..., JobBoard], backend: str, spy: Any) -> None:
     """The first ones: now and then a busy board looks for where to begin a look."""
     board = make_board()
@@ -184,6 +186,7 @@ def test_how_many_statements_a_verb_takes(make_board: Callable[..., JobBoard], b
     assert sent == [post, post + claim, post + claim + consume]
 
 
+@pytest.mark.rule("The next event is the first entry of its index.")
 def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     """A plan that names an index may still read all of it: what counts is what is read."""
     read = _measured(full)
@@ -194,6 +197,7 @@ def test_a_claim_reads_a_handful_of_rows(full: JobBoard) -> None:
     assert 0 < count() < 1000
 
 
+@pytest.mark.rule("A late page is found without a walk.")
 def test_a_late_page_is_found_without_a_walk(full: JobBoard) -> None:
     read = _measured(full)
     with read() as first:
@@ -229,6 +233,7 @@ def _sized(board: JobBoard, statistics: str) -> None:
             connection.exec_driver_sql(SIZED[engine.dialect.name].format(board.table.name))
 
 
+@pytest.mark.rule("A batch is found by its own rows, though the table has no statistics.")
 @statistics
 def test_a_batch_reads_its_own_rows_alone(make_board: Callable[..., JobBoard], statistics: str) -> None:
     """Whatever the database thought of its statements when the table was small."""
@@ -268,6 +273,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.rule("A take beside a paused name costs the same behind many of its jobs.")
 @statistics
 def test_a_take_reads_no_jobs_that_it_may_not_take(
     make_board: Callable[..., JobBoard], monkeypatch: pytest.MonkeyPatch, statistics: str

@@ -16,6 +16,7 @@ from jobboard.testing import eventually
 pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
 
+@pytest.mark.rule("A missing right throws no finished work away while it may come back.")
 def test_finished_work_is_not_done_again_while_rights_are_missing(
     make_board: Callable[..., JobBoard],
     board_conf: dict[str, Any],

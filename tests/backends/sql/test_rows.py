@@ -18,7 +18,7 @@ from jobboard.job import Job, Posting
 from jobboard.primitives import End, Finish, Nonce, Returned
 from jobboard.states import CLAIMED, OK, Holder, Verb
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import engine_of
+from jobboard.testing.conformance.support import claim_one, engine_of
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -42,6 +42,7 @@ def test_a_posted_jobs_row_is_readable(board: JobBoard, engine: sa.Engine) -> No
         assert (row.priority, row.job_group, row.errors) == (120, "ü", None)
 
 
+@pytest.mark.rule("A row has room for its first claim.")
 @pytest.mark.backends("mariadb")
 def test_a_first_claim_makes_no_row_longer(board: JobBoard, engine: sa.Engine) -> None:
     """A row that grows has its page written anew, where that is full."""
@@ -72,7 +73,7 @@ def test_failures_are_readable_in_a_jobs_row(board: JobBoard, engine: sa.Engine)
     board.cancel(job)
     row = row_of(engine, board, job)
     [told] = json.loads(row.errors)
-    assert told == {"on": told["on"], "who": "änna", "attempt": 1, "text": "'é'\n"}
+    assert told == {"on": told["on"], "who": "änna", "attempt": 1, "text": "'é'\n", "kind": "error"}
     assert row.created_on <= told["on"] <= row.modified_on
     assert "änna" in row.errors
 
@@ -98,6 +99,7 @@ def rows(engine: sa.Engine, table: sa.Table) -> list[dict[str, Any]]:
         return [dict(row._mapping) for row in connection.execute(sa.select(table).order_by(table.c.id))]
 
 
+@pytest.mark.rule("The outcomes of consumed jobs are written by the fast paths as by the engine.")
 @pytest.mark.parametrize("attempt", [1, 2], ids=["fast", "by the engine"])
 @pytest.mark.parametrize(
     "left", [[(ODD, None)], [(None, "a set is no JSON")] * 2, [(ODD, None), (None, "a set")]], ids=["1", "alike", "two"]
@@ -124,6 +126,7 @@ def test_a_consumed_job_leaves_its_outcome_in_a_row(
 # Rows that no board writes
 
 
+@pytest.mark.rule("The tables refuse rows that no board writes and that could stop the claims of others.")
 def test_the_table_refuses_rows_that_no_board_writes(board: JobBoard, engine: sa.Engine) -> None:
     """No board would come back to such a job, or a second job could get its key."""
     job = board.post("a", key="k")
@@ -146,21 +149,21 @@ def test_the_table_refuses_rows_that_no_board_writes(board: JobBoard, engine: sa
     assert board.claim_next("anna") == job
 
 
+@pytest.mark.rule("Failures that are none are shown as text.")
 def test_errors_that_cannot_be_read_are_shown_as_text(board: JobBoard, engine: sa.Engine) -> None:
     for stored in ("it broke", "[1]", '[{"on": "x"}]', '{"on": 1}', "[" * 10_000, "null", ""):
         job = board.post("a", max_attempts=2)
         change(engine, board.table, board.table.c.uuid == job.uuid, errors=stored)
         taken = board.claim_next("anna")
         assert taken is not None
-        assert [failure[1:] for failure in taken.errors] == [(None, 0, stored)]
+        assert [failure[1:4] for failure in taken.errors] == [(None, 0, stored)]
         board.abandon(taken, "anna", error="later")
-        assert [failure[1:] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
+        assert [failure[1:4] for failure in board.get(job.uuid).errors] == [(None, 0, stored), ("anna", 1, "later")]
         board.cancel(job)
 
 
 def test_a_constraint_of_somebodys_is_a_failure_of_the_call(board: JobBoard, engine: sa.Engine) -> None:
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     other = board.post("b")
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE UNIQUE INDEX {board.table.name}_only ON {board.table.name} (state)")
@@ -178,6 +181,7 @@ def test_a_constraint_of_somebodys_is_a_failure_of_the_call(board: JobBoard, eng
     board.claim(other, "anna")
 
 
+@pytest.mark.rule("A commit compares the tags of jobs where it writes them, under a lock as well.")
 @pytest.mark.parametrize("ends", [False, True], ids=["changes", "deletes"])
 def test_a_commit_that_has_lost_its_locks_changes_no_job(make_board: Callable[..., JobBoard], ends: bool) -> None:
     """As where the server has ended the transaction."""
@@ -213,8 +217,7 @@ def test_a_trigger_that_swallows_changes_is_a_failure_of_the_call(
     board: JobBoard, engine: sa.Engine, backend: str, verb: str
 ) -> None:
     """As one that returns NEW before a deletion, where NEW is null. The board must not report what is not stored."""
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     with engine.begin() as connection:
         for statement in MUTE[backend]:
             connection.exec_driver_sql(statement.format(board.table.name, verb))

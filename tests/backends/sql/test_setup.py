@@ -52,6 +52,7 @@ def test_several_processes_set_up_at_once(board_conf: dict[str, Any], make_board
     assert make_board().job_count == SEVERAL
 
 
+@pytest.mark.rule("A set-up that was killed behind a table is completed.")
 @pytest.mark.backends("mariadb")
 def test_a_set_up_that_was_killed_behind_a_table_is_completed(
     make_board: Callable[..., Any], board_conf: dict[str, Any], engine: sa.Engine
@@ -74,6 +75,7 @@ def test_a_set_up_that_was_killed_behind_a_table_is_completed(
             assert len(look.get_indexes(table)) == len(look.get_indexes(other))
 
 
+@pytest.mark.rule("A set-up that was killed behind a table is completed.")
 def test_set_up_makes_a_missing_table(board: JobBoard, engine: sa.Engine) -> None:
     """The advice of the error helps."""
     with engine.begin() as connection:
@@ -85,6 +87,7 @@ def test_set_up_makes_a_missing_table(board: JobBoard, engine: sa.Engine) -> Non
     assert board.claim_next("anna") is not None
 
 
+@pytest.mark.rule("Every table has a primary key.")
 def test_every_table_has_a_primary_key(board: JobBoard, engine: sa.Engine) -> None:
     """Clusters and replicas refuse a table without one."""
     TaskLoop(engine, f"{board.table.name}_loop").create()
@@ -103,6 +106,7 @@ def test_connect_without_auto_setup_names_the_command(board_conf: dict[str, Any]
     board.close()
 
 
+@pytest.mark.rule("Looking for a SQLite file makes none.")
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("option", [{"auto_setup": False}, {"read_only": True}])
 def test_a_look_for_a_file_makes_none(tmp_path: Path, option: dict[str, Any]) -> None:
@@ -161,6 +165,9 @@ def older(board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -
     return steps
 
 
+@pytest.mark.rule(
+    "Set-up alone upgrades an older layout, again after it was killed, and a failed upgrade changes nothing."
+)
 def test_an_older_layout_is_upgraded_by_setup_alone(
     older: list[str], board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +200,7 @@ def test_an_older_layout_is_upgraded_by_setup_alone(
 
 
 class TestFork:
+    @pytest.mark.rule("A forked child that closes a board ends nothing of the parent's.")
     def test_the_end_of_a_child_closes_nothing_of_the_parents(self, board_conf: dict[str, Any]) -> None:
         """The end of an interpreter, which lets go of all that it has."""
         # Later versions of Python warn of each fork beside threads.

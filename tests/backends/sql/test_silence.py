@@ -69,6 +69,7 @@ def passed(seconds: float) -> bool:
     return bool(eventually(lambda: time.monotonic() > until, seconds + 5))
 
 
+@pytest.mark.rule("A silent connection is given up, and its locks do not stay.")
 def test_a_request_that_is_lost_in_silence_is_repeated(far: JobBoard, proxy: FaultyProxy, decisive: bytes) -> None:
     fault = proxy.silence("request", matching=decisive)
     job = in_time(lambda: far.post("a"))
@@ -81,6 +82,7 @@ def test_a_request_that_is_lost_in_silence_is_repeated(far: JobBoard, proxy: Fau
     assert far.job_count == 0
 
 
+@pytest.mark.rule("A silent connection is given up, and its locks do not stay.")
 def test_no_lock_of_a_silent_connection_stays(far: JobBoard, proxy: FaultyProxy) -> None:
     """The server holds what an open transaction has locked until it hears of the connection's end: for hours."""
     job = far.post("a")
@@ -92,6 +94,7 @@ def test_no_lock_of_a_silent_connection_stays(far: JobBoard, proxy: FaultyProxy)
         far.get(job.uuid)
 
 
+@pytest.mark.rule("A silent connection is given up, and its locks do not stay.")
 def test_looks_and_waits_go_on_by_new_connections(far: JobBoard, proxy: FaultyProxy) -> None:
     assert far.claim_next("anna") is None
     proxy.silence_all()
@@ -101,6 +104,7 @@ def test_looks_and_waits_go_on_by_new_connections(far: JobBoard, proxy: FaultyPr
     assert in_time(lambda: far.wait(timeout=1))
 
 
+@pytest.mark.rule("Kept claims are renewed before they lapse, though a connection is silent.")
 @pytest.mark.parametrize("far", [("client", 15)], indirect=True, ids=["client"])
 def test_kept_claims_are_renewed_before_they_lapse(far: JobBoard, proxy: FaultyProxy) -> None:
     far.post_many([{"name": "a"}] * 3)
@@ -138,6 +142,7 @@ def test_a_board_with_many_silent_connections_is_closed(far: JobBoard, proxy: Fa
     assert took < 2 * many, "each of them has been waited for"
 
 
+@pytest.mark.rule("A store waits for a silent server no longer than hurry says.")
 def test_a_store_in_a_hurry_waits_for_a_silent_server_as_long_as_it_is_told(
     far: JobBoard, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +155,7 @@ def test_a_store_in_a_hurry_waits_for_a_silent_server_as_long_as_it_is_told(
     assert eventually(lambda: "was silent for 0.5 s" in caplog.text)
 
 
+@pytest.mark.rule("A board whose connections are silent and idle can be closed.")
 @pytest.mark.parametrize("far", [("own", 3), ("client", 3)], indirect=True, ids=["own", "client"])
 def test_idle_connections_are_closed_without_an_answer(
     far: JobBoard, proxy: FaultyProxy, refused: Refused, caplog: pytest.LogCaptureFixture
@@ -179,6 +185,7 @@ def test_a_sleeping_waiter_is_still_woken(
         assert sleeping.wait(60).name == name
 
 
+@pytest.mark.rule("A request that waits for a lock is no silent one.")
 def test_a_request_that_waits_for_a_lock_is_not_silent(
     proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any], engine: sa.Engine
 ) -> None:
@@ -206,6 +213,7 @@ LOCKS = {
 }
 
 
+@pytest.mark.rule("A request that waits for a lock is no silent one.")
 def test_a_setup_that_waits_for_another_is_not_silent(
     proxy: FaultyProxy, backend: str, engine: sa.Engine, board_conf: dict[str, Any], make_board: Callable[..., Any]
 ) -> None:
@@ -221,6 +229,7 @@ def test_a_setup_that_waits_for_another_is_not_silent(
         setup.wait(60)
 
 
+@pytest.mark.rule("A silent connection of a task loop is given up.")
 def test_a_silent_connection_of_a_task_loop_is_given_up(proxy: FaultyProxy, board_conf: dict[str, Any]) -> None:
     engine = engine_through(proxy, board_conf["board"], poolclass=sa.NullPool)
     loop = TaskLoop(engine, f"{board_conf['table']}_loop")
@@ -231,6 +240,7 @@ def test_a_silent_connection_of_a_task_loop_is_given_up(proxy: FaultyProxy, boar
     loop.close()
 
 
+@pytest.mark.rule("A server that is silent is given up at the deadline, also behind a pooler.")
 @pytest.mark.backends("postgresql")
 def test_a_silent_request_behind_a_pooler_is_repeated(
     proxy: FaultyProxy, board_conf: dict[str, Any], make_board: Callable[..., Any]
@@ -243,6 +253,7 @@ def test_a_silent_request_behind_a_pooler_is_repeated(
     assert board.job_count == 1
 
 
+@pytest.mark.rule("A server that is silent is given up at the deadline, also behind a pooler.")
 def test_a_silent_server_is_given_up(backend: str, private_server: Callable[..., Any]) -> None:
     server = private_server(backend)
     with jobboard.backend("board", {"board": server.uri, **OPTIONS, "retry_for": 1}) as board:

@@ -74,6 +74,7 @@ def set_id(board: JobBoard, engine: sa.Engine, job: Any, id_: int) -> None:
         connection.execute(sa.update(board.table).where(board.table.c.uuid == job.uuid).values(id=id_))
 
 
+@pytest.mark.rule("A claim costs the same behind a pinned snapshot.")
 @pytest.mark.parametrize(("pin", "retried"), [("read", False), ("write", True)])
 def test_a_job_costs_the_same_behind_a_pinned_snapshot(
     make_board: Callable[..., JobBoard],
@@ -108,6 +109,7 @@ def test_a_job_costs_the_same_behind_a_pinned_snapshot(
         connection.rollback()
 
 
+@pytest.mark.rule("No caller's transaction waits for a survey.")
 @pytest.mark.backends("mariadb")
 def test_a_board_of_an_earlier_version_sees_the_ends_of_callers_transactions(
     make_board: Callable[..., JobBoard], engine: sa.Engine, clock: Clock
@@ -124,6 +126,7 @@ def test_a_board_of_an_earlier_version_sees_the_ends_of_callers_transactions(
     assert later.engine.store._fast.point(None, codec.VERSION) is not None  # type: ignore[union-attr]
 
 
+@pytest.mark.rule("A child that is forked during a survey makes surveys of its own.")
 def test_a_child_that_is_forked_during_a_survey_makes_surveys(board: JobBoard, clock: Clock) -> None:
     paths = board.engine.store._fast  # type: ignore[union-attr]
     surveyor = paths._starts.of(None)
@@ -161,6 +164,8 @@ def cost_of_a_job(board: JobBoard, engine: sa.Engine) -> int:
     return min(costs)
 
 
+@pytest.mark.rule("A take from a starting point passes over no job that a transaction brings within a minute.")
+@pytest.mark.rule("A post that commits late is found by the next take.")
 @pytest.mark.parametrize("how", ["post", "abandon", "delay"])
 @pytest.mark.parametrize(
     ("by_limits", "names"), [(False, None), (True, ["late", "other"])], indirect=["by_limits"], ids=["free", "limited"]
@@ -182,6 +187,7 @@ def test_a_job_of_a_long_transaction_is_next_once_that_commits(
     assert taken(board, names=names).uuid == early.uuid
 
 
+@pytest.mark.rule("A take from a starting point passes over no job that a transaction brings within a minute.")
 def test_a_point_rises_again_once_a_long_transaction_has_ended(
     board: JobBoard, engine: sa.Engine, clock: Clock
 ) -> None:
@@ -199,6 +205,8 @@ def test_a_point_rises_again_once_a_long_transaction_has_ended(
     assert max(paths.point(None, codec.VERSION).ids.values()) > max(during.ids.values()) >= max(before.ids.values())
 
 
+@pytest.mark.rule("The next full survey finds a job that commits later than that, and those behind it.")
+@pytest.mark.rule("A post that commits late is found by the next take.")
 @pytest.mark.usefixtures("by_limits")
 def test_posts_that_commit_much_later_are_found_by_the_next_full_survey(
     board: JobBoard, engine: sa.Engine, clock: Clock
@@ -228,6 +236,7 @@ def test_posts_that_commit_much_later_are_found_by_the_next_full_survey(
     assert found == [job.uuid for job in late]
 
 
+@pytest.mark.rule("A take finds nothing only after a look from the beginning.")
 @pytest.mark.usefixtures("by_limits")
 def test_a_take_finds_nothing_only_after_a_look_from_the_beginning(
     board: JobBoard, engine: sa.Engine, clock: Clock
@@ -241,6 +250,7 @@ def test_a_take_finds_nothing_only_after_a_look_from_the_beginning(
     assert taken(board).uuid == late.uuid
 
 
+@pytest.mark.rule("A claim that is rolled back leaves its job next.")
 def test_a_claim_that_is_rolled_back_leaves_its_job_next(board: JobBoard, engine: sa.Engine, clock: Clock) -> None:
     work(board, clock)
     first = next(iter(board.iterjobs(only_unclaimed=True)))
@@ -252,6 +262,7 @@ def test_a_claim_that_is_rolled_back_leaves_its_job_next(board: JobBoard, engine
     assert taken(board).uuid == first.uuid
 
 
+@pytest.mark.rule("A reading within a transaction ends none of its locks.")
 def test_a_survey_leaves_the_locks_of_its_transaction(make_board: Callable[..., JobBoard]) -> None:
     board, other = make_board(), make_board()
     jobs = [board.post("a"), board.post("a")]
@@ -267,6 +278,7 @@ def test_a_survey_leaves_the_locks_of_its_transaction(make_board: Callable[..., 
     assert taken(other) == jobs[0]
 
 
+@pytest.mark.rule("No caller's transaction waits for a survey.")
 def test_no_caller_waits_for_a_survey(
     board: JobBoard, engine: sa.Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +302,7 @@ def test_no_caller_waits_for_a_survey(
     assert posted
 
 
+@pytest.mark.rule("A take from a starting point finds a lapsed job that another transaction has held.")
 def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, clock: Clock) -> None:
     early = board.claim(board.post("early"), "bob").job
     work(board, clock)
@@ -303,6 +316,7 @@ def test_a_lapsed_job_that_was_held_is_next(board: JobBoard, engine: sa.Engine, 
     assert taken(board).uuid == early.uuid
 
 
+@pytest.mark.rule("A take from a starting point passes over no job that a transaction brings within a minute.")
 def test_a_delay_that_is_stored_after_its_end_is_found(
     make_board: Callable[..., JobBoard], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +339,7 @@ def test_a_delay_that_is_stored_after_its_end_is_found(
     assert taken(other).uuid == early.uuid
 
 
+@pytest.mark.rule("A take from a starting point passes over the jobs that others hold.")
 @pytest.mark.parametrize("held", [1, 20])
 def test_jobs_that_others_hold_are_passed_over(board: JobBoard, engine: sa.Engine, clock: Clock, held: int) -> None:
     work(board, clock)
@@ -386,6 +401,7 @@ def test_priorities_without_a_point_are_found_each_by_itself(
         assert take.count("as below") == len(names or [None])
 
 
+@pytest.mark.rule("A take from a starting point passes over no job that comes back.")
 @pytest.mark.parametrize(
     ("by_limits", "how", "names"),
     [
@@ -423,6 +439,7 @@ def test_a_job_that_comes_back_is_next(board: JobBoard, clock: Clock, how: str, 
     assert "early" in work_on or taken(board, names=names).uuid == early.uuid
 
 
+@pytest.mark.rule("A take from a starting point passes over no job that comes back.")
 def test_many_jobs_come_back_in_their_order(board: JobBoard, clock: Clock) -> None:
     early = board.post_many([{"name": "early"}] * 300)
     board.claim_many("bob", 300)
@@ -437,6 +454,7 @@ def test_many_jobs_come_back_in_their_order(board: JobBoard, clock: Clock) -> No
     assert found == [job.uuid for job in early]
 
 
+@pytest.mark.rule("A starting point holds for the names that it was found for.")
 @pytest.mark.usefixtures("by_limits")
 def test_takes_of_one_name_set_no_start_for_others(board: JobBoard, clock: Clock) -> None:
     work(board, clock)
@@ -446,6 +464,7 @@ def test_takes_of_one_name_set_no_start_for_others(board: JobBoard, clock: Clock
     assert taken(board).uuid == mine.uuid
 
 
+@pytest.mark.rule("A starting point holds for the names that it was found for.")
 def test_a_pause_sets_no_start_for_its_name(board: JobBoard, clock: Clock) -> None:
     work(board, clock)
     board.consume_many(board.claim_many("anna", 100), "anna")
@@ -456,6 +475,7 @@ def test_a_pause_sets_no_start_for_its_name(board: JobBoard, clock: Clock) -> No
     assert taken(board).uuid == mine.uuid
 
 
+@pytest.mark.rule("A take from a starting point serves in order of priority.")
 def test_priorities_are_served_in_order_as_they_come_and_go(board: JobBoard, clock: Clock) -> None:
     for priority in (0, 50, 20, 100, 50, -50, 20):
         work(board, clock, 3)
@@ -469,6 +489,7 @@ def test_priorities_are_served_in_order_as_they_come_and_go(board: JobBoard, clo
     assert {job.state for job in board.iterjobs()} == {"CLAIMED"}
 
 
+@pytest.mark.rule("The next full survey finds a job that commits later than that, and those behind it.")
 def test_ids_that_begin_again_are_found_by_the_next_full_survey(
     board: JobBoard, engine: sa.Engine, clock: Clock
 ) -> None:

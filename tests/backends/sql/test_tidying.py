@@ -61,6 +61,7 @@ def count(engine: sa.Engine, table: sa.Table, *conditions: Any) -> int:
     return number
 
 
+@pytest.mark.rule("Answers are tidied some at a time, by an index, and a recent answer stays.")
 @SQL
 def test_answers_go_some_at_a_time(board: JobBoard, answers: sa.Table, engine: sa.Engine) -> None:
     board.post("a")
@@ -70,6 +71,7 @@ def test_answers_go_some_at_a_time(board: JobBoard, answers: sa.Table, engine: s
     assert count(engine, answers, answers.c.handle == board.engine.handle) == 1
 
 
+@pytest.mark.rule("Answers are tidied some at a time, by an index, and a recent answer stays.")
 @SQL
 def test_a_recent_answer_stays(board: JobBoard, engine: sa.Engine) -> None:
     """Its stamp may lag, but not for long; and most answers don't touch it."""
@@ -94,6 +96,8 @@ def test_a_recent_answer_stays(board: JobBoard, engine: sa.Engine) -> None:
     assert count(engine, table, mine) == 1
 
 
+@pytest.mark.rule("A purged job's mark goes after a day.")
+@pytest.mark.rule("A job's row in the trash and in the lists is not moved by claims.")
 @SQL
 def test_the_mark_of_a_purged_job_goes_after_a_day(board: JobBoard, engine: sa.Engine) -> None:
     """A job in the trash stays for however long."""
@@ -112,6 +116,7 @@ def test_the_mark_of_a_purged_job_goes_after_a_day(board: JobBoard, engine: sa.E
     assert [job.uuid for job in board.trashed()] == [jobs[2].uuid]
 
 
+@pytest.mark.rule("Outcomes are found by an index and dropped in short steps.")
 @SQL
 def test_outcomes_go_in_short_steps(backend: str, board: JobBoard, outcomes: sa.Table, engine: sa.Engine) -> None:
     with Spy(board) as seen:
@@ -134,6 +139,8 @@ FOUND_BY = [
 ]
 
 
+@pytest.mark.rule("Answers are tidied some at a time, by an index, and a recent answer stays.")
+@pytest.mark.rule("Outcomes are found by an index and dropped in short steps.")
 @SQL
 def test_old_rows_are_found_by_an_index(
     backend: str, board: JobBoard, outcomes: sa.Table, answers: sa.Table, engine: sa.Engine
@@ -166,6 +173,7 @@ def test_old_rows_are_found_by_an_index(
         check(*each)
 
 
+@pytest.mark.rule("A new SQLite file is for its owner alone.")
 @pytest.mark.backends("sqlite")
 def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     file, earlier = tmp_path / "new.db", tmp_path / "earlier.db"

@@ -96,6 +96,7 @@ def test_tls_options_are_those_of_mysqls_clients(server: Secure, private_server:
     assert failure.value.refused
 
 
+@pytest.mark.rule("Over TLS, which MariaDB turns on by itself, lost requests and silence are met as without.")
 @pytest.mark.parametrize("lost", ["reply", "request"])
 def test_a_call_happens_once_whichever_of_its_requests_is_lost(
     through: Callable[..., JobBoard], proxy: FaultyProxy, lost: Any
@@ -124,6 +125,7 @@ def test_a_call_happens_once_whichever_of_its_requests_is_lost(
             life()
 
 
+@pytest.mark.rule("Over TLS, which MariaDB turns on by itself, lost requests and silence are met as without.")
 @pytest.mark.parametrize("what", ["reply", "request"])
 def test_a_call_whose_connection_falls_silent_is_repeated(
     through: Callable[..., JobBoard], proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, what: Any
@@ -140,6 +142,7 @@ def test_a_call_whose_connection_falls_silent_is_repeated(
     Background(board.close).wait(60)
 
 
+@pytest.mark.rule("Over TLS, which MariaDB turns on by itself, lost requests and silence are met as without.")
 def test_a_sleeping_waiter_is_woken_after_silence(
     server: Secure, through: Callable[..., JobBoard], proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

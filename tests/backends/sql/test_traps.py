@@ -37,6 +37,7 @@ def test_a_take_locks_no_more_than_it_takes_whatever_the_plan(board: JobBoard, s
     assert (stats.claimed, stats.unclaimed) == (4, 46)
 
 
+@pytest.mark.rule("An update by key locks no rows of others.")
 @pytest.mark.backends("mariadb")
 def test_innodb_locks_no_more_than_is_taken(board: JobBoard, spy: Any, make_board: Callable[..., Any]) -> None:
     board.post_many([{"name": name} for name in "abcdefgh" for _ in range(150)])
@@ -56,6 +57,7 @@ def test_innodb_locks_no_more_than_is_taken(board: JobBoard, spy: Any, make_boar
         assert len(got) == 100
 
 
+@pytest.mark.rule("An arrival that was purged at the target is known as such.")
 @pytest.mark.backends("postgresql")
 @pytest.mark.parametrize("purged", [True, False])
 def test_an_arrival_that_another_has_brought_meanwhile_is_known(board: JobBoard, other: JobBoard, purged: bool) -> None:
@@ -78,6 +80,7 @@ def test_an_arrival_that_another_has_brought_meanwhile_is_known(board: JobBoard,
     assert (record == theirs[0]) != purged
 
 
+@pytest.mark.rule("A table may be named like anything in a statement.")
 @pytest.mark.backends("postgresql")
 def test_a_table_may_be_named_like_anything_in_a_statement(make_board: Callable[..., Any]) -> None:
     for table in ("taken", "answer", "clock", "draft", "found"):
@@ -233,6 +236,7 @@ def test_the_clock_does_not_follow_the_sessions_time_zone(board: JobBoard, spy: 
     assert abs(board.engine.now() / 1e6 - time.time()) < 5
 
 
+@pytest.mark.rule("Session defaults of the server for others are not the board's.")
 @pytest.mark.backends("mariadb")
 def test_the_servers_defaults_for_others_are_not_ours(private_server: Callable[..., Any]) -> None:
     server = private_server("mariadb")

@@ -20,7 +20,7 @@ from jobboard.job import Act, Posting
 from jobboard.sql.connections import Link
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import HELD, Background
+from jobboard.testing.conformance.support import HELD, Background, claim_one
 from tests.backends.sql.conftest import rows_locked
 
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
@@ -40,6 +40,7 @@ def stays_busy(seconds: int, most: float = 40) -> Iterator[None]:
     assert 0.9 * seconds < time.monotonic() - began < most
 
 
+@pytest.mark.rule("A busy SQLite database and a lock of MariaDB are waited for no longer than retry_for.")
 @SQLITE
 def test_a_busy_file_is_waited_for_once(make_board: Callable[..., JobBoard], engine: sa.Engine) -> None:
     """SQLite waits for its turn by itself: the call is not repeated after that."""
@@ -65,13 +66,13 @@ def test_connect_waits_for_a_busy_file(tmp_path: Path) -> None:
         board.post("a")
 
 
+@pytest.mark.rule("A busy SQLite database and a lock of MariaDB are waited for no longer than retry_for.")
 @SERVERS
 def test_locks_are_waited_for_no_longer_than_told(
     make_board: Callable[..., JobBoard], engine: sa.Engine, backend: str
 ) -> None:
     board = make_board(retry_for=1)
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     with rows_locked(engine, board, job), stays_busy(1):
         board.consume(job, "anna")
     lock = {"postgresql": "LOCK TABLE {}", "mariadb": "LOCK TABLES {} WRITE"}[backend]
@@ -96,8 +97,7 @@ def test_a_statement_that_the_server_ends_early_is_repeated(
     board: JobBoard, board_conf: dict[str, Any], engine: sa.Engine, backend: str
 ) -> None:
     """An administrator's limit for statements ends one that waits for a lock: that is no refusal."""
-    job = board.post("a")
-    board.claim(job, "anna")
+    job = claim_one(board, "a")
     limited = sa.create_engine(engine.url, connect_args=LIMITED[backend])
     with jobboard.backend("board", {**board_conf, "board": "sql", "retry_for": 2}, client=limited) as hasty:
         with rows_locked(engine, board, job), stays_busy(2):
@@ -115,6 +115,7 @@ def _consumed(board: JobBoard, job: jobboard.Job) -> bool:
     return False
 
 
+@pytest.mark.rule("A deadlock reaches no caller.")
 @SERVERS
 def test_a_deadlock_reaches_no_caller(board: JobBoard, engine: sa.Engine) -> None:
     # The board locks them in this order.
@@ -140,6 +141,8 @@ def test_a_deadlock_reaches_no_caller(board: JobBoard, engine: sa.Engine) -> Non
 # Which calls
 
 
+@pytest.mark.rule("A claim's end waits for a row that others hold, past the lease.")
+@pytest.mark.rule("Rows are locked, changed and deleted by their index, so that no take waits for another.")
 @SERVERS
 @pytest.mark.any_driver
 def test_locked_claims_delay_themselves_alone(
@@ -161,6 +164,10 @@ def test_locked_claims_delay_themselves_alone(
     assert not any(job.claim.lost for job in locked)
 
 
+@pytest.mark.rule(
+    "A statement that locks side records or keys waits for those that it names alone, on small boards, too."
+)
+@pytest.mark.rule("Posts with many keys do not wait for each other.")
 @SERVERS
 @pytest.mark.any_driver
 def test_posts_with_keys_wait_for_no_other_post(board: JobBoard, engine: sa.Engine) -> None:
@@ -179,6 +186,9 @@ def test_posts_with_keys_wait_for_no_other_post(board: JobBoard, engine: sa.Engi
     assert board.job_count == 404
 
 
+@pytest.mark.rule(
+    "A statement that locks side records or keys waits for those that it names alone, on small boards, too."
+)
 @SERVERS
 @pytest.mark.parametrize("statement", ["scopes_locked", "sides_locked"])
 def test_side_records_that_are_named_are_locked_alone(board: JobBoard, engine: sa.Engine, statement: str) -> None:
@@ -202,6 +212,7 @@ def test_side_records_that_are_named_are_locked_alone(board: JobBoard, engine: s
         second.rollback()
 
 
+@pytest.mark.rule("Several names are looked for at once, beside locked jobs.")
 @pytest.mark.backends("postgresql")
 @pytest.mark.any_driver
 @pytest.mark.parametrize("limited", [False, True])
@@ -216,6 +227,8 @@ def test_of_several_names_the_first_free_job_is_found(board: JobBoard, engine: s
     assert [board.claim_next("anna", names=names) for _ in range(3)] == [first, second, None]
 
 
+@pytest.mark.rule("The engine's way serves nobody before a better job, by limits, several names and where= at once.")
+@pytest.mark.rule("A look lets go of no job that it has locked.")
 @SERVERS
 @pytest.mark.any_driver
 def test_a_take_lets_go_of_no_job_that_it_has_locked(board: JobBoard, engine: sa.Engine, spy: Any) -> None:
@@ -272,6 +285,7 @@ def first_ones_left(board: JobBoard, engine: sa.Engine, monkeypatch: pytest.Monk
     return left
 
 
+@pytest.mark.rule("A look lets go of no job that it has locked.")
 @SERVERS
 @pytest.mark.any_driver
 @pytest.mark.parametrize("names", [None, ["resize", "crop"]])

@@ -59,6 +59,7 @@ def engine(engine: Any) -> Iterator[Any]:
     shared.dispose()
 
 
+@pytest.mark.rule("A job that its work ends in an open transaction is left alone until the commit.")
 @pytest.mark.parametrize(
     ("work", "verb", "state"),
     [
@@ -81,6 +82,7 @@ def test_the_end_stands_when_the_caller_commits(
     assert job.state == state
 
 
+@pytest.mark.rule("A job whose end was rolled back comes back when its lease lapses.")
 @pytest.mark.parametrize("work", WAYS)
 def test_the_job_comes_back_after_a_rollback(
     make_board: Callable[..., JobBoard], engine: sa.Engine, work: Callable[..., None]
@@ -99,6 +101,7 @@ def test_the_job_comes_back_after_a_rollback(
     until_free(board, job)
 
 
+@pytest.mark.rule("A job that its work ends in an open transaction is left alone until the commit.")
 @pytest.mark.parametrize(("work", "again"), [(through_a_block, False), (through_a_coroutine, True)])
 def test_failed_work_leaves_the_end_to_the_transaction(
     make_board: Callable[..., JobBoard], engine: sa.Engine, work: Callable[..., None], again: bool
@@ -117,6 +120,7 @@ def test_failed_work_leaves_the_end_to_the_transaction(
     until_free(board, job)
 
 
+@pytest.mark.rule("A job whose end was rolled back comes back when its lease lapses.")
 def test_a_block_ends_its_job_after_a_rollback_within_it(board: JobBoard, engine: sa.Engine) -> None:
     job = board.post("a")
     with board.working("anna", timeout=0) as mine:
@@ -127,6 +131,7 @@ def test_a_block_ends_its_job_after_a_rollback_within_it(board: JobBoard, engine
     assert job.state == "COMPLETE"
 
 
+@pytest.mark.rule("A handler that is given up before its transaction commits ends its job itself.")
 def test_a_handler_that_is_given_up_still_ends_its_job(
     board: JobBoard, engine: sa.Engine, start: Callable[[Conductor], Conductor]
 ) -> None:

@@ -23,6 +23,7 @@ GIVES_UP = {"max_tries": 1, "delay": 0.01, "max_delay": 0.02}
 # A board's own client
 
 
+@pytest.mark.rule("A client that has given up is replaced, and claims go over to the new session.")
 def test_a_client_that_has_given_up_is_replaced_once(
     make_board: Any, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_client_that_has_given_up_is_replaced_once(
     assert not old.connected
 
 
+@pytest.mark.rule("A client that has given up is replaced, and claims go over to the new session.")
 def test_the_heartbeat_moves_claims_to_the_session_of_a_new_client(make_board: Any, proxy: FaultyProxy) -> None:
     """At once, though the server keeps the earlier session for its whole time."""
     uri = f"zookeeper://{proxy.host}:{proxy.port}"
@@ -74,6 +76,7 @@ def test_the_heartbeat_moves_claims_to_the_session_of_a_new_client(make_board: A
 # A client of the caller's
 
 
+@pytest.mark.rule("A board with a caller's client has a session of its own.")
 def test_a_board_connects_as_the_callers_client_and_leaves_it_alone(address: str, board_conf: dict[str, Any]) -> None:
     user = make_digest_acl("anna", "secret", all=True)
     client = KazooClient(address, auth_data=[("digest", "anna:secret")], default_acl=[user])

@@ -22,6 +22,7 @@ def lag(board: JobBoard, seconds: float) -> None:
     driver.clock.learn(mtime, arrived - seconds, arrived, asked=True)
 
 
+@pytest.mark.rule("A lease ends no sooner than its holder counts.")
 def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: JobBoard) -> None:
     job = board.post("resize")
     lag(board, 5)
@@ -33,6 +34,7 @@ def test_a_lease_ends_no_sooner_than_its_holder_counts(board: JobBoard, other: J
     assert record.lock_until >= before + LONG * 10**6
 
 
+@pytest.mark.rule("A lease ends no sooner than its holder counts.")
 def test_a_board_that_lags_takes_a_lapsed_job_later(board: JobBoard, other: JobBoard) -> None:
     job = board.post("resize")
     lag(other, 0.5)
@@ -41,6 +43,7 @@ def test_a_board_that_lags_takes_a_lapsed_job_later(board: JobBoard, other: JobB
     assert take(other, "bert", timeout=LONG) == job
 
 
+@pytest.mark.rule("A handle shows a lapse that another handle has seen, whatever it knows of the clock.")
 def test_a_board_that_lags_sees_a_lapse_that_another_has_seen(board: JobBoard, other: JobBoard) -> None:
     job = board.post("resize", key="k")
     board.claim(job, "anna", SHORT)

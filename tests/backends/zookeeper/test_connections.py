@@ -21,6 +21,8 @@ from tests.backends.zookeeper.conftest import connection_of
 pytestmark = [pytest.mark.backends("zookeeper"), pytest.mark.timeout(120)]
 
 
+@pytest.mark.rule("Closing a board gives up its claims at the first failure, and waits for no dead server.")
+@pytest.mark.rule("A call waits for a server no longer than it was asked.")
 def test_calls_wait_for_an_absent_server_as_long_as_retry_for(private_board: Any) -> None:
     hasty, patient, closing = (private_board(claim_ttl=60, retry_for=limit) for limit in (0.5, 60, 60))
     closing.register_entity(Entity("conductor", "one"))
@@ -52,6 +54,7 @@ def test_calls_wait_for_an_absent_server_as_long_as_retry_for(private_board: Any
 # Opening a board
 
 
+@pytest.mark.rule("A silent server is given up within seconds, and a slow start is none.")
 def test_a_client_whose_thread_starts_late_has_not_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn, go_on = SequentialThreadingHandler.spawn, threading.Event()
 
@@ -70,6 +73,7 @@ def test_a_client_whose_thread_starts_late_has_not_given_up(address: str, monkey
     timer.join()
 
 
+@pytest.mark.rule("A silent server is given up within seconds, and a slow start is none.")
 def test_a_server_may_be_slow_while_a_board_is_opened(proxy: FaultyProxy) -> None:
     """No claims wait for a heartbeat yet, so an answer may come later than a third of the session timeout."""
     answered = threading.Event()
@@ -85,6 +89,7 @@ def test_a_server_may_be_slow_while_a_board_is_opened(proxy: FaultyProxy) -> Non
         board.post("resize")
 
 
+@pytest.mark.rule("connect() lives through a connection that breaks at any of its questions.")
 @pytest.mark.parametrize("ask", ["read", "is_single", "commit"])
 def test_connect_asks_again_after_a_broken_connection(
     proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, ask: str
@@ -123,6 +128,7 @@ def sleepy(proxy: FaultyProxy, request: pytest.FixtureRequest) -> Iterator[Any]:
     board.close()
 
 
+@pytest.mark.rule("A server that sleeps over a request is asked again.")
 def test_connect_wakes_a_sleeping_server(sleepy: Any, proxy: FaultyProxy) -> None:
     fault = proxy.hold(matching=b"/layout")
     sleepy.connect()
@@ -137,6 +143,7 @@ ACTS: dict[str, tuple[bytes, Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.rule("A server that sleeps over a request is asked again.")
 @pytest.mark.parametrize("act", ACTS)
 def test_a_call_wakes_a_sleeping_server(
     sleepy: Any, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture, act: str

@@ -33,6 +33,8 @@ def use(board: Any) -> None:
     assert connection_of(board).sent - before < 400
 
 
+@pytest.mark.rule("A loop that meets damage is bounded.")
+@pytest.mark.rule("Folders are made with what lies in them, whoever was quicker, and go once they stay empty.")
 def test_deleted_folders_are_made_again(make_board: Any, caller: KazooClient) -> None:
     board = make_board(claim_ttl=QUIET)
     use(board)
@@ -48,6 +50,7 @@ def claim_one(make_board: Any) -> None:
     fresh.claim(fresh.post("resize"), "anna")
 
 
+@pytest.mark.rule("A board that has lost a znode of its own names it, and connect() makes it again.")
 def test_connect_makes_deleted_znodes_that_every_board_has(make_board: Any, caller: KazooClient) -> None:
     """Until then a call that needs one of them names it."""
     board = make_board(claim_ttl=QUIET)
@@ -65,6 +68,7 @@ def test_connect_makes_deleted_znodes_that_every_board_has(make_board: Any, call
         use(board)
 
 
+@pytest.mark.rule("A loop that meets damage is bounded.")
 def test_a_deleted_board_is_an_error_until_connect_makes_it_again(make_board: Any, caller: KazooClient) -> None:
     board = make_board(retry_for=0)
     job = board.post("resize")
@@ -108,6 +112,7 @@ STRAYS = (
 )
 
 
+@pytest.mark.rule("A job of garbage, and stray znodes, are set aside.")
 def test_stray_znodes_are_passed_over(make_board: Any, caller: Any) -> None:
     """By boards that have read the folders before, and by boards that have not."""
     early = make_board()

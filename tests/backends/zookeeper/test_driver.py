@@ -18,6 +18,7 @@ Make = Callable[..., ZooKeeperDriver]
 # Numbers
 
 
+@pytest.mark.rule("A counter of jobs is replaced before its version ends, and numbers rise.")
 def test_a_counter_is_replaced_before_its_version_ends(
     make_driver: Make, caller: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_counter_is_replaced_before_its_version_ends(
     assert given[-1] <= 2 * len(given), "numbers have few gaps"
 
 
+@pytest.mark.rule("A counter of jobs is replaced before its version ends, and numbers rise.")
 def test_numbers_rise_while_the_counter_is_replaced(make_driver: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ZooKeeperDriver, "renewed_at", 3)
     drivers = [make_driver() for _ in range(4)]
@@ -57,6 +59,7 @@ def test_a_large_batch_costs_one_write_of_the_counter(make_driver: Make) -> None
     assert numbered(driver, "job/next") == 501
 
 
+@pytest.mark.rule("A counter of jobs is replaced before its version ends, and numbers rise.")
 def test_a_counter_that_was_deleted_goes_on_above_all_numbers(make_driver: Make, caller: KazooClient) -> None:
     driver, other = make_driver(), make_driver()
     last = numbered(driver, "job/1")

@@ -11,6 +11,7 @@ from jobboard.testing.conformance.support import EventLog
 pytestmark = pytest.mark.backends("zookeeper")
 
 
+@pytest.mark.rule("A listener that begins while the server is away hears from then on.")
 def test_a_listener_hears_on_after_the_server_was_away(private_board: Any, caplog: pytest.LogCaptureFixture) -> None:
     """So does a listener that begins while the server is away. The log says that it can't listen yet."""
     early, late, other = private_board(retry_for=60), private_board(), private_board(retry_for=60)
@@ -24,6 +25,7 @@ def test_a_listener_hears_on_after_the_server_was_away(private_board: Any, caplo
     eventually(lambda: other.post("a") and heard_late.seen, 60)
 
 
+@pytest.mark.rule("A board hears what other processes do.")
 def test_a_listener_hears_on_in_the_next_session(make_board: Any, expire: Callable[[Any], None]) -> None:
     board, other = make_board(), make_board()
     events = EventLog(board)

@@ -60,6 +60,7 @@ def below(caller: KazooClient, path: str) -> Iterator[str]:
         yield from below(caller, f"{path}/{name}")
 
 
+@pytest.mark.rule("No folder that a look reads is long.")
 @pytest.mark.parametrize(
     ("gap", "step"),
     [(60 * SECOND // MANY, 1), (SECOND // MANY, 1), (0, 1), (SECOND // MANY, 7_919), (-SECOND // MANY, 1)],
@@ -73,6 +74,7 @@ def test_a_look_lists_no_long_folder_of_due_jobs(make_driver: Make, gap: int, st
     assert len(short_look(make_driver())[1]) == 101
 
 
+@pytest.mark.rule("No folder that a look reads is long.")
 def test_a_look_lists_no_long_folder_of_ready_jobs(make_driver: Make) -> None:
     add(make_driver(), [f"{layout.READY}/{entry(number)}" for number in range(1, MANY + 1)])
     assert short_look(make_driver())[0] == [entry(number) for number in range(1, 11)]
@@ -90,6 +92,7 @@ def short_look(driver: ZooKeeperDriver) -> list[list[str]]:
     return driver.read([], LOOK).names
 
 
+@pytest.mark.rule("No folder that a look reads is long.")
 def test_jobs_that_are_due_now_are_found_in_order(make_driver: Make) -> None:
     """Most jobs of the folder are due later, and the numbers of the jobs say nothing about their times."""
     driver = make_driver()
@@ -105,6 +108,7 @@ def test_jobs_that_are_due_now_are_found_in_order(make_driver: Make) -> None:
     assert len(set(found) & set(names)) == 101
 
 
+@pytest.mark.rule("Folders are made with what lies in them, whoever was quicker, and go once they stay empty.")
 def test_folders_that_stay_empty_go_with_a_look(
     make_driver: Make, caller: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +127,7 @@ def test_folders_that_stay_empty_go_with_a_look(
     assert other.read([], LOOK).names[0] == [entry(1), entry(1_000)]
 
 
+@pytest.mark.rule("Tidying leaves no empty folder, in short steps.")
 def test_tidying_leaves_no_empty_folder(make_driver: Make, caller: KazooClient) -> None:
     driver = make_driver()
     before = set(below(caller, root_of(driver)))
@@ -145,6 +150,7 @@ def test_tidying_leaves_no_empty_folder(make_driver: Make, caller: KazooClient) 
     driver.commit([*(Op("create", path) for path in records), *(Op("add", name) for name in names)])
 
 
+@pytest.mark.rule("Folders are made with what lies in them, whoever was quicker, and go once they stay empty.")
 def test_drivers_that_make_the_same_folders_all_succeed(make_driver: Make) -> None:
     one, two = make_driver(), make_driver()
     for number in range(1, 2_000, 200):

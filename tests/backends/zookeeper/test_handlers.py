@@ -57,12 +57,14 @@ def run(program: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.rule("A board in a green program works, or refuses to start.")
 @pytest.mark.parametrize("kind", PATCH)
 def test_a_board_works_in_a_green_program(server_uris: dict[str, str], kind: str) -> None:
     uri = f"{server_uris['zookeeper']}?handler={kind}&claim_ttl=12&namespace=green{uuid.uuid4().hex}"
     assert run(PATCH[kind] + WORK, uri) == f"Sequential{kind.title()}Handler\n"
 
 
+@pytest.mark.rule("A board in a green program works, or refuses to start.")
 def test_green_handlers_are_refused_in_a_program_with_threads() -> None:
     told = run(REFUSED, *PATCH).splitlines()
     assert [f"handler='{kind}': {kind} needs" in line for kind, line in zip(PATCH, told, strict=True)] == [True, True]

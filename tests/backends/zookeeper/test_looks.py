@@ -28,6 +28,7 @@ def sent(board: Any, act: Callable[[], Any]) -> int:
     return connection_of(board).sent - before
 
 
+@pytest.mark.rule("Order holds: a look reads anew what it remembers, and a claim compares the job.")
 def test_a_claim_and_its_end_cost_four_requests(make_board: Any) -> None:
     """Two looks, one of which reads all that the claim needs, and two changes."""
     board = make_board(claim_ttl=QUIET)
@@ -40,6 +41,7 @@ def test_a_claim_and_its_end_cost_four_requests(make_board: Any) -> None:
     assert min(batches) <= 5
 
 
+@pytest.mark.rule("A handle forgets records without hiding a job.")
 def test_jobs_behind_those_that_others_took_are_next(make_board: Any) -> None:
     board, other = make_board(claim_ttl=QUIET), make_board(claim_ttl=QUIET)
     board.post_many([Posting("resize")] * (FOLDER + 50))

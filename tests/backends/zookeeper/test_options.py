@@ -22,22 +22,7 @@ def settings_of(conf: Any) -> Any:
     return parse(conf, {**COMMON, **OPTIONS}, ZooKeeperDriver.uri_parts)
 
 
-@pytest.mark.parametrize(
-    ("conf", "hosts", "chroot"),
-    [
-        ("zookeeper", [("127.0.0.1", 2181)], ""),
-        ("zookeeper://one:7,two/a/b", [("one", 7), ("two", 2181)], "/a/b"),
-        ({"board": "zookeeper", "hosts": ["one:7", "two"], "chroot": "/x/"}, [("one", 7), ("two", 2181)], "/x"),
-        ({"board": "zookeeper", "hosts": {"one": 7, "::1": 8}}, [("one", 7), ("::1", 8)], ""),
-        ("zk://[::1]:7,[::2]", [("::1", 7), ("::2", 2181)], ""),
-        ({"board": "zookeeper", "hosts": "one,two:8", "port": 7}, [("one", 7), ("two", 8)], ""),
-    ],
-)
-def test_hosts_and_chroot_are_parsed(conf: Any, hosts: Any, chroot: str) -> None:
-    settings = settings_of(conf)
-    assert (make_client(settings, None).hosts, settings["chroot"]) == (hosts, chroot)
-
-
+@pytest.mark.rule("Option values that would be dropped are refused.")
 def test_an_absent_file_is_named() -> None:
     board = jobboard.fetch("board", {"board": "zookeeper", "use_ssl": True, "ca": "/nowhere/ca.pem"})
     with pytest.raises(ConnectionFailure, match=r"option ca: .*/nowhere/ca\.pem"):

@@ -65,6 +65,7 @@ def room(private_server: Callable[..., Any]) -> Iterator[Room]:
     room.close()
 
 
+@pytest.mark.rule("A used-up quota is reported as such, and finished work is not done again.")
 def test_finished_work_is_consumed_once_a_quota_has_room_again(room: Room, start: Any) -> None:
     calls: list[jobboard.Job] = []
 
@@ -95,6 +96,7 @@ def test_finished_work_is_consumed_once_a_quota_has_room_again(room: Room, start
         assert board.post("other").state == UNCLAIMED
 
 
+@pytest.mark.rule("A used-up quota is reported as such, and finished work is not done again.")
 def test_finished_work_is_consumed_once_acls_allow_it_again(
     make_board: Any, caller: KazooClient, start: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,6 +123,7 @@ def folder(caller: KazooClient) -> Iterator[str]:
     caller.delete(path)
 
 
+@pytest.mark.rule("A used-up quota is reported as such, and finished work is not done again.")
 @pytest.mark.parametrize("readable", [True, False])
 def test_a_folder_whose_acls_forbid_a_board_is_named(
     caller: KazooClient, address: str, folder: str, readable: bool
@@ -131,6 +134,7 @@ def test_a_folder_whose_acls_forbid_a_board_is_named(
         jobboard.fetch("board", f"zookeeper://{address}{folder}").connect()
 
 
+@pytest.mark.rule("An oversized posting is refused at post.")
 def test_a_posting_that_a_later_claim_could_not_write_is_refused_at_post(make_board: Any) -> None:
     board = make_board(max_details=10_000_000)
     with pytest.raises(ValueError, match="1 MB"):

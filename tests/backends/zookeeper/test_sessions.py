@@ -26,6 +26,7 @@ def test_claim_ttl_is_the_session_timeout_that_the_server_grants(make_board: Any
         assert make_board(claim_ttl=asked).characteristics.claim_ttl == pytest.approx(granted)
 
 
+@pytest.mark.rule("A claim kept by a session is lost at two thirds of the timeout.")
 def test_claims_are_lost_at_two_thirds_of_the_timeout(private_board: Any, caplog: pytest.LogCaptureFixture) -> None:
     """By a timer of the board, while the server is silent. Later the board gives the job back."""
     board, other = private_board(claim_ttl=6), private_board(claim_ttl=60)
@@ -47,6 +48,7 @@ def test_claims_are_lost_at_two_thirds_of_the_timeout(private_board: Any, caplog
         board.consume(job, "anna")
 
 
+@pytest.mark.rule("A claim that may not be given back comes back once it may.")
 def test_a_claim_that_acls_forbid_to_give_back_is_given_back_later(
     make_board: Any, caller: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_session_that_ends_during_a_change(
     assert other.stats().claimed == 0
 
 
+@pytest.mark.rule("An outage that is shorter than the session costs no session.")
 def test_a_session_outlives_a_restart_of_the_server(private_board: Any) -> None:
     board = private_board(claim_ttl=120)
     job = board.post("resize")

@@ -24,6 +24,7 @@ Use = Callable[..., Any]
 pytestmark = pytest.mark.backends("sqlite")
 
 
+@pytest.mark.rule("A Django task is a job, and a job of others is no task.")
 @pytest.mark.backends("sqlite", "redis")
 def test_a_task_is_a_job(tasks_on: Use) -> None:
     backend = tasks_on()
@@ -59,6 +60,7 @@ def test_times_have_no_zone_where_the_project_has_none(tasks_on: Use) -> None:
     assert abs(backend.board.get(result.id).due - timezone.now()) < datetime.timedelta(minutes=61)
 
 
+@pytest.mark.rule("A Django task is a job, and a job of others is no task.")
 def test_a_job_of_others_is_no_task(tasks_on: Use) -> None:
     backend = tasks_on()
     job = backend.board.post("default", details={"task": 1})

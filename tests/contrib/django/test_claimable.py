@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.backends("sqlite", "postgresql", "mariadb"), pytest.ma
 ONE = pytest.mark.backends("sqlite")
 
 
+@pytest.mark.rule("Batches of held Django rows are disjoint and in order, and come again after a lapse.")
 def test_batches_are_disjoint_and_in_order() -> None:
     made = pictures(7)
     first = acquire("anna", limit=3)
@@ -36,6 +37,7 @@ def test_batches_are_disjoint_and_in_order() -> None:
     assert list(Picture.acquired("Anna").using(USING)) == []
 
 
+@pytest.mark.rule("A query set that finds a row more than once acquires it once.")
 def test_a_query_set_that_finds_a_row_more_than_once() -> None:
     made = pictures(3)
     for picture in [*made, *made]:
@@ -46,6 +48,7 @@ def test_a_query_set_that_finds_a_row_more_than_once() -> None:
     assert acquire("bert", tagged) == [made[0]]
 
 
+@pytest.mark.rule("ClaimableModel takes the arguments and settings of django-scalable.")
 def test_the_arguments_of_django_scalable() -> None:
     made = pictures(4)
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=300)
@@ -68,6 +71,7 @@ def test_the_arguments_of_django_scalable() -> None:
     assert [stored(row).acquired_by for row in made] == [None, None, "anna", None]
 
 
+@pytest.mark.rule("ClaimableModel takes the arguments and settings of django-scalable.")
 @ONE
 def test_the_settings_of_django_scalable(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures(5)
@@ -104,6 +108,7 @@ def test_an_overtaken_object_is_neither_saved_nor_deleted() -> None:
     mine.save()
 
 
+@pytest.mark.rule("A holder that has given back writes nothing as a holder.")
 @ONE
 def test_an_object_that_was_given_back_is_saved_until_another_has_its_row() -> None:
     pictures(2)
@@ -132,6 +137,7 @@ def test_objects_that_hold_nothing_leave_the_claim_as_it_is() -> None:
     held.delete()
 
 
+@pytest.mark.rule("A copy of a held row belongs to nobody.")
 @ONE
 @pytest.mark.parametrize("of", ["a held row", "a loaded row"])
 @pytest.mark.parametrize("idiom", ["key and state", "key alone", "key of its own"])
@@ -151,6 +157,7 @@ def test_a_copy_of_a_row_belongs_to_nobody(of: str, idiom: str) -> None:
     assert Picture.objects.using(USING).get(pk=key).acquired_by == "anna"
 
 
+@pytest.mark.rule("A copy of a held row belongs to nobody.")
 @ONE
 def test_a_copy_of_a_held_or_lost_row_is_no_part_of_the_claim() -> None:
     pictures(2)
@@ -180,6 +187,7 @@ def test_reacquire_returns_kept_and_lost_rows() -> None:
         Picture.unacquire("bert", rows, using=USING)
 
 
+@pytest.mark.rule("An object whose acquisition was rolled back is not saved, be it to a savepoint.")
 @pytest.mark.parametrize("nested", [False, True])
 def test_an_object_whose_acquisition_was_rolled_back_is_not_saved(nested: bool) -> None:
     pictures(2)
@@ -230,6 +238,7 @@ def elsewhere(work: Callable[[], int]) -> int:
     return done
 
 
+@pytest.mark.rule("A query set that gives no objects is refused.")
 @ONE
 def test_wrong_models_query_sets_and_arguments_are_refused() -> None:
     for child in (Child, Numbered):

@@ -27,6 +27,7 @@ def elsewhere(tables: None) -> Iterator[None]:
         editor.delete_model(Picture)
 
 
+@pytest.mark.rule("Rows of two databases are held apart.")
 @ONE
 def test_rows_of_two_databases_are_held_apart(elsewhere: None) -> None:
     [here] = pictures(1)
@@ -59,6 +60,7 @@ class Primary:
         return USING
 
 
+@pytest.mark.rule("Rows of two databases are held apart.")
 @ONE
 def test_rows_that_were_read_from_a_replica_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures(1)
@@ -153,6 +155,7 @@ def test_a_key_may_be_that_of_another_model() -> None:
     assert Detail.unacquire("anna", rows) == 2
 
 
+@pytest.mark.rule("Django's rows are those of Model.objects, or of a manager that is given.")
 @ONE
 def test_the_manager_objects_has_the_rows() -> None:
     [here, gone] = [Page.everything.using(USING).create(gone=gone) for gone in (False, True)]
@@ -168,6 +171,7 @@ def test_the_manager_objects_has_the_rows() -> None:
         Page.acquire("anna", Picture.objects)  # type: ignore[arg-type]
 
 
+@pytest.mark.rule("Django's rows are those of Model.objects, or of a manager that is given.")
 @ONE
 def test_a_manager_may_have_another_name() -> None:
     sheet = Sheet.sheets.using(USING).create()
@@ -175,6 +179,7 @@ def test_a_manager_may_have_another_name() -> None:
     assert list(Sheet.acquired("anna").using(USING)) == [sheet]
 
 
+@pytest.mark.rule("A row whose acquired_by is NULL is free.")
 @ONE
 def test_a_row_without_a_name_is_free() -> None:
     pictures(1)
@@ -187,6 +192,7 @@ def test_a_row_without_a_name_is_free() -> None:
         held.save()
 
 
+@pytest.mark.rule("Leases on Django's rows leave other columns as they are.")
 def test_leases_leave_other_columns_as_they_are(backend: str) -> None:
     if backend == "mariadb":
         with connections[USING].cursor() as cursor:

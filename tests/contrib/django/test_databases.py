@@ -65,6 +65,7 @@ ELSEWHERE: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.rule("A board's options that lead elsewhere than Django's database are refused.")
 def test_options_that_lead_elsewhere_are_refused(database: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for options in ELSEWHERE[backend]:
         [told] = check(monkeypatch, **options)

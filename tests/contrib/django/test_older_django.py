@@ -44,6 +44,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.rule("Models do without django.tasks, as on Django 5.2.")
 def test_models_do_without_tasks(tmp_path: Path) -> None:
     program = [sys.executable, "-c", PROGRAM]
     run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)

@@ -47,6 +47,7 @@ def manage() -> Iterator[Manage]:
         yield begin
 
 
+@pytest.mark.rule("A task that kills its worker ends once its attempts are used up.")
 @pytest.mark.backends("sqlite")
 def test_a_task_that_kills_its_worker_ends_with_its_attempts(tasks_on: Use, manage: Manage, tmp_path: Path) -> None:
     board = tasks_on(claim_ttl=1, retry={"max_attempts": 2}).board
@@ -101,6 +102,7 @@ def test_the_command_works_on_the_board_of_the_project(tasks_on: Use, capfd: pyt
     assert backend.board.job_count == 1
 
 
+@pytest.mark.rule("A worker keeps to all of the retry policy.")
 @pytest.mark.backends("sqlite")
 def test_the_worker_keeps_to_all_of_the_retry_policy(tasks_on: Use) -> None:
     backend = tasks_on(retry={"max_attempts": 5, "max_retries": 2})

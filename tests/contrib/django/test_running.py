@@ -41,6 +41,7 @@ def manage_test(database: dict[str, Any], tmp_path: Path) -> Callable[..., None]
     return run
 
 
+@pytest.mark.rule("Each process of a parallel test run has a board of its own.")
 def test_each_process_has_a_board_of_its_own(manage_test: Callable[..., None], backend: str, tmp_path: Path) -> None:
     """The board lies in the process's copy of the database, though it was used before there were copies."""
     # Where processes are not forked, Django has a copy of SQLite's in memory.
@@ -57,6 +58,7 @@ def test_a_board_keeps_no_test_database_from_being_dropped(manage_test: Callable
     manage_test("suite")
 
 
+@pytest.mark.rule("Each process of a parallel test run has a board of its own.")
 @pytest.mark.backends("sqlite")
 def test_logs_of_earlier_copies_are_removed(manage_test: Callable[..., None], tmp_path: Path) -> None:
     """SQLite would take the log beside a copy for that of the next one: of a run that has ended, and of one that was

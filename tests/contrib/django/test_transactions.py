@@ -62,6 +62,7 @@ def orders() -> int:
         return count
 
 
+@pytest.mark.rule("A task comes with the commit, and goes with the rollback, also to a savepoint.")
 def test_a_task_comes_with_the_commit(project: Any) -> None:
     with transaction.atomic(using="project"):
         order(1)
@@ -75,6 +76,7 @@ def test_a_task_comes_with_the_commit(project: Any) -> None:
     assert project.board.job_count == 2
 
 
+@pytest.mark.rule("A task comes with the commit, and goes with the rollback, also to a savepoint.")
 def test_a_rollback_to_a_savepoint_undoes_its_tasks(project: Any) -> None:
     with transaction.atomic(using="project"):
         kept = tasks.add.enqueue(1)
@@ -95,6 +97,7 @@ def test_the_queries_are_recorded(project: Any) -> None:
     assert (job.name, job.details["args"]) == ("100%", ["50 %s"])
 
 
+@pytest.mark.rule("Further options of a board in Django's database count.")
 @ONE
 def test_further_options_of_the_board_count(project: Any) -> None:
     options = {**project.options, "table": "other"}
@@ -106,6 +109,7 @@ def test_further_options_of_the_board_count(project: Any) -> None:
     assert project.board.job_count == 0
 
 
+@pytest.mark.rule("flush empties the boards of a database.")
 def test_flush_empties_the_board(project: Any) -> None:
     """As at the end of a TransactionTestCase."""
     for _ in range(2):
@@ -127,6 +131,7 @@ def test_flush_empties_the_board(project: Any) -> None:
             project.get_result(waits.id)
 
 
+@pytest.mark.rule("flush empties the boards of a database.")
 @ONE
 def test_a_cancelled_flush_removes_nothing(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda prompt: "no")

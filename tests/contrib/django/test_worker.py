@@ -47,6 +47,7 @@ def signals() -> Any:
     task_finished.disconnect(finished)
 
 
+@pytest.mark.rule("A Django task that raises has failed, and comes back by its policy.")
 @BOTH
 def test_an_exception_ends_a_task(tasks_on: Use, work: Use, signals: list[Any]) -> None:
     backend = tasks_on()
@@ -94,6 +95,7 @@ def test_any_failure_has_its_class_and_traceback(tasks_on: Use, work: Use, task:
     assert result.enqueued_at <= result.started_at <= result.finished_at
 
 
+@pytest.mark.rule("A Django task's result is kept for as long as the worker says.")
 @BOTH
 @pytest.mark.parametrize(("task", "args", "value"), [(tasks.add, (1,), 2), (tasks.add_async, ([1], ["é"]), [1, "é"])])
 def test_a_result_has_the_value_that_the_task_returned(
@@ -132,6 +134,7 @@ def test_attempts_and_errors_of_a_retried_task_are_kept(
     assert [name for name, *_ in signals] == ["started"] * 3 + ["finished"]
 
 
+@pytest.mark.rule("A Django task's result is kept for as long as the worker says.")
 def test_a_result_is_kept_for_as_long_as_the_worker_says(tasks_on: Use, work: Use) -> None:
     backend = tasks_on(keep_done=0)
     result = tasks.add.enqueue(1)
@@ -150,6 +153,7 @@ def test_a_task_may_ask_to_be_run_later(tasks_on: Use, work: Use, signals: list[
     assert [name for name, *_ in signals] == ["started"]
 
 
+@pytest.mark.rule("The end of a task is reported once, and one question too many ends a task.")
 def test_the_end_of_a_task_is_signalled_once(tasks_on: Use, work: Use, signals: list[Any]) -> None:
     """Runs that asked to be repeated do not count, nor do runs before a restore."""
     board = tasks_on(retry={"max_attempts": 3, "base": 0.01, "cap": 0.01}).board
@@ -164,6 +168,8 @@ def test_the_end_of_a_task_is_signalled_once(tasks_on: Use, work: Use, signals: 
         signals.clear()
 
 
+@pytest.mark.rule("The end of a task is reported once, and one question too many ends a task.")
+@pytest.mark.rule("A Django task that raises has failed, and comes back by its policy.")
 @pytest.mark.parametrize(
     ("task", "args", "bounds", "runs"),
     [

@@ -126,6 +126,7 @@ def test_times_are_naive_and_in_utc(board: Any) -> None:
     assert job.last_modified > job.created_on
 
 
+@pytest.mark.rule("A trashed job is complete for the bridge, and wait() returns True.")
 def test_a_trashed_job_is_complete(board: Any, other: Any) -> None:
     job, seen = board.post("resize"), only(other.iterjobs())
     board.claim(job, "me")
@@ -143,6 +144,7 @@ def test_a_scheduled_job_is_not_listed(board: Any) -> None:
     assert board.job_count == 1
 
 
+@pytest.mark.rule("An iterator of the bridge can be told later what it shows.")
 def test_an_iterator_takes_a_new_filter(board: Any) -> None:
     board.claim(board.post("resize"), "me")
     job = board.post("crop")
@@ -168,6 +170,7 @@ def test_a_claimed_job_cannot_be_claimed(board: Any, other: Any) -> None:
             board.claim(job, who)
 
 
+@pytest.mark.rule("A job that was released here can be claimed here.")
 def test_a_released_job_can_be_claimed_here(board: Any) -> None:
     job = board.post("resize")
     board.claim(job, "me")
@@ -176,6 +179,7 @@ def test_a_released_job_can_be_claimed_here(board: Any) -> None:
     assert board.find_owner(job) == "you"
 
 
+@pytest.mark.rule("A board claims at once what another handle has abandoned.")
 @pytest.mark.parametrize("expiry", [None, LONG])
 def test_a_job_that_another_handle_abandoned_can_be_claimed_at_once(
     board: Any, other: Any, expiry: float | None
@@ -191,6 +195,7 @@ def test_a_job_that_another_handle_abandoned_can_be_claimed_at_once(
     assert other.find_owner(job) == "you"
 
 
+@pytest.mark.rule("A stale handle of the bridge ends nothing.")
 def test_a_stale_handle_ends_nothing_and_extends_nothing(board: Any, other: Any) -> None:
     stale = board.post("resize")
     let_lapse(board.jobboard, stale.jobboard_job, "me")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from taskflow.jobs.backends.impl_etcd import EtcdJob, EtcdJobBoard
 from taskflow.jobs.backends.impl_redis import RedisJob, RedisJobBoard
 from taskflow.jobs.backends.impl_zookeeper import ZookeeperJob, ZookeeperJobBoard
@@ -45,6 +46,7 @@ def missing(theirs: Any, ours: Any) -> set[str]:
     return found
 
 
+@pytest.mark.rule("The documents name each member of TaskFlow's boards that is missing.")
 def test_the_document_names_each_missing_member() -> None:
     assert {theirs.__name__: missing(theirs, ours) for theirs, ours in PAIRS} == documented()
 

@@ -88,6 +88,7 @@ def test_the_configuration_for_redis_is_taken() -> None:
     assert made["sentinel_kwargs"] == {"ssl": "False", "password": "x"}
 
 
+@pytest.mark.rule("The bridge takes a socket of Redis beside host and port.")
 def test_a_socket_of_redis_wins_over_host_and_port() -> None:
     made = settings({"board": "jobboard-redis", "host": "redis1", "port": 6390, "unix_socket_path": "/run/redis.sock"})
     assert (made["unix_socket_path"], made["host"], made["port"]) == ("/run/redis.sock", None, None)
@@ -118,6 +119,7 @@ def test_the_configuration_for_zookeeper_is_taken() -> None:
     assert (made["keyfile"], made["verify_certs"]) == ("/key", False)
 
 
+@pytest.mark.rule("Options of TaskFlow's boards are taken.")
 def test_the_configuration_for_etcd_is_taken() -> None:
     tls = {"protocol": "https", "ca_cert": "/ca", "cert_cert": "/cert", "cert_key": "/key"}
     where = {"host": "etcd1", "port": 2379, "path": "octavia", "timeout": 7.5, "ttl": 30, "api_path": "/v3/"}

@@ -5,7 +5,7 @@
 --   sides: [field, tag or false where no record was, …], to compare
 --   answer: nil, or [field, number of the call, value], stored if its slot holds the answer of an earlier call
 --   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures
---     as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token, trashed on]], …]
+--     as msgpack, last fields as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token, trashed on]], …]
 --   blobs: [uuid, record without its tag, …]
 --   postings: [uuid, posting, …]
 --   gone: [uuid, …], jobs to remove
@@ -54,7 +54,7 @@ end
 
 -- Decide the state of each draft, as Draft.record in primitives.py does. Records follow once the numbers are known.
 for _, draft in ipairs(drafts) do
-  local came, till = draft[14], draft[6] and now + draft[6] or draft[7]
+  local came, till = draft[15], draft[6] and now + draft[6] or draft[7]
   if came then
     draft.state, draft.till = came[6] and 'TRASHED' or 'CLAIMED', not came[6] and HELD_UNTIL or nil
   elseif till and till > now then
@@ -69,13 +69,14 @@ for _, each in ipairs(soon) do news = news or each[1] - now < CAP end
 -- Draw one number as the tag of all records, one for each draft, and one for each mark: outcomes are listed by theirs.
 local tag = numbers(1 + #drafts + #marks, news)
 for index, draft in ipairs(drafts) do
-  local id, rank, name, version, group, _, _, key_for, most, key, failures, posting, event, came = unpack(draft, 1, 14)
+  local id, rank, name, version, group, _, _, key_for, most, key, failures, behind, posting, event, came =
+    unpack(draft, 1, 15)
   local sequence = tag + index
   local tail = table.concat({string.format('%03.0f', rank) .. digits(sequence) .. id, version, name, group or ''}, '\0')
   local who, attempts, retries, created, token, trashed = unpack(came or {}, 1, 6)
   local record = HEADER .. cmsgpack.pack(tail, name, rank, sequence, key, version, '', draft.state, attempts or 0, most,
     came and math.max(token, now) or 0, who, nil, draft.till, created or now, trashed or now)
-    .. failures .. cmsgpack.pack(retries or 0, group, key_for and now + key_for)
+    .. failures .. cmsgpack.pack(retries or 0, group, key_for and now + key_for) .. behind
   blobs[#blobs + 1], blobs[#blobs + 2] = id, record
   postings[#postings + 1], postings[#postings + 2] = id, posting
   if event then events[#events + 1] = {event, id} end

@@ -28,7 +28,20 @@ from jobboard.moving.origin import UNREADABLE
 from jobboard.primitives import RANKS, BoardStats, Draft, Finish, Posted, Seen
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.retry import retrying
-from jobboard.states import CLAIMED, COMPLETE, OK, TRASHED, UNCLAIMED, Failure, Record, State, Status, Verb, instant
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    OK,
+    TRASHED,
+    UNCLAIMED,
+    Failure,
+    FailureKind,
+    Record,
+    State,
+    Status,
+    Verb,
+    instant,
+)
 
 _STORES = {"redis": "redis:RedisSource", "zookeeper": "zookeeper:ZooKeeperSource", "etcd": "etcd:EtcdSource"}
 _TOKEN = 1
@@ -184,7 +197,11 @@ class TaskFlowOrigin:
 
     def _leaving(self, act: Finish) -> Leaving:
         place, job = self._found[Folder.JOBS][act.uuid]
-        return Leaving(place, act.uuid, _note(job.name, "", Failure(self.now(), None, 0, act.end.error or "")))
+        return Leaving(
+            place,
+            act.uuid,
+            _note(job.name, "", Failure(self.now(), None, 0, act.end.error or "", FailureKind.CANCELLED)),
+        )
 
     # Reading
 
@@ -274,7 +291,7 @@ def _of_note(kept: StoredPosting) -> Record | None:
         told = json.loads(kept.raw)
     if not told:
         return None
-    errors = (Failure(told["on"], None, 0, told["error"]),)
+    errors = (Failure(told["on"], None, 0, told["error"], FailureKind.CANCELLED),)
     claim = (TRASHED, 0, None, _TOKEN, told["who"], None, None)
     return Record(kept.place, told["name"], 0, 0, None, codec.VERSION, b"", *claim, told["on"], told["on"], errors)
 

@@ -86,6 +86,7 @@ def test_waiting_jobs_move_in_their_order(origin: Origin, target: JobBoard) -> N
     assert list(target.trashed()) == []
 
 
+@pytest.mark.rule("Details that JSON cannot say come over from TaskFlow's boards.")
 @pytest.mark.kinds("redis")
 def test_details_that_json_cannot_hold_move(origin: Origin, target: JobBoard) -> None:
     details = {
@@ -119,6 +120,7 @@ def test_the_trash_moves(origin: Origin, target: JobBoard) -> None:
     assert Mover(origin.source(), target).run().trashed == 0
 
 
+@pytest.mark.rule("Claimed jobs of TaskFlow's boards stay and are named in a move.")
 def test_claimed_jobs_stay_and_are_named(origin: Origin, target: JobBoard, run: Run) -> None:
     job, other = origin.posts.post("one"), origin.posts.post("two")
     origin.claim(job, "anna")
@@ -204,6 +206,7 @@ def test_the_note_of_a_run_stays(origin: Origin, target: JobBoard) -> None:
     assert source.trash_page(None, 10) == []
 
 
+@pytest.mark.rule("An earlier try of a departure is known by its note alone.")
 def test_a_job_that_goes_while_it_is_read_is_not_taken_for_finished(origin: Origin) -> None:
     job = origin.posts.post("job")
     source, other = origin.source(), origin.source()
