@@ -1446,8 +1446,8 @@ class JobBoard:
         """Return the posting of a job, for another job."""
         record = job.board._job(job.record, job.seen_state).record
         book = None if job.book_uuid is None else SimpleNamespace(name=job.book_name, uuid=job.book_uuid)
-        own = {"max_attempts": record.max_attempts, "context": job.context or None, "group": record.group}
-        return Posting(record.name, book, job.details, job.priority, **own)
+        own = Posting(record.name, book, job.details, job.priority, max_attempts=record.max_attempts)
+        return own._replace(context=job.context or None, group=record.group)
 
     def act(
         self,

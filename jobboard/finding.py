@@ -15,7 +15,7 @@ from jobboard.arguments import limit as positive
 from jobboard.engine import Position, Searched
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Job
-from jobboard.outcomes import cause_of, reason_line
+from jobboard.reasons import cause_of, reason_line
 from jobboard.states import Record, State, moment
 
 OperatorVerb = Literal["release", "cancel", "restore", "purge", "post_again"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from jobboard import marks, outcomes
+from jobboard import marks, reasons
 from jobboard.engine.committer import record_at
 from jobboard.engine.store import ANY_JOB, NameCount, Order, Place, Sieve, Store
 from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
@@ -85,7 +85,7 @@ def fits(sieve: Sieve, record: Record, state: State) -> bool:
         and (sieve.posted_before is None or record.created_on < sieve.posted_before)
     ):
         return False
-    if sieve.cause is not None and outcomes.cause_of(record.error) != sieve.cause:
+    if sieve.cause is not None and reasons.cause_of(record.error) != sieve.cause:
         return False
     return not marks.is_of_move(record)
 

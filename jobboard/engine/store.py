@@ -161,7 +161,7 @@ class Sieve(NamedTuple):
     """The conditions of a search; None: any. :func:`jobboard.engine.search.fits` judges a job.
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
-    failure. cause: see :func:`jobboard.outcomes.cause_of`. posted_from, posted_before: instants. where: a condition of
+    failure. cause: see :func:`jobboard.reasons.cause_of`. posted_from, posted_before: instants. where: a condition of
     SQL's.
     """
 

@@ -650,10 +650,8 @@ class SQLStore(Store):
             return Walked(0, [], 0, None)
         looked, last = rows[0][0], list(rows[0][1:3])
         if len(jobs) == limit and jobs[-1][0] != last:
-            last = jobs[-1][0]
-        elif looked < most:
-            last = None
-        return Walked(found[0][at - 1] if found else 0, jobs, looked, last)
+            return Walked(found[0][at - 1], jobs, looked, jobs[-1][0])
+        return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
 
     def _also(self, sieve: Sieve) -> tuple[str, dict[str, Any]]:
         """Return the conditions on the jobs of a walk, and their parameters."""
