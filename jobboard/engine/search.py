@@ -104,7 +104,9 @@ def search(
         if position.order != order:
             position = Position(order)
         one = _search_claims if order == "claims" else _search_order
-        found = one(store, states, sieve, position, limit - len(jobs), at_most - looked)
+        # An order of live jobs may show a trashed job, too.
+        shown = states & ({TRASHED} if order == "trash" else {COMPLETE} if order == "outcomes" else LIVE)
+        found = one(store, shown, sieve, position, limit - len(jobs), at_most - looked)
         jobs += found.jobs
         looked += found.looked
         if found.after is None and following is not None and (len(jobs) >= limit or looked >= at_most):
