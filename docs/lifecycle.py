@@ -17,7 +17,12 @@ UNCLAIMED, SCHEDULED, CLAIMED, TRASHED = (
 )
 OFF = {Verb.CONSUME: COMPLETE, Verb.PURGE: GONE}
 
-NAMES = {Verb.DUE: "the due time comes", Verb.LAPSE: "the lease lapses", Verb.REPLACE: "replace"}
+NAMES = {
+    Verb.DUE: "the due time comes",
+    Verb.LAPSE: "the lease lapses",
+    Verb.REPLACE: "replace",
+    Verb.STOP: "cancel (running)",
+}
 
 CLOCK = frozenset({Verb.DUE, Verb.LAPSE})
 
@@ -88,7 +93,8 @@ def arrows() -> dict[tuple[str, str], list[tuple[str, bool]]]:
     """Return the verbs of each arrow, and whether the clock is their caller."""
     found: dict[tuple[str, str], list[tuple[str, bool]]] = {}
     for row in TRANSITIONS:
-        if is_late(row):
+        # A stop of a job that nobody holds is a cancel.
+        if is_late(row) or (row.verb == Verb.STOP and row.source != State.CLAIMED):
             continue
         for target in row.targets:
             source = START if row.source is None else str(row.source)

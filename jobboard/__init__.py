@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from jobboard.job import Entity as Entity
     from jobboard.job import Job as Job
     from jobboard.job import Posting as Posting
+    from jobboard.outcomes import Cancelled as Cancelled
     from jobboard.outcomes import Reject as Reject
     from jobboard.outcomes import Retry as Retry
     from jobboard.outcomes import RetryPolicy as RetryPolicy
     from jobboard.outcomes import cancelled as cancelled
+    from jobboard.outcomes import raise_if_cancelled as raise_if_cancelled
     from jobboard.primitives import BoardStats as BoardStats
     from jobboard.primitives import Characteristics as Characteristics
     from jobboard.primitives import KeptStats as KeptStats
@@ -69,7 +71,7 @@ _HOMES = {
     ),
     "finding": ("Acted", "ErrorGroup", "ErrorGroups", "NameStats", "Page"),
     "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting"),
-    "outcomes": ("Reject", "Retry", "RetryPolicy", "cancelled"),
+    "outcomes": ("Cancelled", "Reject", "Retry", "RetryPolicy", "cancelled", "raise_if_cancelled"),
     "priorities": ("JobPriority",),
     "primitives": ("BoardStats", "Characteristics", "KeptStats", "Limit", "Paused"),
     "results": ("Outcome",),

@@ -99,6 +99,7 @@ from jobboard.states import (
     FINISHES,
     LIVE,
     OK,
+    OPERATIONS,
     SCHEDULED,
     TRASHED,
     UNCLAIMED,
@@ -125,7 +126,7 @@ LOG = logs.Log(__name__)
 CLAIMS_AT_ONCE = 5_000
 """The number of claims that :meth:`JobBoard.find` reads at once, and sorts."""
 
-_VERBS = {(verb, False): Verb(verb) for verb in ("release", "cancel", "restore", "purge")}
+_VERBS = {("cancel", True): Verb.STOP, **{(str(verb), False): verb for verb in OPERATIONS}}
 """The verbs of the lifecycle, by the verb of an act and whether it stops running jobs."""
 
 METADATA_BYTES = 64 * 1024
@@ -338,7 +339,7 @@ class JobBoard:
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
                 for claim in kept:
-                    claim.refuse()
+                    claim.mark_lost()
                 raw.shut()
                 self._notifier.close()
 
@@ -1396,11 +1397,7 @@ class JobBoard:
         :raises ClaimLost: the job is claimed with another token; nothing was changed.
         """
         fields = logs.fields(arguments.job(job))
-        if token is not None:
-            arguments.integer("token", token)
-        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid]
         self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
-        self.claims.refuse(mine)
         LOG.info("%s was taken away from %r: %s", job, fields["who"], reason or "no reason given", extra=fields)
         self._notify(notifier.RELEASED, job)
         job.seen_state = TRASHED if job.record.exhausted else UNCLAIMED
@@ -1410,25 +1407,34 @@ class JobBoard:
         else:
             self.waiters.wake()
 
-    def cancel(self, job: Job, *, reason: str | None = None) -> None:
-        """Put an unclaimed job into the trash.
+    def cancel(self, job: Job, *, reason: str | None = None, running: bool = False, token: int | None = None) -> None:
+        """Put a job into the trash.
 
-        :raises UnclaimableJob: somebody has claimed it: release it, then cancel it before another worker claims it.
+        :param reason: kept in ``job.error``.
+        :param running: also take the job from a holder, who gets ClaimLost. A conductor that runs the job learns of the
+            loss by its next heartbeat, after ``claim_ttl`` / 3 at most. The conductor cancels a coroutine, raises
+            :class:`~jobboard.outcomes.Cancelled` in a worker process, and tells a thread by ``claim.lost`` and
+            :func:`jobboard.cancelled`.
+        :param token: cancel the job only while it has this token, such as the token of the claim that is to be stopped.
+        :raises UnclaimableJob: the job is claimed, and ``running`` is False.
         :raises NotFound: the job is not on the board.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.CANCEL, job, codec.clip_error(reason))
+        self._operate_on(Verb.STOP if running else Verb.CANCEL, job, codec.clip_error(reason), token)
         LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = TRASHED
         self._notify(notifier.TRASHED, job)
 
-    def restore(self, job: Job, *, reason: str | None = None) -> None:
+    def restore(self, job: Job, *, reason: str | None = None, token: int | None = None) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
 
         :param reason: kept in ``job.errors`` by its kind ``restored``, and never as ``job.error``.
+        :param token: restore the job only while it has this token.
         :raises JobFailure: the job is not in the trash, or another job has taken its key.
         :raises NotFound: the job is gone.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason))
+        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason), token)
         LOG.info("%s was restored: %s", job, reason or "no reason given", extra=logs.fields(job))
         job.seen_state = UNCLAIMED
         self._tell_posted([job])
@@ -1520,12 +1526,9 @@ class JobBoard:
         acted = [job for job, status in pairs if status == OK]
         self._operated(verb, acted, reason, mine)
         refused = [*((job, status) for job, status in pairs if status != OK), *((job, Status.MOVING) for job in moving)]
-        lost = {job for job, status in refused if status == Status.LOST}
-        errors = self._refusals([(status, job, None) for job, status in refused if status != Status.LOST])
-        return len(acted), [
-            *errors,
-            *(_about(ClaimLost(f"{job} has changed since it was read"), job) for job in own if job in lost),
-        ]
+        errors = [_refused_act(verb, job, status, "has changed since it was read") for job, status in refused]
+        rest = [(status, job, None) for (job, status), error in zip(refused, errors, strict=True) if error is None]
+        return len(acted), [*filter(None, errors), *self._refusals(rest)]
 
     def _operated(self, verb: Verb, jobs: Sequence[Job], reason: str | None, mine: Sequence[Claim]) -> None:
         """Bring handles up to date, notify and log, after acts of an operator.
@@ -1552,13 +1555,15 @@ class JobBoard:
             self.waiters.wake()
         self._notify(notifier.TRASHED, *(job for job in jobs if job.seen_state == TRASHED))
 
-    def purge(self, job: Job) -> None:
+    def purge(self, job: Job, *, token: int | None = None) -> None:
         """Remove a job from the trash for good, or the outcome of a consumed job, which stays COMPLETE.
 
+        :param token: purge the job only while it has this token.
         :raises JobFailure: the job is not in the trash.
         :raises NotFound: the job is gone.
+        :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.PURGE, job)
+        self._operate_on(Verb.PURGE, job, token=token)
 
     def purge_trash(self, older_than: float | datetime.timedelta) -> int:
         """Purge jobs that have been in the trash for longer than this, in seconds or a timedelta. Return their number.
@@ -1579,14 +1584,16 @@ class JobBoard:
         return purged
 
     def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
-        status = self.engine.operate(verb, arguments.job(job).uuid, error, token)
-        if status == Status.LOST:
-            raise _about(ClaimLost(f"{job} is claimed with another token than {token}"), job)
-        if verb == Verb.CANCEL and status == Status.CLAIMED:
-            way = "release it, then cancel it before another worker claims it; or wait until its holder is done"
-            raise _about(UnclaimableJob(f"{job} is claimed: {way}"), job)
+        arguments.job(job)
+        if token is not None:
+            arguments.integer("token", token)
+        # Before the request: this board may claim the job again after it.
+        takes = verb in (Verb.RELEASE, Verb.STOP)
+        mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid] if takes else []
+        status = self.engine.operate(verb, job.uuid, error, token)
         if status != OK:
-            raise self._refusal(status, job)
+            raise _refused_act(verb, job, status, f"has another token than {token}") or self._refusal(status, job)
+        self.claims.refuse(mine)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
         """Return the names of other boards in the same store, at most ``limit``.
@@ -1999,6 +2006,18 @@ def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
     if claim.inherited:
         raise _about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
     return Holder(who, claim.token)
+
+
+def _refused_act(verb: Verb, job: Job, status: Status, lost: str) -> JobBoardError | None:
+    """Return the error of an operator's act that has one of its own.
+
+    :param lost: what is said of a job that has changed.
+    """
+    if status == Status.LOST:
+        return _about(ClaimLost(f"{job} {lost}"), job)
+    if verb == Verb.CANCEL and status == Status.CLAIMED:
+        return _about(UnclaimableJob(f"{job} is claimed: cancel(job, running=True) takes it from its holder"), job)
+    return None
 
 
 def _weight(job: Job) -> int:

@@ -214,7 +214,7 @@ class Claims:
             return gone
 
     def refuse(self, claims: Iterable[Claim]) -> None:
-        """Mark held claims lost, as an operator has released their job here. The heartbeat reports the loss."""
+        """Mark held claims lost, as an operator has taken their job away here. The heartbeat reports the loss."""
         with self._lock:
             for claim in claims:
                 if claim in self._held:

@@ -80,10 +80,11 @@ class Claim:
     claim that was overtaken.
     """
 
-    # The server decides about the job, by the fencing token. The process itself knows three things of its claim:
+    # The server decides about the job, by the fencing token. The process itself knows four things of its claim:
     #
     # - _marked: the server has refused it, or its holder has read that it is lost, and may have dropped the job. The
     #   heartbeat renews it no longer, and only an extension by the holder shows that it still stands.
+    # - _refused: the server has refused the token, which marks the claim, too. Work under the claim is stopped.
     # - _given_up: the conductor no longer waits for the work. The claim stands until it is ended.
     # - _ended: it was ended through this object. A mark that comes later, or that it was given up, is for work that
     #   goes on under it.
@@ -102,7 +103,7 @@ class Claim:
     # _is_lost() is ``lost`` without the mark. A claim that has ended has no mark from before its end, and no clock.
 
     __slots__ = {
-        **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked")),
+        **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked", "_on_refusal", "_refused")),
         "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
         "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
         "token": "The fencing token, which rises with each claim of the job.",
@@ -115,7 +116,8 @@ class Claim:
         self.who = who
         self.kept = kept
         self.deadline = deadline
-        self._marked = self._given_up = self._ended = False
+        self._marked = self._refused = self._given_up = self._ended = False
+        self._on_refusal: Callable[[], object] | None = None
         self._generation = forks.generation
         # The holder, the heartbeat and the conductor act at once. Reentrant, as a signal handler may read it, too.
         self._lock = runtime.RLock()
@@ -244,11 +246,34 @@ class Claim:
             self.deadline = deadline
             self.kept = kept
             if extended and not self._ended:
-                self._marked = False
+                self._marked = self._refused = False
+
+    @property
+    def refused(self) -> bool:
+        """True if the server has refused the token: the job was stopped, released, trashed or taken over. Work under
+        the claim is to be stopped."""
+        return self._refused and not self._ended
+
+    def mark_lost(self) -> None:
+        """Mark the claim lost: the board has given it back at its end."""
+        self._marked = True
 
     def refuse(self) -> None:
-        """Mark the claim lost: the server, or the end of the board, says so."""
-        self._marked = True
+        """Mark the claim lost: the server has refused its token."""
+        with self._lock:
+            self._marked = self._refused = True
+            stop, self._on_refusal = self._on_refusal, None
+        if stop is not None and not self._ended:
+            stop()
+
+    def when_refused(self, stop: Callable[[], object]) -> None:
+        """Call ``stop`` once the server has refused the token, on the thread that learns of it. ``stop`` must neither
+        block nor raise."""
+        with self._lock:
+            if not self._refused:
+                self._on_refusal = stop
+                return
+        stop()
 
     def give_up(self) -> None:
         """Mark the claim lost for its work, which the conductor awaits no longer."""

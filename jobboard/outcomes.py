@@ -75,6 +75,19 @@ class Reject(Exception):
         self.reason = reason
 
 
+class Cancelled(BaseException):
+    """Ends work whose claim is lost. :func:`raise_if_cancelled` raises it. A conductor raises it in the handler of a
+    worker process whose job was taken away, as by :meth:`cancel(running=True) <jobboard.board.JobBoard.cancel>`.
+
+    ``except Exception`` does not catch it. It goes no further than the work, and is no failure: conductors count the
+    job as lost. ``reason`` says why the claim is lost.
+    """
+
+    def __init__(self, reason: str = "the claim of this work is lost") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class _Default(int):
     """A limit that nobody has set: it yields to the limit of a posting, even a higher one."""
 
@@ -132,6 +145,10 @@ class RetryPolicy:
         return most is not None and job.attempts >= most
 
 
+STEERING = (Reject, Retry, Cancelled)
+"""The errors of work that are no failures. Of a group of them, the first kind in this order counts."""
+
+
 class OneFailure(RetryPolicy):
     """A policy by which the first failure puts a job into the trash. A lapse is no such failure: the job runs again."""
 
@@ -160,7 +177,7 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
     if isinstance(error, Reject):
         return End(Verb.TRASH, error=clip_error(error.reason), kind=FailureKind.REJECTED)
     policy, times = policy or USUAL, job.attempts + job.retries
-    if error is None:
+    if error is None or isinstance(error, Cancelled):
         # Later, as after any failure: if the claim stands after all, it may be lost again.
         return End(Verb.ABANDON, micros("delay", policy.delay(times)), IN_VAIN, kind=FailureKind.LAPSE)
     retry = isinstance(error, Retry) and not error.count
@@ -177,11 +194,11 @@ def outcome_of(error: BaseException | None, job: Job, policy: RetryPolicy | None
 
 
 def _steering(error: BaseException) -> BaseException:
-    """Return the first Reject, or else the first Retry, of a group that holds nothing else, as that of a TaskGroup.
-    Return any other error as it is."""
+    """Return the first Reject, else the first Retry, else the first Cancelled, of a group that holds nothing else, as
+    that of a TaskGroup. Return any other error as it is."""
     errors = _leaves(error)
-    if error not in errors and all(isinstance(each, Retry | Reject) for each in errors):
-        return min(errors, key=lambda each: isinstance(each, Retry))
+    if error not in errors and all(isinstance(each, STEERING) for each in errors):
+        return min(errors, key=lambda each: next(at for at, kind in enumerate(STEERING) if isinstance(each, kind)))
     return error
 
 
@@ -284,3 +301,21 @@ def cancelled() -> bool:
     """Return whether the work of this thread or task should stop, as its claim is lost. False outside of any work."""
     job = _current.get()
     return job is not None and job.claim is not None and job.claim.lost
+
+
+def raise_if_cancelled() -> None:
+    """Raise :class:`Cancelled` if the work of this thread or task should stop: see :func:`cancelled`."""
+    job = _current.get()
+    if job is not None and job.claim is not None and job.claim.lost:
+        raise cancelled_work(job)
+
+
+REFUSED = "the job was taken from this worker: it was cancelled, released, trashed or claimed by another"
+
+
+def cancelled_work(job: Job) -> Cancelled:
+    """Return the error that stops the work on a job whose claim is lost."""
+    assert job.claim is not None
+    if job.claim.refused:
+        return Cancelled(REFUSED)
+    return Cancelled("the lease has ended by this machine's clock, or the conductor waits for the work no longer")

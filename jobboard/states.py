@@ -49,6 +49,7 @@ class Verb(enum.StrEnum):
     TRASH = "trash"
     RELEASE = "release"
     CANCEL = "cancel"
+    STOP = "stop"
     RESTORE = "restore"
     PURGE = "purge"
     DUE = "due"
@@ -60,7 +61,7 @@ CONSUME = Verb.CONSUME
 FINISHES = frozenset({Verb.ABANDON, CONSUME, Verb.TRASH})
 """The verbs with which a holder ends its claim."""
 
-OPERATIONS = frozenset({Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.PURGE})
+OPERATIONS = frozenset({Verb.RELEASE, Verb.CANCEL, Verb.STOP, Verb.RESTORE, Verb.PURGE})
 """The verbs of operators. As an end with a holder, such a verb acts on a job that still is as it was seen: see
 :func:`act_on_seen`."""
 
@@ -95,6 +96,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     _row(Verb.RELEASE, CLAIMED, UNCLAIMED, TRASHED),
     _row(Verb.CANCEL, UNCLAIMED, TRASHED),
     _row(Verb.CANCEL, SCHEDULED, TRASHED),
+    _row(Verb.STOP, UNCLAIMED, TRASHED),
+    _row(Verb.STOP, SCHEDULED, TRASHED),
+    _row(Verb.STOP, CLAIMED, TRASHED),
     _row(Verb.RESTORE, TRASHED, UNCLAIMED),
     _row(Verb.PURGE, TRASHED, None),
 )
@@ -445,27 +449,23 @@ def act_on_seen(
 def operate(
     record: Record | None, now: int, verb: Verb, error: str | None = None, token: int | None = None
 ) -> tuple[Status, Record | None]:
-    """Apply an operator's release, cancel, restore or purge.
+    """Apply an operator's release, cancel, stop, restore or purge.
 
-    :param token: release only the claim with this token."""
-    if verb == Verb.RELEASE:
-        return release(record, now, error, token)
-    if verb == Verb.CANCEL:
-        return cancel(record, now, error)
-    return restore(record, now, error) if verb == Verb.RESTORE else purge(record, now)
+    :param token: act on a job with this token only; another token is LOST."""
+    acts = {Verb.RELEASE: release, Verb.CANCEL: cancel, Verb.STOP: stop, Verb.RESTORE: restore}
+    status, after = purge(record, now) if verb == Verb.PURGE else acts[verb](record, now, error)
+    if record is not None and status in (OK, Status.CLAIMED) and token not in (None, record.token):
+        return Status.LOST, settle(record, now)
+    return status, after
 
 
-def release(
-    record: Record | None, now: int, error: str | None = None, token: int | None = None
-) -> tuple[Status, Record | None]:
-    """Take a claim away from its holder, whose token no longer counts. With ``token``, take away that claim alone."""
+def release(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
+    """Take a claim away from its holder, whose token no longer counts."""
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
     if record.state != CLAIMED:
         return Status.TRASHED if record.state == TRASHED else Status.UNCLAIMED, record
-    if token not in (None, record.token):
-        return Status.LOST, record
     if error:
         record = failed(record, now, None, error, FailureKind.RELEASED)
     record = record._replace(token=next_token(record.token, now))
@@ -481,8 +481,16 @@ def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[S
     if record is None:
         return Status.ABSENT, None
     record = settle(record, now)
-    if record.state not in (UNCLAIMED, SCHEDULED):
-        return Status(record.state.lower()), record
+    return (Status.CLAIMED, record) if record.state == CLAIMED else stop(record, now, error)
+
+
+def stop(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:
+    """Move a live job to the trash. The token of its claim no longer counts; its holder stays to be seen."""
+    if record is None:
+        return Status.ABSENT, None
+    record = settle(record, now)
+    if record.state == TRASHED:
+        return Status.TRASHED, record
     if error:
         record = failed(record, now, None, error, FailureKind.CANCELLED)
     return OK, _trashed(record._replace(token=next_token(record.token, now)), now)

@@ -66,7 +66,7 @@ class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
                 result = function(job, *args, **kwargs)
                 outcomes.check_result(result)
                 return result
-            return None  # type: ignore[unreachable]  # the block swallows Retry and Reject
+            return None  # type: ignore[unreachable]  # the block swallows Retry, Reject and Cancelled
 
         return work
 
@@ -140,12 +140,13 @@ def conclude(board: _Board, job: Job, error: BaseException | None) -> bool:
             board.claims.let_lapse(claim)
             if error is None or not isinstance(failure, JobBoardError):
                 raise
-            LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
+            if not isinstance(counts, outcomes.Cancelled):
+                LOG.warning("could not give back %s: %s", job, failure, extra=logs.fields(job))
         if error is None and end is not outcomes.CONSUMED:
             lost = ClaimLost(f"{job}: {outcomes.IN_VAIN}")
             lost.job = job
             raise lost
-    if isinstance(counts, (outcomes.Retry, outcomes.Reject)):
+    if isinstance(counts, outcomes.STEERING):
         return True
     if counts is not None and counts is not error:
         raise counts

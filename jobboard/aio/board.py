@@ -103,7 +103,7 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
                 result = await function(job, *args, **kwargs)
                 outcomes.check_result(result)
                 return result
-            return None  # type: ignore[unreachable]  # the block swallows Retry and Reject
+            return None  # type: ignore[unreachable]  # the block swallows Retry, Reject and Cancelled
 
         return work
 

@@ -51,7 +51,9 @@ class Tasks(WorkerThreads):
             result = run.handling.handler(*args, **kwargs)
             if not asyncio.iscoroutine(result):
                 return result
-            return asyncio.run_coroutine_threadsafe(result, self._loop).result()
+            future = asyncio.run_coroutine_threadsafe(result, self._loop)
+            run.job.claim.when_refused(future.cancel)
+            return future.result()
 
         handling = dataclasses.replace(run.handling, handler=call)
         self._perform(run, handling)
@@ -72,6 +74,7 @@ class Tasks(WorkerThreads):
                 # Not context=, which task factories from before Python 3.11 do not take.
                 make = self._runs.context.copy().run
                 self._tasks[run] = task = make(self._loop.create_task, self._work(run), name=run.job.uuid)
+                run.job.claim.when_refused(functools.partial(self._stop_soon, run))
                 # Not at the end of the coroutine: a task that is cancelled before its first step does not run it, and
                 # an eager task has run it by now.
                 task.add_done_callback(functools.partial(self._leave, run))
@@ -114,6 +117,17 @@ class Tasks(WorkerThreads):
         task = self._tasks[run]
         if self._runs.overdue(run, _where(task.get_coro())):
             task.cancel()
+            self._loop.call_later(GRACE, self._see_it_end, run)
+
+    def _stop_soon(self, run: Run) -> None:
+        """Cancel the task of a run whose job was taken away; from any thread."""
+        # A closed loop has ended its tasks.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop, run)
+
+    def _stop(self, run: Run) -> None:
+        if run in self._tasks and not run.decided:
+            self._tasks[run].cancel()
             self._loop.call_later(GRACE, self._see_it_end, run)
 
     def _see_it_end(self, run: Run) -> None:

@@ -49,8 +49,7 @@ def act_on_each(
         except UnclaimableJob as error:
             job = error.job
             assert job is not None
-            acts = f"first 'jobboard release {job.uuid}', then 'jobboard cancel {job.uuid}'"
-            warn(f"jobboard: {job} is claimed: {acts}; pause its name before, if a worker may claim the job in between")
+            warn(f"jobboard: {job} is claimed: 'jobboard cancel --running {job.uuid}' takes it from its holder")
             failed += 1
         except JobBoardError as error:
             warn(f"jobboard: {error}")

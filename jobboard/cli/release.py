@@ -14,6 +14,9 @@ from jobboard.cli.output import say
 from jobboard.job import Job
 
 _uuids = click.argument("uuids", nargs=-1, required=True, metavar="UUID...")
+_token = click.option(
+    "--token", type=int, metavar="N", help="Only while the job has this token, as 'jobboard show' prints it."
+)
 _reason = click.option("--reason", metavar="TEXT", help="The reason, which is kept with the job.")
 
 
@@ -23,9 +26,7 @@ _reason = click.option("--reason", metavar="TEXT", help="The reason, which is ke
     "jobboard list --state CLAIMED --older 2h --json | jq -r .uuid | xargs -r jobboard release",
 )
 @_uuids
-@click.option(
-    "--token", type=int, metavar="N", help="Only while the claim has this token, as 'jobboard show' prints it."
-)
+@_token
 @_reason
 def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, reason: str | None) -> int:
     """Take jobs away from a holder that hangs.
@@ -34,8 +35,7 @@ def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, r
     The job's error names the operator and the reason. A job whose attempts are used up goes to the trash. Without
     --token, the job is also taken from a holder that claimed it a moment ago.
     """
-    if token is not None and len(uuids) > 1:
-        raise click.UsageError("--token belongs to one claim: give one UUID")
+    _check_token(uuids, token)
     why = _signed("released", reason)
     with settings.opened() as board:
 
@@ -50,19 +50,33 @@ def release(settings: BoardOptions, uuids: tuple[str, ...], token: int | None, r
 
 @command(
     "jobboard cancel 0d8a3c3e --reason 'posted twice'",
+    "jobboard cancel --running 0d8a3c3e --reason 'wrong input'",
     "jobboard list --job resize --json | jq -r .uuid | xargs -r jobboard cancel",
 )
 @_uuids
+@click.option("--running", is_flag=True, help="Also cancel claimed jobs: their holders are stopped.")
+@_token
 @_reason
-def cancel(settings: BoardOptions, uuids: tuple[str, ...], reason: str | None) -> int:
-    """Put jobs that nobody has claimed into the trash.
+def cancel(settings: BoardOptions, uuids: tuple[str, ...], running: bool, token: int | None, reason: str | None) -> int:
+    """Put jobs into the trash.
 
     The job's error names the operator and the reason. 'jobboard trash restore' brings the job back. A claimed job is
-    not cancelled: 'jobboard release' frees it first. Pause its name before, or a worker may claim it in between.
+    cancelled with --running alone. Its holder loses the claim, and learns of the loss by its next heartbeat: a
+    conductor stops the work in coroutines and worker processes, and tells threads.
     """
+    _check_token(uuids, token)
     why = _signed("cancelled", reason)
     with settings.opened() as board:
-        return act_on_jobs(settings, "cancelled", board, lambda job: board.cancel(job, reason=why), uuids)
+
+        def act(job: Job) -> None:
+            board.cancel(job, reason=why, running=running, token=token)
+
+        return act_on_jobs(settings, "cancelled", board, act, uuids)
+
+
+def _check_token(uuids: tuple[str, ...], token: int | None) -> None:
+    if token is not None and len(uuids) > 1:
+        raise click.UsageError("--token belongs to one claim: give one UUID")
 
 
 def _signed(act: str, reason: str | None) -> str:

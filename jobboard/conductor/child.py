@@ -4,28 +4,32 @@ The process gets its jobs through a pipe. When its parent is gone, the conductor
 process kills itself and what it has started.
 
 The deadline of the current job's claim lies in memory that both sides share. So the claim lapses while the conductor is
-stopped, too, and stands while a handler lets no other thread run.
+stopped, too, and stands while a handler lets no other thread run. So does the number of the task to stop: a signal has
+the process look there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import math
 import multiprocessing
 import os
 import pickle
 import signal
 import traceback
-from ctypes import c_double
+from collections.abc import Callable
+from ctypes import Structure, c_double, c_longlong
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn, cast
 
 from jobboard import runtime
 from jobboard.codec import Content, Wire
-from jobboard.conductor.handlers import Call, Handlers, perform
+from jobboard.conductor.handlers import Call, Handlers, Handling, perform
 from jobboard.exceptions import JobFailure
 from jobboard.job import Claim, ClaimedJob, Job
+from jobboard.outcomes import Cancelled, cancelled_work
 from jobboard.primitives import End
 from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
@@ -43,9 +47,26 @@ LENGTH = 8
 """The number of bytes before each message in the pipe. They hold the length of the message."""
 
 
-class Task(NamedTuple):
-    """A claimed job, as it travels to the process."""
+STOP = signal.SIGTERM
+"""The signal that has the process look whether its task is to be stopped."""
 
+
+class Shared(Structure):
+    """The memory that the conductor shares with the process.
+
+    lease: the deadline of the claim on :func:`~jobboard.runtime.boottime`; infinite where no clock ends it.
+    stopped: the number of the task whose job was taken away.
+    """
+
+    _fields_ = (("lease", c_double), ("stopped", c_longlong))
+    lease: float
+    stopped: int
+
+
+class Task(NamedTuple):
+    """A claimed job, as it travels to the process. The tasks of a process are numbered from 1."""
+
+    number: int
     record: Record
     content: Content
     context: Any
@@ -86,23 +107,54 @@ class BoardStandIn:
 
 
 class ClaimStandIn(Claim):
-    """A claim that the conductor keeps.
+    """A claim that the conductor keeps."""
 
-    :param lease: its deadline on :func:`~jobboard.runtime.boottime`; infinite where no clock ends it.
-    """
+    __slots__ = ("_number", "_shared")
 
-    __slots__ = ("_lease",)
-
-    def __init__(self, job: Job, task: Task, lease: c_double) -> None:
+    def __init__(self, job: Job, task: Task, shared: Shared) -> None:
         super().__init__(job, task.token, task.who, True, None)
-        self._lease = lease
+        self._number = task.number
+        self._shared = shared
 
     def is_marked_or_lapsed(self) -> bool:
-        return super().is_marked_or_lapsed() or (not self.ended and runtime.boottime() >= self._lease.value)
+        return super().is_marked_or_lapsed() or (not self.ended and runtime.boottime() >= self._shared.lease)
+
+    @property
+    def refused(self) -> bool:
+        return not self.ended and self._shared.stopped == self._number
+
+
+class Stopper:
+    """The handler of the signal: it raises Cancelled in the work on a job that was taken away, once."""
+
+    def __init__(self) -> None:
+        self._job: ClaimedJob | None = None
+
+    def __call__(self, *args: object) -> None:
+        job = self._job
+        # The signal may be about an earlier task, or have been sent to all processes of the group.
+        if job is not None and job.claim.refused:
+            self._job = None
+            raise cancelled_work(job)
+
+    def run(self, work: Callable[[], Call], job: ClaimedJob, handling: Handling) -> Call:
+        """Return the ended call of ``work``, also if the signal comes at its very end."""
+        try:
+            try:
+                self._job = job
+                # The signal may have come before the task.
+                self()
+                return work()
+            finally:
+                self._job = None
+        except Cancelled as error:
+            with Call(handling, job) as call:
+                raise error
+            return call
 
 
 def lease_of(claim: Claim) -> float:
-    """Return what the conductor writes into the shared memory."""
+    """Return the deadline that the conductor writes into the shared memory."""
     if claim.is_marked_or_lapsed():
         return -math.inf
     return math.inf if claim.deadline is None else claim.deadline
@@ -114,12 +166,13 @@ def packed(message: object) -> bytes:
     return len(data).to_bytes(LENGTH) + data
 
 
-def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
+def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     # The processes that handlers start are killed with this group. A signal that is meant for the conductor, but sent
     # to all its processes, must not end the current work.
     os.setpgrp()
+    stopper = Stopper()
     for number in SIGNALS:
-        signal.signal(number, _ignore)
+        signal.signal(number, stopper if number == STOP else _ignore)
     # The conductor has blocked them until now, and the processes that handlers start would inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     started("jobboard-conductor", _end_with_parent)
@@ -127,8 +180,13 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
     outgoing = os.fdopen(connection.fileno(), "wb", closefd=False)
 
     def send(message: object) -> None:
-        outgoing.write(packed(message))
-        outgoing.flush()
+        # Half a message would be the end of the process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})
+        try:
+            outgoing.write(packed(message))
+            outgoing.flush()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
 
     def receive() -> Any:
         length = int.from_bytes(incoming.read(LENGTH))
@@ -149,8 +207,10 @@ def main(connection: Connection, handlers: bytes, lease: c_double) -> None:
         while (task := receive()) is not None:
             job = ClaimedJob(cast(Any, BoardStandIn(task.keeps)), task.record, task.content, CLAIMED)
             job.context = task.context
-            job.claim = ClaimStandIn(job, task, lease)
-            report = _report_of(context.copy().run(perform, found.of(job), found.wrappers, job))
+            job.claim = ClaimStandIn(job, task, shared)
+            handling = found.of(job)
+            work = functools.partial(context.copy().run, perform, handling, found.wrappers, job)
+            report = _report_of(stopper.run(work, job, handling))
             # The shared memory belongs to the next job from now on.
             job.claim.mark_ended()
             send(report)

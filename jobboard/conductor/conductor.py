@@ -75,9 +75,13 @@ class Conductor:
         where no more than so many handlers may ever run.
     :param drain_timeout: seconds, or a timedelta, after :meth:`stop`, or a signal, within which :meth:`run` returns.
         Jobs that still run by then are given back, and that attempt does not count. None sets no limit.
+    :param cancel_grace: seconds, or a timedelta, that a handler in a process has to end once its job was taken away, as
+        by :meth:`cancel(running=True) <jobboard.board.JobBoard.cancel>`. :class:`~jobboard.outcomes.Cancelled` is
+        raised in the handler. A process that goes on is killed, with all that the handler has started. A thread is told
+        as after ``job_timeout``.
     :param retry: the time at which failed jobs come back; :meth:`handles` takes another policy for its own.
-    :param on_error: called with the job and the exception of each handler that failed (not of Retry and Reject), on the
-        thread of the listeners; an error of its own is logged and does no harm.
+    :param on_error: called with the job and the exception of each handler that failed (not of Retry, Reject and
+        Cancelled), on the thread of the listeners; an error of its own is logged and does no harm.
     :param schedules: also post the due jobs of the board's schedules, of all names.
     :param where: on SQL, claim only jobs for which this condition on ``board.table`` holds.
     :param extra: arguments that a third party's backend adds to ``claim_many``.
@@ -97,6 +101,7 @@ class Conductor:
         workers: Literal["threads", "processes"] | workers.Kind = "threads",
         job_timeout: float | datetime.timedelta | None = None,
         drain_timeout: float | datetime.timedelta | None = None,
+        cancel_grace: float | datetime.timedelta = 10.0,
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
         schedules: bool = True,
@@ -113,6 +118,7 @@ class Conductor:
         self._slots = arguments.limit(max_simultaneous_jobs, "max_simultaneous_jobs")
         self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
+        self._grace = arguments.seconds("cancel_grace", cancel_grace) or 0.0
         self._retry = retry
         self._schedules = schedules
         # The board checks the names of all its arguments before the first claim.
@@ -323,6 +329,7 @@ class Conductor:
             self.notifier,
             self._stopping,
             self._tally,
+            self._grace,
         )
         scheduler = Scheduler(self.name, self.board)
         places = self._kind.start(runs)

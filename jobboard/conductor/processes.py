@@ -70,14 +70,15 @@ class WorkerProcesses(WorkerThreads):
             done: tuple[End, BaseException | None] | None = None
             try:
                 if process is None or not process.alive:
-                    process = Process(self._runs.name, self._handlers)
+                    process = Process(self._runs.name, self._handlers, self._runs.grace)
                     process.wait_until_ready(run)
                 if not run.decided:
                     self._runs.begun(run)
                     done = process.perform(run)
                 if done is None:
                     process.kill()
-                    done = None if run.decided else timed_out(run.handling, run.job)
+                    if not run.decided:
+                        done = _given_up(run)
             except Exception as failure:  # noqa: BLE001 - a process that can't be started, or a job that can't travel
                 if process is not None and process.alive:
                     process.kill()
@@ -99,14 +100,16 @@ PROCESSES = Kind("processes", WorkerProcesses, fixed=True)
 class Process:
     """A process that runs handlers, seen from the conductor."""
 
-    def __init__(self, name: str, handlers: bytes) -> None:
+    def __init__(self, name: str, handlers: bytes, grace: float) -> None:
+        self._grace = grace
+        self._task = 0
         # Not forked: a handler must not inherit threads, locks and connections of this process.
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         os.set_blocking(self._connection.fileno(), False)
         # Both processes are on one machine and share its clock.
-        self._lease = context.RawValue("d", math.inf)
-        self._process = context.Process(target=child.main, args=(other, handlers, self._lease), name=name)
+        self._shared = context.RawValue(child.Shared, math.inf, 0)
+        self._process = context.Process(target=child.main, args=(other, handlers, self._shared), name=name)
         # If this has to start the tracker, it unblocks the signals of this thread.
         resource_tracker.ensure_running()
         # The process inherits that the conductor's signals are blocked. They would end a process that has not begun to
@@ -150,7 +153,10 @@ class Process:
         :raises WorkerDied: the process has died.
         """
         job, claim = run.job, run.job.claim
-        task = child.Task(job.record, job.content, job.context, claim.who, claim.token, job.board.result_form)
+        self._task += 1
+        task = child.Task(
+            self._task, job.record, job.content, job.context, claim.who, claim.token, job.board.result_form
+        )
         report = self._exchange(run, run.handling.timeout, child.packed(task))
         return None if report is None else (report.end, _error_of(report))
 
@@ -166,7 +172,12 @@ class Process:
         poll = select.poll()
         try:
             while True:
-                self._lease.value = child.lease_of(run.job.claim)
+                if message and run.job.claim.refused and self._shared.stopped != self._task:
+                    self._shared.stopped = self._task
+                    # It looks there.
+                    os.kill(self._process.ident or 0, child.STOP)
+                    until = min(until, runtime.monotonic() + self._grace)
+                self._shared.lease = child.lease_of(run.job.claim)
                 poll.register(pipe, select.POLLIN | (select.POLLOUT if unsent else 0))
                 ready = poll.poll(1000 * max(0.0, min(TICK, until - runtime.monotonic())))
                 # A fork of the process may hold the other end of the pipe open.
@@ -212,6 +223,13 @@ class Process:
         # A fork of the process may hold open the pipe that a longer join() waits for.
         while self.alive and runtime.monotonic() < until:
             self._process.join(TICK)
+
+
+def _given_up(run: Run) -> tuple[End, BaseException | None]:
+    """Return the end of a call whose process was killed."""
+    if run.job.claim.refused:
+        return outcomes.judged(outcomes.cancelled_work(run.job), run.job)
+    return timed_out(run.handling, run.job)
 
 
 def _how_ended(code: int | None) -> str:

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobboard import logs, runtime
+from jobboard import logs, outcomes, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor import events
 from jobboard.conductor.finisher import Finisher
 from jobboard.conductor.handlers import Handlers, Handling, timed_out
 from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier
-from jobboard.outcomes import Reject, Retry
 from jobboard.primitives import GIVEN_BACK, End
 from jobboard.states import Record
 
@@ -68,6 +67,7 @@ class Runs:
     :param workers: the kind of workers, for the entity.
     :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
     :param tally: the counts that these runs add to.
+    :param grace: the seconds that a handler in a process has to end once its job was taken away.
 
     ``closed`` is set once the conductor ends, whether or not its claimer has ended.
     """
@@ -81,6 +81,7 @@ class Runs:
     notifier: Notifier
     stopping: runtime.Event
     tally: Counter[str]
+    grace: float
 
     def __post_init__(self) -> None:
         self.finisher = Finisher(self.name, self.board, self._claims_ended)
@@ -172,12 +173,17 @@ class Runs:
     # For workers
 
     def take(self, run: Run) -> bool:
-        """Note that a worker has the run. Return False for a run that was given back meanwhile: it must not begin."""
+        """Note that a worker has the run. Return False for a run that must not begin: its job was given back, or taken
+        away."""
         with self._lock:
             self._waiting -= 1
             if not self._waiting:
                 self._room.notify()
-            return not run.decided
+        if run.job.claim.refused and self._decide(run):
+            # The board refuses this end, which counts the claim as lost.
+            self.finisher.put(run.job, GIVEN_BACK, run.claimed)
+            self._done()
+        return not run.decided
 
     def begun(self, run: Run) -> None:
         """Start the clock of the timeout: the handler is about to be called."""
@@ -205,7 +211,7 @@ class Runs:
             LOG.warning("%s: the result of %s is not kept: %s", self.name, job, why, extra=logs.fields(job))
         told = {"job": job, "seconds": runtime.monotonic() - run.began, "error": error}
         self.notifier.notify(events.JOB_FINISHED, told)
-        if error is not None and not isinstance(error, Retry | Reject) and not job.claim.lost:
+        if error is not None and not isinstance(error, outcomes.STEERING) and not job.claim.lost:
             self.notifier.notify(events.JOB_FAILED, told)
         self.finisher.put(job, end, run.claimed)
         self._done()

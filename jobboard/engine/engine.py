@@ -607,9 +607,9 @@ class Engine(Hears):
     def operate(
         self, nonce: Nonce, /, verb: Verb, uuid: str, error: str | None = None, token: int | None = None
     ) -> Status:
-        """Release, cancel, restore or purge a job. A purged job reads TRASHED for a day.
+        """Release, cancel, stop, restore or purge a job. A purged job reads TRASHED for a day.
 
-        :param token: release only the claim with this token.
+        :param token: act on a job with this token only.
         :returns: KEY for a restore whose key another job has.
         """
         released: list[Record] = []
@@ -621,13 +621,7 @@ class Engine(Hears):
             found, stored, before = self._committer.read_job(uuid, [*purged, GATE])
             status, after = states.operate(before, found.now, verb, error, token)
             if stored is None and verb == Verb.PURGE:
-                [side] = self.store.read([], [(OUTCOME, uuid)]).sides
-                # The job stays COMPLETE.
-                return (
-                    Plan([], [Deed(OK, uuid)], marks=[Mark(side, None)])
-                    if side.is_valid(found.now)
-                    else Plan([], [Deed(status, uuid)])
-                )
+                return self._plan_outcome_purge(uuid, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
             if verb != Verb.CANCEL and marks.is_of_move(before):
@@ -645,12 +639,22 @@ class Engine(Hears):
 
         result = self._committer.do(nonce, plan)
         status = result.deeds[0].status
-        if result.replayed and verb == Verb.RELEASE:
-            # The try that released the job may not have woken anybody.
+        if result.replayed and verb in (Verb.RELEASE, Verb.STOP):
+            # The try that ended the claim may not have woken anybody.
             released = [stored.record for stored in self.store.read([uuid]).jobs if stored is not None]
         if status == OK:
             self._freed(released, gate)
         return status
+
+    def _plan_outcome_purge(self, uuid: str, token: int | None) -> Plan:
+        """Return the plan that purges the outcome of a job. The job stays COMPLETE."""
+        found = self.store.read([], [(OUTCOME, uuid)])
+        done = StoredOutcome.of(found.sides[0]) if found.sides[0].is_valid(found.now) else None
+        if done is None:
+            return Plan([], [Deed(Status.ABSENT, uuid)])
+        if token not in (None, done.record.token):
+            return Plan([], [Deed(Status.LOST, uuid)])
+        return Plan([], [Deed(OK, uuid)], marks=[Mark(found.sides[0], None)])
 
     def _freed(self, jobs: Sequence[Grouped], gate: Sequence[Side]) -> None:
         """Wake waiters for the slots of ended claims. Errors are logged, as the claims have ended all the same.

@@ -68,7 +68,8 @@ class ClaimKeeper:
             before = worn_at((change.before for change in changes.values()), found.now)
             done = {id(change) for change in self._committer.commit_each(list(changes.values()), before=before)}
             out, again = revive(self._committer, revived)
-            lost += out
+            # Nobody has refused their tokens: they have lapsed, as a full limit leaves no room for their return.
+            unkept += [(*claim, 0) for claim in out]
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
         raise AssertionError("unreachable")
 

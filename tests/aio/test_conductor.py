@@ -22,7 +22,7 @@ from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.contrib.opentelemetry import instrument
 from jobboard.contrib.prometheus import ConductorMetrics
 from jobboard.testing import eventually
-from jobboard.testing.conformance.support import LONG, Background
+from jobboard.testing.conformance.support import HELD, LONG, SHORT, Background
 from tests.aio.conftest import ON_BOTH_LOOPS, Run, until
 from tests.support.conductors import LATE, WAIT, MakeBoard
 
@@ -587,5 +587,86 @@ def test_stop_ends_a_wait_for_a_run_that_never_began(make_board: MakeBoard, run:
         await asyncio.sleep(0)
         await asyncio.to_thread(conductor.stop)
         assert await waiting
+
+    run(main())
+
+
+@pytest.mark.parametrize("verb", ["stop", "release"])
+@ON_BOTH_LOOPS
+def test_a_job_that_is_taken_away_cancels_its_coroutine(make_board: MakeBoard, run: Run, verb: str) -> None:
+    """Also behind a plain decorator, which has a thread of its own."""
+    sync, other = make_board(claim_ttl=HELD), make_board()
+    ended: list[tuple[str, bool]] = []
+
+    async def main() -> None:
+        conductor = AsyncConductor("one", AsyncJobBoard(sync))
+
+        async def slow(job: jobboard.Job) -> None:
+            if job.attempts > 1:
+                return
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.append((job.name, jobboard.cancelled()))
+
+        conductor.handles("plain")(slow)
+
+        @conductor.handles("decorated")
+        def decorated(job: jobboard.Job) -> object:
+            return slow(job)
+
+        failures: list[Any] = []
+        conductor.notifier.register("job_failed", lambda event, told: failures.append(told))
+        jobs = other.post_many([{"name": "plain"}, {"name": "decorated"}])
+        running = beside(conductor)
+        await until(lambda: [entity.metadata["running"] for entity in other.entities("conductor")] == [2])
+        for job in jobs:
+            seen = other.get(job.uuid)
+            other.release(seen) if verb == "release" else other.cancel(seen, running=True, reason="no use")
+        await until(lambda: conductor.tally.lost == 2)
+        if verb == "release":
+            await until(lambda: conductor.tally.consumed == 2)
+        conductor.stop()
+        await running
+        assert sorted(ended) == [("decorated", True), ("plain", True)]
+        assert (failures, conductor.tally.abandoned, conductor.tally.trashed) == ([], 0, 0)
+        assert {job.state for job in jobs} == {"COMPLETE" if verb == "release" else "TRASHED"}
+
+    run(main())
+
+
+@pytest.mark.rule("Work is stopped by the server's word, and never by a lease that ends by this machine's clock.")
+def test_a_lease_that_ends_by_the_clock_cancels_no_coroutine(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+    job = sync.post("resize")
+
+    async def main() -> None:
+        conductor = AsyncConductor("one", AsyncJobBoard(sync))
+
+        @conductor.handles("resize")
+        async def resize(job: jobboard.Job) -> None:
+            await asyncio.to_thread(job.claim.extend, SHORT)
+            await until(lambda: job.claim.lost)
+            await asyncio.to_thread(job.claim.extend)
+
+        await conductor.run(1, signals=False)
+        assert conductor.tally.consumed == 1
+
+    run(main())
+    assert job.state == "COMPLETE"
+
+
+def test_cancel_and_working_of_an_async_board(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board()
+
+    async def main() -> None:
+        board = AsyncJobBoard(sync)
+        job = await board.post("resize")
+        async with board.working("anna"):
+            seen = await board.get(job.uuid)
+            await board.cancel(seen, running=True, reason="no use", token=seen.token)
+            jobboard.raise_if_cancelled()
+            raise AssertionError("the work goes on")
+        assert (await board.state(job), (await board.get(job.uuid)).error) == ("TRASHED", "no use")
 
     run(main())

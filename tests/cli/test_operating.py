@@ -14,6 +14,7 @@ import pytest
 from jobboard import codec
 from jobboard.cli import release
 from jobboard.cli.common import FAILED, USAGE
+from jobboard.exceptions import ClaimLost
 from jobboard.primitives import Limit
 from tests.support.commands import Commands
 from tests.support.jobs import make_draft
@@ -69,13 +70,29 @@ def test_cancel_puts_unclaimed_jobs_into_the_trash(board: Any, run: Commands, ca
     for job in (second, later):
         assert (job.state, job.error) == ("TRASHED", f"cancelled by {ME}: posted twice [/]")
         assert any(job.uuid in each.getMessage() and ME in each.getMessage() for each in caplog.records)
-    hint = f"first 'jobboard release {claimed.uuid}', then 'jobboard cancel {claimed.uuid}'"
-    hint += "; pause its name before, if a worker may claim the job in between"
+    hint = f"'jobboard cancel --running {claimed.uuid}' takes it from its holder"
     assert run("cancel", claimed.uuid, status=FAILED).err == f"jobboard: {claimed} is claimed: {hint}\n"
     assert first.state == "CLAIMED"
     board.abandon(claimed, "holder", error="an older one")
     run("cancel", first.uuid)
     assert (first.state, first.error) == ("TRASHED", f"cancelled by {ME}")
+
+
+def test_cancel_of_a_running_job(board: Any, run: Commands) -> None:
+    job = board.post("hangs")
+    board.claim(job, "holder")
+    token = job.claim.token
+    ran = run("cancel", "--running", job.uuid, "--token", str(token - 1), status=FAILED)
+    assert (ran.out, f"another token than {token - 1}" in ran.err) == ("0 jobs cancelled.\n", True)
+    assert not job.claim.lost
+    run("cancel", "--running", job.uuid, job.uuid, "--token", str(token), status=USAGE)
+    ran = run("cancel", "--running", job.uuid, "--token", str(token), "--reason", "wrong input")
+    assert (ran.out, ran.err) == ("1 job cancelled.\n", "")
+    assert (job.state, board.get(job.uuid).error) == ("TRASHED", f"cancelled by {ME}: wrong input")
+    with pytest.raises(ClaimLost):
+        job.claim.consume()
+    run("trash", "restore", job.uuid)
+    assert job.state == "UNCLAIMED"
 
 
 def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Handlers for conductors that run them in processes: these import them by name."""
 
+import contextlib
 import contextvars
 import os
 import pickle
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +161,9 @@ def fork(job: jobboard.Job) -> None:
 
 def until_lost(job: jobboard.Job) -> None:
     note(job, "begun")
-    eventually(jobboard.cancelled)
+    # Raised once, where the board has refused the claim.
+    with contextlib.suppress(jobboard.Cancelled):
+        eventually(jobboard.cancelled)
     assert job.claim.lost
     note(job, "told")
 
@@ -192,3 +196,54 @@ class Unpacked:
             raise pickle.UnpicklingError("not here")
 
     def __call__(self, job: jobboard.Job) -> None: ...
+
+
+def until_cancelled(job: jobboard.Job) -> None:
+    """Let the conductor end the work, whose own errors are caught."""
+    note(job, "begun")
+    try:
+        while True:
+            with contextlib.suppress(Exception):
+                signal.pause()
+    except jobboard.Cancelled as error:
+        note(job, f"{error.reason} {jobboard.cancelled()}")
+        raise
+
+
+def swallow(job: jobboard.Job) -> None:
+    """Go on whatever comes, and start a process."""
+    note(job, subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid)
+    while True:
+        try:
+            threading.Event().wait()
+        except BaseException:  # noqa: BLE001 - as a careless handler does
+            note(job, "told")
+
+
+def die_when_cancelled(job: jobboard.Job) -> None:
+    """Be killed after the signal, and before the report."""
+    note(job, "begun")
+    try:
+        signal.pause()
+    except jobboard.Cancelled:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def signal_the_group(job: jobboard.Job) -> None:
+    """Let SIGTERM come to all processes of the group, before the stop and while it is under way."""
+    os.killpg(0, signal.SIGTERM)
+    note(job, "begun")
+    try:
+        while True:
+            threading.Event().wait(0.001)
+    finally:
+        for _ in range(100):
+            os.killpg(0, signal.SIGTERM)
+        note(job, "ended")
+
+
+@contextlib.contextmanager
+def swallowing(job: jobboard.Job) -> Iterator[None]:
+    """A wrapper that lets no error through."""
+    with contextlib.suppress(BaseException):
+        yield

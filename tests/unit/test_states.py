@@ -108,7 +108,7 @@ def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_keeps_to_the_table(verb: Verb) -> None:
     """An act that is done is a row of the table. A refused act changes nothing but what time has changed."""
-    rises = verb in (Verb.CLAIM, Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.REPLACE)
+    rises = verb in (Verb.CLAIM, Verb.RELEASE, Verb.CANCEL, Verb.STOP, Verb.RESTORE, Verb.REPLACE)
     for label, caller in itertools.product(STORED, HOLDERS):
         (stored, source), holder = STORED[label], HOLDERS[caller]
         status, after = act(verb, stored, holder)
@@ -156,6 +156,7 @@ ANYBODY = {
     Verb.CLAIM: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "scheduled", CLAIMED: "claimed", TRASHED: "trashed"},
     Verb.RELEASE: {None: "absent", UNCLAIMED: "unclaimed", SCHEDULED: "unclaimed", CLAIMED: "ok", TRASHED: "trashed"},
     Verb.CANCEL: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "ok", CLAIMED: "claimed", TRASHED: "trashed"},
+    Verb.STOP: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "ok", CLAIMED: "ok", TRASHED: "trashed"},
     Verb.REPLACE: {None: "absent", UNCLAIMED: "ok", SCHEDULED: "ok", CLAIMED: "claimed", TRASHED: "trashed"},
     Verb.RESTORE: {None: "absent", UNCLAIMED: "live", SCHEDULED: "live", CLAIMED: "live", TRASHED: "ok"},
     Verb.PURGE: {None: "absent", UNCLAIMED: "live", SCHEDULED: "live", CLAIMED: "live", TRASHED: "ok"},
@@ -166,6 +167,32 @@ ANYBODY = {
 def test_verbs_of_anybody_are_refused_by_state_alone(verb: Verb) -> None:
     found = {name: act(verb, stored, HOLDERS["another name"])[0] for name, (stored, _) in STORED.items()}
     assert found == {name: ANYBODY[verb][state] for name, (_, state) in STORED.items()}
+
+
+@pytest.mark.rule("A release by token takes that claim away, and no newer one.")
+@pytest.mark.parametrize("verb", [Verb.RELEASE, Verb.CANCEL, Verb.STOP, Verb.RESTORE, Verb.PURGE])
+def test_operators_act_on_the_version_with_their_token(verb: Verb) -> None:
+    """A claim with another token is lost, also to a cancel that does not stop work."""
+    for name, (stored, state) in STORED.items():
+        plain = states.operate(stored, NOW, verb)
+        assert plain == act(verb, stored, HOLDERS["another name"]), name
+        assert states.operate(stored, NOW, verb, token=TOKEN) == plain, name
+        other = ("lost", stored and states.settle(stored, NOW))
+        is_bound = plain[0] == OK or (verb == Verb.CANCEL and state == CLAIMED)
+        assert states.operate(stored, NOW, verb, token=TOKEN - 1) == (other if is_bound else plain), name
+
+
+def test_a_stop_keeps_the_holder_and_the_attempts() -> None:
+    before = record(keeper="h", errors=OLD)
+    after = states.stop(before, NOW, "no use")[1]
+    assert after == before._replace(
+        state=TRASHED,
+        token=NOW,
+        keeper=None,
+        lock_until=None,
+        modified_on=NOW,
+        errors=(*OLD, Failure(NOW, None, 1, "no use", FailureKind.CANCELLED)),
+    )
 
 
 def test_every_row_of_the_table_can_happen() -> None:
@@ -266,16 +293,6 @@ def test_a_release_raises_the_token_and_clears_the_owner() -> None:
         Failure(NOW, None, 1, "why", FailureKind.RELEASED),
     )
     assert states.release(record(errors=OLD), NOW, "")[1].errors == OLD
-
-
-@pytest.mark.rule("A release by token takes that claim away, and no newer one.")
-@pytest.mark.parametrize("name", STORED)
-def test_a_release_of_one_claim_spares_every_other(name: str) -> None:
-    stored, state = STORED[name]
-    assert states.release(stored, NOW, "why", TOKEN) == states.release(stored, NOW, "why")
-    status, after = states.release(stored, NOW, "why", TOKEN - 1)
-    assert status == ("lost" if state == CLAIMED else states.release(stored, NOW)[0])
-    assert after == (stored and states.settle(stored, NOW))
 
 
 def test_cancel_and_restore_raise_the_token() -> None:

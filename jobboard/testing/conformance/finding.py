@@ -384,6 +384,20 @@ class TestActs:
         assert jobs[0].claim.lost
         assert take(board, "bert") == jobs[0]
 
+    @holds("A cancel of many jobs with running=True takes claimed jobs from their holders.")
+    def test_running_jobs_are_cancelled(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("any", concurrency=2)
+        jobs = board.post_many([Posting("any")] * 4)
+        held = board.claim_many("anna", 2)
+        [*seen] = other.find(states=["CLAIMED"])
+        acted = other.act("cancel", [*seen, *other.find(states=["UNCLAIMED"])][:3], running=True, reason="enough")
+        assert (acted.done, acted.skipped) == (3, ())
+        for job in held:
+            with pytest.raises(ClaimLost):
+                board.consume(job, "anna")
+            assert (job.state, job.error, job.record.who) == (TRASHED, "enough", "anna")
+        assert take(board, "bert") == jobs[3]
+
     def test_paused_and_limited_jobs_are_acted_on(self, board: JobBoard) -> None:
         board.post_many([Posting("paused"), Posting("limited"), Posting("limited")])
         board.pause(["paused"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,6 +94,23 @@ def consumed(board: JobBoard, job: Job) -> None:
     board.consume(board.get(job.uuid), "anna")
 
 
+def extended(board: JobBoard, job: Job) -> None:
+    board.extend(board.get(job.uuid), "anna", 2 * LONG)
+
+
+def abandoned(board: JobBoard, job: Job) -> None:
+    board.abandon(board.get(job.uuid), "anna")
+
+
+def stopped(board: JobBoard, job: Job) -> None:
+    board.cancel(board.get(job.uuid), running=True)
+
+
+def stopped_and_restored(board: JobBoard, job: Job) -> None:
+    stopped(board, job)
+    board.restore(board.get(job.uuid))
+
+
 def posted(board: JobBoard) -> Job:
     return board.post("resize")
 
@@ -104,7 +121,7 @@ class Clash(NamedTuple):
     prepare: Callable[[JobBoard], Job]
     do: Callable[[JobBoard, Job], Any]
     others: Callable[[JobBoard, Job], None]
-    may: dict[tuple[str, str], tuple[State, str | None]]
+    may: Mapping[tuple[str, str], tuple[State, str | None]]
 
 
 GONE = (COMPLETE, None)
@@ -162,6 +179,28 @@ CLASHES = {
         taken,
         {("UnclaimableJob", "ok"): THEIRS, ("ok", "UnclaimableJob"): DEAD, ("ok", "NotFound"): DEAD},
     ),
+    **{
+        f"stop, {name}": Clash(claimed, lambda board, job: board.cancel(job, running=True), others, may)
+        for name, others, may in (
+            ("consumed", consumed, {("NotFound", "ok"): GONE, ("ok", "NotFound"): DEAD}),
+            ("extended", extended, {("ok", "ok"): DEAD, ("ok", "NotFound"): DEAD}),
+            ("abandoned", abandoned, {("ok", "ok"): DEAD, ("ok", "NotFound"): DEAD}),
+            ("taken over", taken_over, {("ok", "ok"): DEAD, ("ok", "NotFound"): DEAD}),
+            ("stopped and restored", stopped_and_restored, {("ok", "ok"): DEAD, ("ok", "NotFound"): DEAD}),
+        )
+    },
+    "consume, stopped": Clash(
+        claimed,
+        lambda board, job: claim_of(job).consume(),
+        stopped,
+        {("ClaimLost", "ok"): DEAD, ("ok", "NotFound"): GONE},
+    ),
+    "extend, stopped": Clash(
+        claimed,
+        lambda board, job: claim_of(job).extend(LONG),
+        stopped,
+        {("ClaimLost", "ok"): DEAD, ("ok", "ok"): DEAD},
+    ),
     "release, consumed": Clash(
         claimed,
         lambda board, job: board.release(job),
@@ -186,7 +225,9 @@ CLASHES = {
 class TestBetweenLookAndCommit:
     any_driver = True
 
-    @pytest.mark.parametrize("verbs", ["consume", "abandon trash extend", "claim", "cancel release", "restore purge"])
+    @pytest.mark.parametrize(
+        "verbs", ["consume", "abandon trash extend", "claim", "cancel release", "stop", "restore purge"]
+    )
     def test_one_of_two_calls_succeeds(self, board: JobBoard, wire: Wire, verbs: str) -> None:
         """The second call is refused, and changes nothing."""
         if not wire:

@@ -272,9 +272,15 @@ class BoardMachine(RuleBasedStateMachine):
 
         self.both(lambda board, side: board.finish_many([act(*each, side) for each in acts], who))
 
-    @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "restore", "purge"]), lose=LOSE)
+    @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "stop", "restore", "purge"]), lose=LOSE)
     def operate(self, pair: Pair, verb: str, lose: bool) -> None:
-        self.both(lambda board, side: getattr(board, verb)(pair[side]), lose)
+        def act(board: JobBoard, side: int) -> None:
+            if verb == "stop":
+                board.cancel(pair[side], running=True)
+            else:
+                getattr(board, verb)(pair[side])
+
+        self.both(act, lose)
 
     @rule(pair=pairs, verb=st.sampled_from(["release", "cancel", "restore", "purge"]))
     def operate_elsewhere(self, pair: Pair, verb: str) -> None:

@@ -468,6 +468,9 @@ ACTS = {
             claimed, lambda board, job: board.extend(job, "anna", 2 * LONG), all_in_turn(release, claim_anew)
         ),
         "release": LateCall(claimed, lambda board, job: board.release(job), claim_anew),
+        "cancel of a running job": LateCall(
+            claimed, lambda board, job: board.cancel(job, running=True), all_in_turn(restore, claim_anew)
+        ),
     },
     "the trash": {
         "cancel": LateCall(one, lambda board, job: board.cancel(job), restore),

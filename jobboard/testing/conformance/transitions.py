@@ -39,7 +39,9 @@ def _then(*verbs: str) -> Callable[[JobBoard, Job], None]:
     def go(board: JobBoard, job: Job) -> None:
         board.claim(job, "anna")
         for verb in verbs:
-            if verb in ("release", "cancel", "restore", "purge"):
+            if verb == "stop":
+                board.cancel(board.get(job.uuid), running=True)
+            elif verb in ("release", "cancel", "restore", "purge"):
                 getattr(board, verb)(board.get(job.uuid))
             elif verb == "claim":
                 board.claim(board.get(job.uuid), "anna")
@@ -62,6 +64,7 @@ STARTS: dict[str, Start] = {
     "consumed": Start(_then("consume")),
     "trashed": Start(_then("trash")),
     "cancelled": Start(lambda board, job: board.cancel(job)),
+    "stopped": Start(_then("stop")),
     "released": Start(_then("release")),
     "released and claimed again": Start(_then("release", "claim")),
     "restored": Start(_then("trash", "restore")),
@@ -80,11 +83,14 @@ VERBS: dict[str, tuple[Verb, dict[str, Any]]] = {
     "trash": (Verb.TRASH, {"reason": "bad"}),
     "release": (Verb.RELEASE, {}),
     "cancel": (Verb.CANCEL, {"reason": "no use"}),
+    "cancel a running job": (Verb.STOP, {"reason": "no use"}),
     "restore": (Verb.RESTORE, {}),
     "purge": (Verb.PURGE, {}),
 }
 
 HOLDERS_VERBS = {Verb.EXTEND, Verb.ABANDON, Verb.CONSUME, Verb.TRASH}
+
+OPERATORS_VERBS = {Verb.RELEASE, Verb.CANCEL, Verb.STOP, Verb.RESTORE, Verb.PURGE}
 
 CALLERS = ("the handle", "anna by name", "bert by name")
 
@@ -116,9 +122,12 @@ class Case(NamedTuple):
     def act(self, board: JobBoard) -> type[BaseException] | None:
         """Do it; the class of what was raised."""
         verb, arguments = VERBS[self.verb]
-        who = () if verb in (Verb.RELEASE, Verb.CANCEL, Verb.RESTORE, Verb.PURGE) else (self.who,)
+        who = () if verb in OPERATORS_VERBS else (self.who,)
         try:
-            getattr(board, verb)(self.job, *who, **arguments)
+            if verb == Verb.STOP:
+                board.cancel(self.job, running=True, **arguments)
+            else:
+                getattr(board, verb)(self.job, *who, **arguments)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
             return type(error)
         return None
@@ -144,6 +153,7 @@ class Case(NamedTuple):
             Verb.EXTEND: lambda: states.extend(record, holder, now, *lease),
             Verb.RELEASE: lambda: states.release(record, now),
             Verb.CANCEL: lambda: states.cancel(record, now, error),
+            Verb.STOP: lambda: states.stop(record, now, error),
             Verb.RESTORE: lambda: states.restore(record, now),
             Verb.PURGE: lambda: states.purge(record, now),
         }.get(verb, lambda: states.finish(record, holder, now, verb, delay, error, kind=kind))()
@@ -228,7 +238,7 @@ class TestLifecycle:
             "UNCLAIMED": 6,
             "SCHEDULED": 1,
             "CLAIMED": 5,
-            "TRASHED": 4,
+            "TRASHED": 5,
             "COMPLETE": 1,
         }
 
@@ -265,6 +275,9 @@ class TestTags:
             ("restore", lambda: board.restore(board.get(job.uuid))),
             ("take", lambda: take(board)),
             ("release", release),
+            ("claim", lambda: board.claim(board.get(job.uuid), "anna")),
+            ("stop", lambda: board.cancel(board.get(job.uuid), running=True)),
+            ("restore", lambda: board.restore(board.get(job.uuid))),
             ("take of a name", lambda: take(board, names=["resize"])),
             ("release", release),
             ("take of names", lambda: take(board, names=["crop", "resize"])),

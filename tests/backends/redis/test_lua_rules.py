@@ -216,6 +216,7 @@ SITUATIONS: dict[str, list[Step]] = {
     "lapsed": [posted(), claimed(SHORT)],
     "lapsed_for_good": [posted(most=1), claimed(SHORT)],
     "released": [posted(), claimed(), operated(Verb.RELEASE)],
+    "stopped": [posted(), claimed(), operated(Verb.STOP)],
     "trashed": [posted(), claimed(), finished(Verb.TRASH, "bad")],
     "restored": [posted(most=1), claimed(), finished(Verb.TRASH), operated(Verb.RESTORE)],
     "arrived_with_its_claim": [posted(key="k", most=3, arrives="held")],

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 import jobboard
 from jobboard.board import JobBoard
-from jobboard.exceptions import ConnectionFailure
+from jobboard.exceptions import ConnectionFailure, NotFound
 from jobboard.job import Act, Posting
 from jobboard.sql.connections import Link
 from jobboard.states import UNCLAIMED
@@ -67,6 +67,27 @@ def test_connect_waits_for_a_busy_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("A busy SQLite database and a lock of MariaDB are waited for no longer than retry_for.")
+@SERVERS
+def test_a_stop_waits_for_the_transaction_of_its_holder(make_board: Callable[..., JobBoard], engine: sa.Engine) -> None:
+    """Before the transaction ends, nobody knows whether the holder has ended the claim."""
+    board, operator = make_board(), make_board(retry_for=1)
+    consumed, kept = board.post_many([Posting("a")] * 2)
+    for job in (consumed, kept):
+        board.claim(job, "anna")
+        with engine.connect() as connection:
+            board.consume(job, "anna", connection=connection)
+            with stays_busy(1):
+                operator.cancel(operator.get(job.uuid), running=True)
+            if job is consumed:
+                connection.commit()
+            else:
+                connection.rollback()
+    with pytest.raises(NotFound):
+        operator.cancel(consumed, running=True)
+    operator.cancel(operator.get(kept.uuid), running=True)
+    assert (consumed.state, kept.state) == ("COMPLETE", "TRASHED")
+
+
 @SERVERS
 def test_locks_are_waited_for_no_longer_than_told(
     make_board: Callable[..., JobBoard], engine: sa.Engine, backend: str
