@@ -121,7 +121,7 @@ def _search_order(
 ) -> Searched:
     """Search along an order whose places stay. ``limit`` and ``at_most`` are positive."""
     order, place, _ = position
-    is_open = sieve == ANY_JOB and (order != "serving" or states >= LIVE)
+    is_open = all(each is None for each in sieve) and (order != "serving" or states >= LIVE)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
     while True:
