@@ -1,5 +1,6 @@
 """Moving jobs between boards, ended or overtaken at each of its steps."""
 
+import dataclasses
 import functools
 import itertools
 from collections import Counter
@@ -349,7 +350,8 @@ def test_a_job_restored_after_its_move_is_left_and_named(boards: Boards) -> None
 
 
 def test_unreadable_postings_stay_where_the_wire_changes(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boards.target.engine.store, "wire", "json")
+    store = boards.target.engine.store
+    monkeypatch.setattr(store, "traits", dataclasses.replace(store.traits, wire="json"))
     newer, broken = plant(boards.source, b"?", version=99), plant(boards.source, b"?")
     fine = boards.source.post("fine", details={"a": 1})
     left = Mover(boards.source, boards.target).run().left

@@ -7,7 +7,6 @@ import datetime
 import os
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
+from jobboard import runtime
 from jobboard.exceptions import ClaimLost, JobFailure, NotFound, UnclaimableJob
 from jobboard.orm import (
     JobAlreadySucceededError,
@@ -27,7 +27,6 @@ from jobboard.orm import (
     JobLostError,
     JobNotFoundError,
     Updates,
-    tracker,
 )
 from tests.orm.models import Done, Job, ShardJob, Status, Word
 
@@ -423,12 +422,8 @@ def test_an_unknown_id_is_named(engine: sa.Engine) -> None:
 def test_the_clock_of_this_machine_decides_nothing(
     engine: sa.Engine, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Late(datetime.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return super().now(tz) + datetime.timedelta(days=1)
-
-    monkeypatch.setattr(tracker, "datetime", types.SimpleNamespace(datetime=Late, UTC=datetime.UTC))
+    utc_now = runtime.utc_now
+    monkeypatch.setattr(runtime, "utc_now", lambda: utc_now() + datetime.timedelta(days=1))
     job.lock_it(engine, Status.IN_PROGRESS)
     assert not job.is_locked(900)
     with pytest.raises(JobLockedError):
