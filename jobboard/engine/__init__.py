@@ -16,7 +16,7 @@ from jobboard.engine.outcomes import StoredOutcome, walk_outcomes
 from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Grouped, Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
-from jobboard.engine.search import Position, Searched
+from jobboard.engine.search import Position, Searched, fits
 from jobboard.engine.store import (
     ANY_TERMS,
     GATE,
@@ -114,6 +114,7 @@ __all__ = [
     "Walked",
     "damaged_gate",
     "damaged_value",
+    "fits",
     "held_key",
     "library_version",
     "reschedules",
