@@ -122,10 +122,12 @@ def _search_order(
     """Search along an order whose places stay. ``limit`` and ``at_most`` are positive."""
     order, place, _ = position
     is_open = all(each is None for each in sieve) and (order != "serving" or states >= LIVE)
+    if order == "serving" and not states >= LIVE:
+        sieve = sieve._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
     while True:
-        walked = store.walk(order, place, min(size, at_most - looked), limit - len(jobs), sieve)
+        walked = store.walk(order, place, min(size, at_most - looked), sieve)
         looked += walked.looked
         for at, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -147,7 +149,7 @@ def _search_claims(
     """Search among the claims that one call looks at, the longest first."""
     place, found, looked = position.place, dict[str, Record](), 0
     while True:
-        walked = store.walk("claims", place, at_most - looked, at_most, sieve)
+        walked = store.walk("claims", place, at_most - looked, sieve)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -176,7 +178,7 @@ def count_names(store: Store, most: int) -> dict[str, NameCount]:
     names: dict[str, NameCount] = {}
     place, looked = None, 0
     while looked < most:
-        walked = store.walk("serving", place, most - looked, most, ANY_JOB)
+        walked = store.walk("serving", place, most - looked, ANY_JOB)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -203,7 +205,7 @@ def count_minutes(store: Store, minutes: int, at_most: int) -> list[int] | None:
     now, place, looked = store.now(), None, 0
     first = now // MINUTE - minutes + 1
     while True:
-        walked = store.walk("outcomes", place, at_most - looked, at_most, ANY_JOB)
+        walked = store.walk("outcomes", place, at_most - looked, ANY_JOB)
         looked += walked.looked
         for _, stored in walked.jobs:
             minute = stored.record.modified_on // MINUTE - first

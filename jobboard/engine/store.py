@@ -162,7 +162,7 @@ class Sieve(NamedTuple):
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
     failure. cause: see :func:`jobboard.reasons.cause_of`. posted_from, posted_before: instants. where: a condition of
-    SQL's.
+    SQL's. states: the states of the jobs, by which a store may leave jobs out.
     """
 
     names: tuple[str, ...] | None = None
@@ -174,6 +174,7 @@ class Sieve(NamedTuple):
     posted_from: int | None = None
     posted_before: int | None = None
     where: Any = None
+    states: frozenset[State] | None = None
 
     def texts(self) -> list[str]:
         """Return the texts that the record of each fitting job contains."""
@@ -593,14 +594,13 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def walk(self, order: Order, after: Place | None, most: int, limit: int, sieve: Sieve) -> Walked:
-        """Look at the next entries of an order behind ``after``, at most ``most`` of them.
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+        """Look at the next entries of an order behind ``after``, at most ``most`` of them. An index may hold entries of
+        other jobs in between, which do not count.
 
         The answer has the jobs among these entries that may fit. It may leave out jobs that surely do not fit, and has
-        to leave out those that do not meet ``where``. It may end early, with a ``last`` behind the last job in it. The
-        jobs of the trash include those that no sweep has written down as trashed.
-
-        :param limit: the number of fitting jobs after which the walk may end.
+        to leave out those that do not meet ``where``. The jobs of the trash include those that no sweep has written
+        down as trashed.
         """
 
     def names(self, most: int) -> dict[str, NameCount] | None:

@@ -529,7 +529,7 @@ class KVStore(Store):
                 return now, [*jobs, there[-1]]
             last, fresh = listed[-1], False
 
-    def walk(self, order: Order, after: Place | None, most: int, limit: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after, most, _outcome_place)

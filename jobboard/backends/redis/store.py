@@ -366,7 +366,7 @@ class RedisStore(Store):
             if len(found) >= limit or not position:
                 return now, found
 
-    def walk(self, order: Order, after: Place | None, most: int, limit: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after and after.encode(), most, _outcome_place)

@@ -289,8 +289,6 @@ left join (
     select {record}, {jobs}.tag, {jobs}.now, {jobs}.place
     from ({entries?}) as {jobs}
     where {jobs}.id > 0 {also?}
-    order by {jobs}.place {way?}, {jobs}.id {way?}
-    limit :limit
 ) as page on true
 
 -- name: walk_places
@@ -300,10 +298,10 @@ left join (
 {jobs}.*, {now} as now
 
 -- name: walk_serving
--- With trashed jobs: the index has them, too, and a walk has to end.
+-- The index has trashed jobs, too. A walk passes over them, as a page does.
 select {columns?}, priority as place
 from {jobs} {by_serving}
-where board = :board {behind?}
+where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {behind?}
 order by priority, id
 limit :most
 

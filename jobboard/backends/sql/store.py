@@ -102,6 +102,7 @@ COUNTING = 10.0
 
 _CONDITIONS = {
     "names": "of_names",
+    "states": "of_states",
     "group": "with_group",
     "owner": "with_owner",
     "key": "with_key",
@@ -625,21 +626,21 @@ class SQLStore(Store):
             for row in rows
         ]
 
-    def walk(self, order: Order, after: Place | None, most: int, limit: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
         if order == "outcomes":
             return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
         text, also, params = self.statements.text, *self._also(sieve)
-        params |= {"most": most, "limit": limit}
+        params["most"] = most
         behind: dict[str, str] = {}
         if after is not None:
             params |= {"place": after[0], "id": after[1]}
             parts = ("gone", "lapsed") if order == "trash" else (order,)
             behind = {f"behind_{part}" if order == "trash" else "behind": text(f"behind_{part}") for part in parts}
-        way, back = ("desc", "asc") if order == "trash" else ("asc", "desc")
+        back = "asc" if order == "trash" else "desc"
         entries, places = (
             text(f"walk_{order}", columns=text(columns), **behind) for columns in ("walk_entries", "walk_places")
         )
-        made = self.statements.fill("walk", entries=entries, places=places, also=also, way=way, back=back)
+        made = self.statements.fill("walk", entries=entries, places=places, also=also, back=back)
         rows = self.run_one(made, **params)
         found = [row[3:] for row in rows if row[3] is not None]
         at = RECORD_COLUMNS + 2
@@ -649,14 +650,12 @@ class SQLStore(Store):
         if not rows:
             return Walked(0, [], 0, None)
         looked, last = rows[0][0], list(rows[0][1:3])
-        if len(jobs) == limit and jobs[-1][0] != last:
-            return Walked(found[0][at - 1], jobs, looked, jobs[-1][0])
         return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
 
     def _also(self, sieve: Sieve) -> tuple[str, dict[str, Any]]:
         """Return the conditions on the jobs of a walk, and their parameters."""
         params = {name: value for name, value in sieve._asdict().items() if value is not None}
-        params |= {"names": list(sieve.names or ())}
+        params |= {"names": list(sieve.names or ()), "states": [each.value for each in sieve.states or ()]}
         if sieve.error is not None:
             # As it stands in the JSON of the failures.
             params["error"] = json.dumps(sieve.error, ensure_ascii=False)[1:-1]
