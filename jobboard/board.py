@@ -169,12 +169,15 @@ class WantedJobs(NamedTuple):
 
 @dataclass(slots=True)
 class _ClaimEnd:
-    """The end of one claim; ``act`` is its request, ``error`` the reason why the claim was not ended."""
+    """The end of one claim; ``act`` is its request, ``error`` the reason why the claim was not ended.
+
+    held: the claims of this board that the act ends. An act by the owner's name may end that of another handle."""
 
     job: Job
     claim: Claim | None
     end: End
     act: Finish = field(init=False)
+    held: list[Claim] = field(init=False)
     error: JobBoardError | None = None
 
 
@@ -1335,6 +1338,9 @@ class JobBoard:
             each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
         with self.engine.acting():
             for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
+                for each in chunk:
+                    claim = each.claim
+                    each.held = self.claims.held_by(each.job.uuid, who) if claim is None else [claim]
                 begun = self.claims.begin_ends(_claims(chunk))
                 try:
                     statuses = self.engine.finish([each.act for each in chunk], **extra)
@@ -1347,7 +1353,7 @@ class JobBoard:
                 errors = self._refusals([(status, each.job, each.claim) for each, status in refused])
                 for (each, _), error in zip(refused, errors, strict=True):
                     each.error = error
-                self.claims.let_go(*_claims(each for each, _ in refused))
+                self.claims.let_go(*[each.claim for each, _ in refused if each.claim is not None])
                 self.engine.backend.after_commit(
                     extra,
                     functools.partial(self._ended, begun, done, who),
@@ -1363,8 +1369,6 @@ class JobBoard:
         trashed: list[Job] = []
         for each in ends:
             job, (verb, delay, error, refund, retry, _, kind) = each.job, each.end
-            if each.claim is None:
-                self.claims.mark_finished(job.uuid)
             if each.claim is None and verb == Verb.ABANDON:
                 # Only the claim's own handle knows how many attempts are left.
                 self._refresh_behind(job)
@@ -2026,7 +2030,7 @@ def _weight(job: Job) -> int:
 
 
 def _claims(ends: Iterable[_ClaimEnd]) -> list[Claim]:
-    return [end.claim for end in ends if end.claim is not None]
+    return [claim for end in ends for claim in end.held]
 
 
 def _kind(verb: Verb, retry: bool = False) -> FailureKind:

@@ -167,6 +167,10 @@ class Claims:
         with self._lock:
             return list(self._held)
 
+    def held_by(self, uuid: str, who: str) -> list[Claim]:
+        """Return the held claims of a job by this owner."""
+        return [claim for claim in self.held() if (claim.uuid, claim.who) == (uuid, who)]
+
     def hold(self, *claims: Claim) -> None:
         """Hold claims, but no ended claim, and an ending claim only if its end fails."""
         with self._lock:
@@ -286,10 +290,3 @@ class Claims:
             if claim in self._ending:
                 self._ending[claim] = False
             return claim.ended or claim in self._ending
-
-    def mark_finished(self, uuid: str) -> None:
-        """Mark all held claims of a finished job ended."""
-        with self._lock:
-            for claim in [claim for claim in self._held if claim.uuid == uuid]:
-                del self._held[claim]
-                claim.mark_ended()

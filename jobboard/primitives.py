@@ -223,8 +223,7 @@ class Finish(NamedTuple):
     due: the instant before which nobody may claim the abandoned job. keep: the µs for which a consumed job leaves an
     outcome; None leaves none. name, group: the job's own; they select the limits that counted the claim.
 
-    An act of an operator (:data:`~jobboard.states.OPERATIONS`) is done if ``holder`` is still the last one of the job:
-    see :func:`~jobboard.states.act_on_seen`.
+    An act of an operator is done if ``holder`` is still the last one of the job: see ``act_on_seen`` in ``states.py``.
     """
 
     uuid: str

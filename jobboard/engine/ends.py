@@ -43,11 +43,17 @@ class Recent:
     def pop(self, acts: Sequence[Finish]) -> list[Stored] | None:
         """Remove and return the claims that these acts end; None unless all of them are known.
 
-        A job whose lapse leads to the trash has to be read: the job is trashed at the end of its lease."""
+        A job whose lapse leads to the trash has to be read: the job is trashed at the end of its lease. So has the job
+        of an act by the owner's name: a lapsed claim has no owner, and a session may have ended unseen."""
         with self._lock:
             claims = [self._claims.pop(act.uuid, None) for act in acts]
         known = [stored for stored in claims if stored is not None and not stored.record.exhausted]
-        return known if len(known) == len(acts) and all(act.end.verb in FINISHES for act in acts) else None
+        return known if len(known) == len(acts) and all(map(is_plain_end, acts)) else None
+
+
+def is_plain_end(act: Finish) -> bool:
+    """Return whether an act ends a claim by its token."""
+    return act.end.verb in FINISHES and act.holder.token is not None
 
 
 class HeldJobs:

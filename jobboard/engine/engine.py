@@ -18,6 +18,7 @@ from jobboard.engine.ends import (
     PURGE_REMEMBERED,
     HeldJobs,
     Recent,
+    is_plain_end,
     plan_ends,
     purged_outcomes,
     restored_keys,
@@ -71,7 +72,6 @@ from jobboard.primitives import (
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
-    FINISHES,
     LIVE,
     OK,
     TRASHED,
@@ -560,7 +560,7 @@ class Engine(Hears):
         store = self.store
         held = None if is_patient else HeldJobs()
         gate = self._finder.rules.gate
-        if self._is_plain(nonce) and all(map(_is_plain_end, acts)) and store.consume(acts, nonce, gate):
+        if self._is_plain(nonce) and all(map(is_plain_end, acts)) and store.consume(acts, nonce, gate):
             self._committer.note_fast_path(nonce)
             for act in acts:
                 if act.keep:
@@ -576,7 +576,7 @@ class Engine(Hears):
             if known is not None:
                 # The end of a claim by its token holds whatever the time, and a job that leaves takes no time along. So
                 # the time of the claim serves, and saves a request.
-                leave = all(_is_plain_end(act) and act.end.verb == Verb.CONSUME and not act.keep for act in acts)
+                leave = all(is_plain_end(act) and act.end.verb == Verb.CONSUME and not act.keep for act in acts)
                 now = max((stored.record.modified_on for stored in known), default=0) if leave else store.now()
                 made = plan_ends(acts, Found(now, list(known), [self._finder.rules.gate]))
                 if all(deed.status == OK for deed in made.deeds):
@@ -947,10 +947,6 @@ class Engine(Hears):
         found = self._committer.read_all(ENTITY)
         stored = (StoredEntity.of(side) for side in found.sides if side.is_valid(found.now))
         return [entity[1:] for entity in stored if entity is not None]
-
-
-def _is_plain_end(act: Finish) -> bool:
-    return act.end.verb in FINISHES and act.holder.token is not None
 
 
 def _seen(stored: Stored, now: int) -> Seen:

@@ -158,10 +158,10 @@ Place = Any
 
 
 class Sieve(NamedTuple):
-    """The conditions of a search; None: any. :func:`jobboard.engine.search.fits` judges a job.
+    """The conditions of a search; None: any. ``fits`` in ``jobboard/engine/search.py`` judges a job.
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
-    failure. cause: see :func:`jobboard.reasons.cause_of`. posted_from, posted_before: instants. where: a condition of
+    failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a condition of
     SQL's. states: the states of the jobs, by which a store may leave jobs out.
     """
 

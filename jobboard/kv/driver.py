@@ -11,6 +11,24 @@ process is alive. A *bell* is a word that every driver of the board hears.
 
 The paths and the names of indexes come from :mod:`jobboard.kv.layout`. They are ASCII without control characters. The
 parts of a path, and names, hold no ``/``.
+
+Servers and networks have *habits*. The store and the engine bear each of these, in any order and at any time:
+
+- **A late commit.** A commit whose reply does not come may be done at once, seconds later, or never. A commit that is
+  sent again is another commit.
+- **A reading in parts.** The records and each index of a reading may show different instants, the later part none
+  earlier than the part before. :attr:`Snapshot.now` may be the time of any of these instants.
+- **A member behind.** A reading that is not ``fresh`` may miss commits of other processes, and never one that this
+  driver has shown or made.
+- **A session that ends.** A session may end once its process has given no sign of life for ``claim_ttl``, never sooner.
+  An ended session does not come back. Its name leaves :data:`ALIVE` at one instant, for all readers.
+- **A late or lost bell.** A bell may be reported late, once for many rings, or as :data:`MISSED`.
+- **A clock that is set.** The server's clock may step, forward or back. Where clients use their own clocks, they never
+  use a time behind one that the server has shown them.
+- **A closed driver.** ``close`` ends all answers: a request under way raises ConnectionFailure, though its commit may
+  still be done. A driver may be opened again.
+
+The simulator in ``tests/simulator`` has a driver with all of these.
 """
 
 from __future__ import annotations

@@ -623,12 +623,12 @@ class KVStore(Store):
         terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
         if self._listener is None:
-            return self._commit(changes, marks, checks, terms.before)
+            return self._commit(changes, marks, checks, terms)
         with self._listener.own(changes):
-            return self._commit(changes, marks, checks, terms.before)
+            return self._commit(changes, marks, checks, terms)
 
     def _commit(
-        self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], before: int | None
+        self, changes: Sequence[Change], marks: Sequence[Mark], checks: Sequence[Side], terms: CommitTerms
     ) -> Committed:
         driver = self._driver
         drafts = sum(isinstance(change.after, Draft) for change in changes)
@@ -642,10 +642,13 @@ class KVStore(Store):
                 batch.mark(mark)
             for side in checks:
                 batch.check(side)
-            if before is not None:
-                batch.ops.append(Op("before", str(before)))
+            if terms.before is not None:
+                batch.ops.append(Op("before", str(terms.before)))
             if reschedules(changes, marks):
                 batch.ops.append(Op("ring", SCHEDULES))
+            if terms.by is not None and runtime.boottime() > terms.by:
+                # The session or the numbers took too long.
+                raise batch.stale(())
             try:
                 versions = driver.commit([*batch.done(self._holder), *(numbers.ops if numbers else ())])
             except Refused as refused:
