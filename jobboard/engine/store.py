@@ -161,8 +161,8 @@ class Sieve(NamedTuple):
     """The conditions of a search; None: any. ``fits`` in ``jobboard/engine/search.py`` judges a job.
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
-    failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a condition of
-    SQL's. states: the states of the jobs, by which a store may leave jobs out.
+    failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a
+    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out.
     """
 
     names: tuple[str, ...] | None = None
