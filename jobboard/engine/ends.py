@@ -147,4 +147,5 @@ def plan_ends(acts: Sequence[Finish], found: Found, holders: Holders = NO_HOLDER
     # A job of these acts may itself be the holder whose lapse has freed a key.
     freed = [change for change in holders.freed if change.before and change.before.record.uuid not in touched]
     checks = [side for side in found.sides if side.kind == GATE[0]]
-    return Plan([*freed, *changes], done, holders.sides, marks, checks, before=worn_at(before.values(), found.now))
+    changes = [*freed, *changes]
+    return Plan(changes, done, holders.sides, marks, checks=checks, before=worn_at(before.values(), found.now))
