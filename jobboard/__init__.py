@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from jobboard.finding import ErrorGroups as ErrorGroups
     from jobboard.finding import NameStats as NameStats
     from jobboard.finding import Page as Page
+    from jobboard.followups import Then as Then
+    from jobboard.followups import unique_key as unique_key
     from jobboard.job import Act as Act
     from jobboard.job import Claim as Claim
     from jobboard.job import ClaimedJob as ClaimedJob
@@ -70,6 +72,7 @@ _HOMES = {
         "UnclaimableJob",
     ),
     "finding": ("Acted", "ErrorGroup", "ErrorGroups", "NameStats", "Page"),
+    "followups": ("Then", "unique_key"),
     "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting"),
     "outcomes": ("Cancelled", "Reject", "Retry", "RetryPolicy", "cancelled", "raise_if_cancelled"),
     "priorities": ("JobPriority",),

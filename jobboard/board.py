@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast, get_args
 
-from jobboard import arguments, codec, logs, marks, notifier, outcomes, runtime, work
+from jobboard import arguments, codec, followups, logs, marks, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
 from jobboard.claims import Claims
 from jobboard.engine import (
@@ -169,16 +169,20 @@ class WantedJobs(NamedTuple):
 
 @dataclass(slots=True)
 class _ClaimEnd:
-    """The end of one claim; ``act`` is its request, ``error`` the reason why the claim was not ended.
+    """The end of one claim.
 
-    held: the claims of this board that the act ends. An act by the owner's name may end that of another handle."""
+    postings: its follow-ups, as the caller has given them. act: its request. held: the claims of this board that the
+    act ends. An act by the owner's name may end that of another handle. error: the reason why the claim was not ended.
+    posted: the follow-ups, once posted."""
 
     job: Job
     claim: Claim | None
     end: End
+    postings: Sequence[Posting] = ()
     act: Finish = field(init=False)
     held: list[Claim] = field(init=False)
     error: JobBoardError | None = None
+    posted: Sequence[Job] = field(init=False)
 
 
 class JobBoard:
@@ -214,6 +218,8 @@ class JobBoard:
         self.waiters = Waiters(self.engine)
         self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"])
         self.result_form = self.results.form
+        bound = self.engine.backend.traits.commit_bound
+        self.posting_form = followups.PostingForm(self._conf["max_details"], self.engine.wire, bound)
         self._notifier = notifier.Notifier(name, self._listen)
         self._lifecycle = runtime.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
@@ -551,7 +557,7 @@ class JobBoard:
                 error.posted = tuple(jobs)
                 raise
             posted = [
-                self._posted_job(answer, draft, posting)
+                self._posted_job(answer, draft, posting.book)
                 for answer, (draft, posting) in zip(answers, batch, strict=True)
             ]
             fresh = [job for job in posted if job.created or job.replaced]
@@ -560,13 +566,13 @@ class JobBoard:
             jobs += posted
         return jobs
 
-    def _posted_job(self, answer: Posted, draft: Draft, posting: Posting) -> Job:
+    def _posted_job(self, answer: Posted, draft: Draft, book: Any) -> Job:
         """Return the job of a post, which ``draft`` has made or found."""
         status, uuid, record, state = answer
         if record is None:
-            job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, posting.book)
+            job = Job(self, draft.record(0, 0)._replace(uuid=uuid), draft.posting, state, book)
         elif status == OK:
-            job = Job(self, record, record.posting, state, posting.book)
+            job = Job(self, record, record.posting, state, book)
         else:
             job = self._job(record, state)
         job.created, job.replaced = status == OK, status == Status.REPLACED
@@ -1197,18 +1203,23 @@ class JobBoard:
         who: str,
         *,
         result: Any = None,
+        then: Iterable[Posting | Mapping[str, Any]] = (),
         connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Take a claimed job off the board, as its work is done. Errors as :meth:`extend`.
+    ) -> list[Job]:
+        """Take a claimed job off the board, as its work is done. Return the posted jobs. Errors as :meth:`extend`.
 
         :param result: the result of the work, for :meth:`Job.result <jobboard.job.Job.result>` and :meth:`outcomes`:
             of JSON's shape, at most ``max_details`` bytes as JSON.
-        :raises ValueError, TypeError: the result can't be stored, or the board's option ``keep_done`` is 0, so that it
-            keeps none; the job was not consumed.
+        :param then: follow-ups: postings, or mappings of the arguments of :meth:`post`, which the same commit posts. If
+            the job is not consumed, nothing is posted. At most 500 postings, and 512 KiB with the result, or less where
+            one commit of the backend holds less. The key of the consumed job is free for them, unless its ``key_for``
+            runs.
+        :raises ValueError, TypeError: the result can't be stored, the board's option ``keep_done`` is 0, so that it
+            keeps none, or the follow-ups do not fit; the job was not consumed.
         """
         extras = self._extras("consume", extra, connection=connection)
-        self._end(arguments.job(job), job.claim, who, CONSUME, result=result, extras=extras)
+        return self._consume(arguments.job(job), job.claim, who, result, then, extras)
 
     def trash(
         self,
@@ -1246,8 +1257,9 @@ class JobBoard:
         connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """End many claims, each by its own verb; errors as :meth:`consume_many`."""
-        ends = []
+        """End many claims, each by its own verb; errors as :meth:`consume_many`. The commit of an act posts its
+        follow-ups."""
+        ends: list[_ClaimEnd] = []
         for act in acts:
             if not isinstance(act, Act):
                 raise TypeError(f"finish_many() takes Acts, as Act(job, 'consume'), and not a {type(act).__name__}")
@@ -1257,6 +1269,9 @@ class JobBoard:
             error, delay = codec.clip_error(act.error), arguments.micros("delay", act.delay)
             if act.result is not None and verb != CONSUME:
                 raise ValueError(f"a result goes with {CONSUME}, not with {verb}")
+            postings = followups.checked(act.then) if act.then else ()
+            if postings and verb != CONSUME:
+                raise ValueError(f"then goes with {CONSUME}, not with {verb}")
             result = self.results.encoded(arguments.job(act.job), act.result)
             end = End(
                 verb,
@@ -1267,8 +1282,9 @@ class JobBoard:
                 result=result,
                 kind=_kind(verb, act.retry),
             )
-            ends.append(_ClaimEnd(act.job, act.job.claim, end))
-        self._end_many(ends, who, self._extras("finish_many", extra, connection=connection))
+            ends.append(_ClaimEnd(act.job, act.job.claim, end, postings))
+        extras = self._extras("finish_many", extra, connection=connection)
+        self._end_traced(ends, lambda: self._end_many(ends, who, extras))
 
     def end_claims(self, ends: Iterable[tuple[Job, End]], who: str) -> list[JobBoardError | None]:
         """End many claims by checked records, as conductors do. Return an error or None for each."""
@@ -1301,12 +1317,41 @@ class JobBoard:
         delay: float | datetime.timedelta | None = None,
         error: str | None = None,
         *,
-        result: Any = None,
-        extras: dict[str, Any] | None = None,
+        extras: dict[str, Any],
     ) -> None:
         span, text = arguments.micros("delay", delay), codec.clip_error(error)
-        end = End(verb, delay=span, error=text, result=self.results.encoded(job, result), kind=_kind(verb))
-        self._end_one(_ClaimEnd(job, claim, end), who, extras or {})
+        self._end_one(_ClaimEnd(job, claim, End(verb, delay=span, error=text, kind=_kind(verb))), who, extras)
+
+    def _consume(
+        self,
+        job: Job,
+        claim: Claim | None,
+        who: str,
+        result: Any,
+        then: Iterable[Posting | Mapping[str, Any]],
+        extras: dict[str, Any],
+    ) -> list[Job]:
+        postings = followups.checked(then) if then else ()
+        end = _ClaimEnd(job, claim, End(CONSUME, result=self.results.encoded(job, result)), postings)
+        return self._end_traced([end], lambda: self._end_one(end, who, extras))
+
+    def _end_traced(self, ends: Sequence[_ClaimEnd], end: Callable[[], None]) -> list[Job]:
+        """Draft the follow-ups of these ends, and call ``end``. Return the posted jobs."""
+        followed = [each for each in ends if each.postings]
+
+        def insert(traced: Sequence[Posting]) -> list[Job]:
+            left, form, keeps = iter(traced), self.posting_form, self.results.keep is not None
+            for each in followed:
+                each.postings = list(itertools.islice(left, len(each.postings)))
+                drafts = followups.drafts(each.job, each.postings, each.end.result, form, keeps)
+                each.end = each.end._replace(then=drafts)
+            end()
+            return [job for each in followed for job in each.posted]
+
+        if followed:
+            return self.tracing.post([posting for each in followed for posting in each.postings], insert)
+        end()
+        return []
 
     def _end_one(self, end: _ClaimEnd, who: str, extra: dict[str, Any]) -> None:
         [error] = self._end_all([end], who, extra)
@@ -1337,13 +1382,13 @@ class JobBoard:
             keep = self.results.keep if end.verb == CONSUME else None
             each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
         with self.engine.acting():
-            for chunk in batches(asked.values(), _size, BATCH, POST_BYTES):
+            for chunk in batches(asked.values(), self._size, BATCH, POST_BYTES):
                 for each in chunk:
                     claim = each.claim
                     each.held = self.claims.held_by(each.job.uuid, who) if claim is None else [claim]
                 begun = self.claims.begin_ends(_claims(chunk))
                 try:
-                    statuses = self.engine.finish([each.act for each in chunk], **extra)
+                    statuses, posted = self._finish(chunk, extra)
                 except BaseException:
                     self.claims.complete_ends(begun)
                     raise
@@ -1356,19 +1401,44 @@ class JobBoard:
                 self.claims.let_go(*[each.claim for each, _ in refused if each.claim is not None])
                 self.engine.backend.after_commit(
                     extra,
-                    functools.partial(self._ended, begun, done, who),
+                    functools.partial(self._ended, begun, done, who, posted),
                     functools.partial(self.claims.complete_ends, begun),
                 )
         return [each.error for each in ends]
 
-    def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str) -> None:
-        """Bring the handles up to date, and notify, once ends of claims stand."""
+    def _finish(self, ends: Sequence[_ClaimEnd], extra: dict[str, Any]) -> tuple[Sequence[Status], Sequence[Job]]:
+        """End these claims by one call. Return the statuses, and the follow-ups."""
+        acts = [each.act for each in ends]
+        if not [each for each in ends if each.end.then]:
+            return self.engine.finish(acts, **extra), ()
+        answers = self.engine.follow(acts, **extra)
+        for each, (_, posted) in zip(ends, answers, strict=True):
+            # The postings of a handler are known as drafts alone.
+            books = [posting.book for posting in each.postings] or [None] * len(posted)
+            parts = zip(posted, each.end.then, books, strict=False)
+            each.posted = [self._posted_job(answer, draft, book) for answer, draft, book in parts]
+        return [status for status, _ in answers], [job for each in ends for job in each.posted]
+
+    def _size(self, each: _ClaimEnd) -> int:
+        """Return the bytes that the end of a claim leaves: in an outcome, with the job, or in follow-ups."""
+        end, keep = each.end, each.act.keep
+        if end.then:
+            return followups.weight(each.job, end, self.posting_form.bound, keep is not None)
+        if end.verb == CONSUME and keep is None:
+            return 0
+        result = "" if end.result is None else end.result.result
+        return len(each.job.record.posting) + len(result or "")
+
+    def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str, posted: Sequence[Job]) -> None:
+        """Bring the handles up to date, and notify, once ends of claims stand.
+
+        :param posted: their follow-ups."""
         self.claims.complete_ends(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []
         trashed: list[Job] = []
         for each in ends:
-            job, (verb, delay, error, refund, retry, _, kind) = each.job, each.end
+            job, (verb, delay, error, refund, retry, _, kind, _) = each.job, each.end
             if each.claim is None and verb == Verb.ABANDON:
                 # Only the claim's own handle knows how many attempts are left.
                 self._refresh_behind(job)
@@ -1386,6 +1456,8 @@ class JobBoard:
                 trashed.append(job)
         self._notify(notifier.CONSUMED, *consumed)
         self._notify(notifier.TRASHED, *trashed)
+        if posted:
+            self._tell_posted([job for job in posted if job.created or job.replaced])
         if abandoned:
             self._notify(notifier.ABANDONED, *abandoned)
             self.waiters.wake()
@@ -2038,14 +2110,6 @@ def _kind(verb: Verb, retry: bool = False) -> FailureKind:
     if verb == Verb.TRASH:
         return FailureKind.REJECTED
     return FailureKind.RETRY if retry else FailureKind.ERROR
-
-
-def _size(each: _ClaimEnd) -> int:
-    """Return the bytes that the end of a claim leaves, in an outcome or with the job."""
-    if each.end.verb == CONSUME and each.act.keep is None:
-        return 0
-    result = "" if each.end.result is None else each.end.result.result
-    return len(each.job.record.posting) + len(result or "")
 
 
 def _listed(names: Iterable[str] | None) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -51,7 +51,7 @@ class Act(NamedTuple):
 
     ``verb`` is abandon, consume or trash; ``delay`` (seconds) goes with abandon, ``error`` with abandon and trash. An
     abandon with ``refund`` gives the attempt back, too: it does not count. One with ``retry`` does so as well, and
-    ``job.retries`` counts it. ``result`` goes with consume: see :meth:`JobBoard.consume
+    ``job.retries`` counts it. ``result`` and ``then`` go with consume: see :meth:`JobBoard.consume
     <jobboard.board.JobBoard.consume>`.
     """
 
@@ -62,6 +62,7 @@ class Act(NamedTuple):
     refund: bool = False
     retry: bool = False
     result: Any = None
+    then: Iterable[Posting | Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -215,14 +216,20 @@ class Claim:
         extras = self._extras("abandon", connection)
         self._job.board._end(self._job, self, self.who, Verb.ABANDON, delay, error, extras=extras)
 
-    def consume(self, *, result: Any = None, connection: Connection | None = None) -> None:
-        """Take the job off the board, as its work is done.
+    def consume(
+        self,
+        *,
+        result: Any = None,
+        then: Iterable[Posting | Mapping[str, Any]] = (),
+        connection: Connection | None = None,
+    ) -> list[Job]:
+        """Take the job off the board, as its work is done. Return the posted jobs.
 
-        :param result: see :meth:`JobBoard.consume <jobboard.board.JobBoard.consume>`.
+        :param result, then: see :meth:`JobBoard.consume <jobboard.board.JobBoard.consume>`.
         :param connection: see :meth:`JobBoard.post <jobboard.board.JobBoard.post>`.
         """
         extras = self._extras("consume", connection)
-        self._job.board._end(self._job, self, self.who, Verb.CONSUME, result=result, extras=extras)
+        return self._job.board._consume(self._job, self, self.who, result, then, extras)
 
     def trash(self, *, reason: str | None = None, connection: Connection | None = None) -> None:
         """Put the job into the trash.

@@ -62,6 +62,17 @@ it."""
 POST_BYTES = 512 * 1024
 """The bytes that postings, or the remains of jobs, have together in one request at most."""
 
+
+class CommitBound(NamedTuple):
+    """The bound of a store on one commit.
+
+    most: bytes. around: the bytes that a new job takes beside its posting, its name, its group and its key.
+    """
+
+    most: int
+    around: int
+
+
 POLL_CAP = 1.0
 """The longest sleep between two looks of a polling board: with the jitter, it looks every 0.5 to 1 s."""
 
@@ -201,7 +212,8 @@ class End(NamedTuple):
 
     verb: abandon, consume or trash. delay: µs before which nobody can claim the abandoned job. error: the failure to
     remember, at most 16 KiB. refund: the attempt does not count. retry: the attempt does not count, and ``retries``
-    rises. result: the result of consumed work. kind: the :class:`~jobboard.states.FailureKind` of ``error``.
+    rises. result: the result of consumed work. kind: the :class:`~jobboard.states.FailureKind` of ``error``. then: the
+    jobs that the commit of a consume posts.
     """
 
     verb: Verb
@@ -211,6 +223,7 @@ class End(NamedTuple):
     retry: bool = False
     result: Returned | None = None
     kind: str = FailureKind.ERROR
+    then: Sequence[Draft] = ()
 
 
 GIVEN_BACK = End(Verb.ABANDON, refund=True)
@@ -236,7 +249,7 @@ class Finish(NamedTuple):
 
     def applied_to(self, record: Record | None, now: int) -> tuple[Status, Record | None]:
         """Return what :func:`~jobboard.states.finish` makes of the job at ``now``."""
-        verb, delay, error, refund, retry, _, kind = self.end
+        verb, delay, error, refund, retry, _, kind, _ = self.end
         return finish(record, self.holder, now, verb, delay, error, refund, self.due, retry, kind)
 
     @classmethod
@@ -244,6 +257,13 @@ class Finish(NamedTuple):
         """Return the act of an operator on a job, which is refused if the job has changed since it was read."""
         name = seen.name if seen.state == CLAIMED else ""
         return cls(seen.uuid, Holder(seen.who or "", seen.token), End(verb, error=error), name=name, group=seen.group)
+
+
+class Finished(NamedTuple):
+    """The answer to the end of a claim: its status, and the answers to the drafts that its commit has posted."""
+
+    status: Status
+    posted: Sequence[Posted] = ()
 
 
 class Claimed(NamedTuple):

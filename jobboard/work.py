@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from jobboard import arguments, logs, outcomes, runtime
+from jobboard import arguments, followups, logs, outcomes, runtime
 from jobboard.claims import Claims
 from jobboard.exceptions import ClaimLost, JobBoardError, NotFound
+from jobboard.followups import Then
 from jobboard.forks import ForkGuard
 from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.primitives import End
@@ -64,6 +65,8 @@ class Working(contextlib.AbstractContextManager[ClaimedJob, bool]):
         def work(*args: P.args, **kwargs: P.kwargs) -> T | None:
             with self._begin() as job:
                 result = function(job, *args, **kwargs)
+                if isinstance(result, Then):
+                    follow(job, result)
                 outcomes.check_result(result)
                 return result
             return None  # type: ignore[unreachable]  # the block swallows Retry, Reject and Cancelled
@@ -102,6 +105,17 @@ def block(board: _Board, who: str, wish: dict[str, Any]) -> Iterator[ClaimedJob]
             # After an interrupt before the end of the claim began, nobody else lets go of the claim.
             board.claims.let_lapse(claim_of(job))
         raise
+
+
+def follow(job: ClaimedJob, then: Then) -> None:
+    """Consume a job with the follow-ups that its work has returned.
+
+    :raises TypeError, ValueError: a follow-up does not fit.
+    """
+    end = followups.end_of(job, then)
+    # Work that has seen its claim lost does not count: the end of the block says so.
+    if not job.claim.lost:
+        job.board.end_claim(job.claim, end)
 
 
 def refuse(board: _Board, job: Job, end: End) -> None:

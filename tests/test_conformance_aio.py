@@ -25,7 +25,7 @@ TestCancel TestClaiming TestCounting TestDelays TestErrors TestEvents TestGet Te
 TestKeptAndFixed TestKeptOutcomes TestKeys TestLife TestLimitSetting TestLookingOnly TestLostReplies TestManyAtOnce
 TestOutcomes TestPause TestPausedWaiters TestPosting TestPostingMany TestPurge TestRaces TestRelease TestReplacing
 TestRestore TestResults TestSchedules TestSiblings TestSlotWaiters TestTokens TestTrash TestUnreachable TestWaiting
-TestWakeUp
+TestWakeUp TestFollowUps TestFollowUpKeys TestFollowUpBatches TestLostFollowUps
 """
 """Tests of the verbs. Coroutines reach all that is decided below the verbs in the same way: only in the full run."""
 for _name in () if FULL else conformance.__all__:

@@ -29,6 +29,7 @@ from jobboard.backends import NAMESPACE, BoardArguments
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import JobBoard, WantedJobs
 from jobboard.finding import Acted, OperatorVerb
+from jobboard.followups import Then
 from jobboard.job import RESULT_DELAY, Claim, ClaimedJob, Job
 from jobboard.primitives import PAGE, Characteristics
 from jobboard.results import Outcome
@@ -73,8 +74,12 @@ def _walk(
 class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
     """The work on a job, as a block or as a function; see :meth:`AsyncJobBoard.working`."""
 
-    def __init__(self, begin: Callable[[], contextlib.AbstractAsyncContextManager[ClaimedJob, bool | None]]) -> None:
-        self._begin = begin
+    def __init__(
+        self,
+        begin: Callable[[], contextlib.AbstractAsyncContextManager[ClaimedJob, bool | None]],
+        follow: Callable[[ClaimedJob, Then], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._begin, self._follow = begin, follow
         self._block: contextlib.AbstractAsyncContextManager[ClaimedJob, bool | None] | None = None
 
     async def __aenter__(self) -> ClaimedJob:
@@ -101,6 +106,8 @@ class AsyncWorking(contextlib.AbstractAsyncContextManager[ClaimedJob, bool]):
         async def work(*args: P.args, **kwargs: P.kwargs) -> T | None:
             async with self._begin() as job:
                 result = await function(job, *args, **kwargs)
+                if isinstance(result, Then):
+                    await self._follow(job, result)
                 outcomes.check_result(result)
                 return result
             return None  # type: ignore[unreachable]  # the block swallows Retry, Reject and Cancelled
@@ -337,7 +344,11 @@ class AsyncJobBoard:
         abandoned before the cancellation goes on.
         """
         claiming = {"expiry": expiry, "unless": unless, "where": where, "extra": extra}
-        return AsyncWorking(lambda: self._working(who, {"names": names, "timeout": timeout, **claiming}))
+        wish = {"names": names, "timeout": timeout, **claiming}
+        return AsyncWorking(lambda: self._working(who, wish), self._follow)
+
+    async def _follow(self, job: ClaimedJob, then: Then) -> None:
+        await see_through(self._threads.begin(work.follow, job, then))
 
     @contextlib.asynccontextmanager
     async def _working(self, who: str, wish: dict[str, Any]) -> AsyncIterator[ClaimedJob]:

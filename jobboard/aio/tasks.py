@@ -93,7 +93,7 @@ class Tasks(WorkerThreads):
         try:
             self._runs.begun(run)
             with Call(handling, run.job) as call, ForkGuard():
-                call.keep(await _result_of(handling, self._runs.handlers.wrappers, run.job))
+                await _perform(call, handling, self._runs.handlers.wrappers, run.job)
             if not (isinstance(call.error, asyncio.CancelledError) and (run.decided or self._main.cancelling())):
                 self._runs.ended(run, call.end, call.error)
         finally:
@@ -136,7 +136,7 @@ class Tasks(WorkerThreads):
             LOG.warning("%s: %s %s %d now", self._runs.name, run.job, what, self._runs.hung, extra=logs.fields(run.job))
 
 
-async def _result_of(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> object:
+async def _perform(call: Call, handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> None:
     """Call a coroutine function within the wrappers, which may be asynchronous."""
     async with contextlib.AsyncExitStack() as stack:
         for wrapper in wrappers:
@@ -148,7 +148,8 @@ async def _result_of(handling: Handling, wrappers: Sequence[Wrapper], job: Claim
                     stack.enter_context(context)
         work: Any = handling.work(job)
         with ForkGuard():
-            return await work
+            result = await work
+        call.keep(result)
 
 
 def _where(coroutine: Any) -> str:

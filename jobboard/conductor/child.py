@@ -28,11 +28,13 @@ from jobboard import runtime
 from jobboard.codec import Content, Wire
 from jobboard.conductor.handlers import Call, Handlers, Handling, perform
 from jobboard.exceptions import JobFailure
+from jobboard.followups import PostingForm
 from jobboard.job import Claim, ClaimedJob, Job
 from jobboard.outcomes import Cancelled, cancelled_work
 from jobboard.primitives import End
 from jobboard.states import CLAIMED, Record
 from jobboard.threads import started
+from jobboard.tracing import Tracing
 
 READY = "ready"
 
@@ -74,6 +76,8 @@ class Task(NamedTuple):
     token: int
     keeps: tuple[int, Wire] | None
     """The size limit and the encoding of the result; None if the board keeps no results."""
+    posts: PostingForm
+    """The form of follow-ups."""
 
 
 class Report(NamedTuple):
@@ -90,9 +94,9 @@ class Report(NamedTuple):
 class BoardStandIn:
     """The stand-in for the board of a job, in a process that has no board."""
 
-    def __init__(self, keeps: tuple[int, Wire] | None) -> None:
-        # Results are encoded here: not all of them could travel.
-        self.result_form = keeps
+    def __init__(self, task: Task, tracing: Tracing) -> None:
+        # Results and follow-ups are encoded here: not all of them could travel.
+        self.result_form, self.posting_form, self.tracing = task.keeps, task.posts, tracing
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -196,7 +200,8 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
         return pickle.loads(data)
 
     try:
-        found: Handlers = pickle.loads(handlers)
+        found: Handlers
+        found, tracing = pickle.loads(handlers)
     except BaseException:  # noqa: BLE001 - importing a module of the user's may raise anything
         send(Report(end=None, trace=traceback.format_exc()))
         return
@@ -205,7 +210,7 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     send(READY)
     with contextlib.suppress(EOFError, OSError):
         while (task := receive()) is not None:
-            job = ClaimedJob(cast(Any, BoardStandIn(task.keeps)), task.record, task.content, CLAIMED)
+            job = ClaimedJob(cast(Any, BoardStandIn(task, tracing)), task.record, task.content, CLAIMED)
             job.context = task.context
             job.claim = ClaimStandIn(job, task, shared)
             handling = found.of(job)

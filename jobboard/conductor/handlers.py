@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from jobboard import codec, notifier, outcomes
+from jobboard import codec, followups, notifier, outcomes
 from jobboard.forks import ForkGuard
 from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
-from jobboard.primitives import End, Returned
+from jobboard.primitives import End
 from jobboard.states import FailureKind, Verb
 
 Handler = Callable[..., object]
@@ -127,7 +127,7 @@ class Call:
 
     end: End
     error: BaseException | None
-    _result: Returned | None = None
+    _returned: End | None = None
 
     def __init__(self, handling: Handling, job: Job) -> None:
         self._handling = handling
@@ -141,34 +141,25 @@ class Call:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._current.__exit__()
         self.end, self.error = outcomes.judged(error, self._job, self._handling.retry)
-        if self.end.verb == Verb.CONSUME:
-            self.end = self.end._replace(result=self._result)
+        if self.end.verb == Verb.CONSUME and self._returned is not None:
+            self.end = self._returned
         return True
 
     def keep(self, result: object) -> None:
-        """Check what the handler has returned, and keep it where results are kept."""
-        outcomes.check_result(result)
-        form = self._job.board.result_form
-        if result is not None and form is not None:
-            self._result = codec.returned(result, *form)
+        """Check what the handler has returned, and keep it for the end of the claim."""
+        if result is not None:
+            self._returned = followups.end_of(self._job, result)
 
 
 def perform(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> Call:
     """Call the handler within the wrappers, the first one outermost, and return the ended call."""
-    with Call(handling, job) as call, ForkGuard():
-        call.keep(_call(handling, wrappers, job))
-    return call
-
-
-def _call(handling: Handling, wrappers: Sequence[Wrapper], job: ClaimedJob) -> object:
-    if not wrappers:
-        return handling.work(job)
-    with contextlib.ExitStack() as stack:
+    with Call(handling, job) as call, ForkGuard(), contextlib.ExitStack() as stack:
         for wrapper in wrappers:
             with ForkGuard():
                 stack.enter_context(wrapper(job))
-        return handling.work(job)
-    return None  # type: ignore[unreachable]  # a context may swallow the error
+        # Within the wrappers: follow-ups belong to the trace of their handler.
+        call.keep(handling.work(job))
+    return call
 
 
 def timed_out(handling: Handling, job: Job, where: str = "") -> tuple[End, BaseException | None]:

@@ -20,6 +20,7 @@ from jobboard.conductor.runs import Run, Runs
 from jobboard.conductor.workers import Kind, Worker, WorkerThreads
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import End
+from jobboard.tracing import NO_TRACING, Tracing
 
 TICK = 0.1
 """Seconds between two checks of the timeout and the claim while a handler runs."""
@@ -47,7 +48,7 @@ class WorkerProcesses(WorkerThreads):
     def __init__(self, runs: Runs) -> None:
         super().__init__(runs)
         try:
-            self._handlers = pickle.dumps(runs.handlers)
+            self._handlers = pickle.dumps((runs.handlers, _travelling(runs.board.tracing)))
         except Exception as error:
             raise TypeError(
                 "a handler or wrapper that runs in processes must be importable by its name: define it at the top "
@@ -152,11 +153,10 @@ class Process:
 
         :raises WorkerDied: the process has died.
         """
-        job, claim = run.job, run.job.claim
+        job, claim, board = run.job, run.job.claim, run.job.board
         self._task += 1
-        task = child.Task(
-            self._task, job.record, job.content, job.context, claim.who, claim.token, job.board.result_form
-        )
+        forms = board.result_form, board.posting_form
+        task = child.Task(self._task, job.record, job.content, job.context, claim.who, claim.token, *forms)
         report = self._exchange(run, run.handling.timeout, child.packed(task))
         return None if report is None else (report.end, _error_of(report))
 
@@ -223,6 +223,15 @@ class Process:
         # A fork of the process may hold open the pipe that a longer join() waits for.
         while self.alive and runtime.monotonic() < until:
             self._process.join(TICK)
+
+
+def _travelling(tracing: Tracing) -> Tracing:
+    """Return the tracing of follow-ups in another process: none if the board's own can't travel."""
+    try:
+        pickle.dumps(tracing)
+    except Exception:  # noqa: BLE001 - objects of the user's own classes do what they like
+        return NO_TRACING
+    return tracing
 
 
 def _given_up(run: Run) -> tuple[End, BaseException | None]:

@@ -4,9 +4,10 @@ Each call reads, asks :mod:`jobboard.states`, and commits the changes if nobody 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard
 
 from jobboard import codec, forks, marks, runtime, states
@@ -59,6 +60,7 @@ from jobboard.primitives import (
     Claimed,
     Draft,
     Finish,
+    Finished,
     KeptStats,
     Limit,
     Nonce,
@@ -88,6 +90,7 @@ LOG = Log(__name__)
 WRITES = (
     *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
     *(
+        "follow",
         "set_limit",
         "remove_limit",
         "delist",
@@ -283,29 +286,39 @@ class Engine(Hears):
             if before is not None and before.record.state == CLAIMED and isinstance(after, Record):
                 # The new posting clears the failures of the job, so the lapse shows in the log alone.
                 log_lapse(after if after.state == TRASHED else before.record)
+        return self._posted(drafts, result.deeds, result.stored, holders)
+
+    def _posted(
+        self, drafts: Sequence[Draft], deeds: Sequence[Deed], stored: Sequence[Stored], holders: dict[str, Seen]
+    ) -> list[Posted]:
+        """Return the answers to drafts.
+
+        :param stored: the jobs as their commit has left them; none on a replay.
+        :param holders: the jobs that existed already.
+        """
         # A short answer leaves out the uuids of the jobs that it has posted.
         deeds = [
-            deed if deed.uuid else deed._replace(uuid=draft.uuid)
-            for deed, draft in zip(result.deeds, drafts, strict=True)
+            deed if deed.uuid else deed._replace(uuid=draft.uuid) for deed, draft in zip(deeds, drafts, strict=True)
         ]
-        seen = holders | {stored.record.uuid: Seen.at(0, stored.record) for stored in result.stored}
+        seen = holders | {each.record.uuid: Seen.at(0, each.record) for each in stored}
         # Only the answer of an earlier try names other jobs.
         unknown = [deed.uuid for deed in deeds if deed.uuid not in seen]
         seen |= zip(unknown, self.read(unknown) if unknown else (), strict=True)
         return [Posted(status, uuid, seen[uuid].record, seen[uuid].state) for status, uuid, _ in deeds]
 
-    def _posting(self, drafts: Sequence[Draft], seen: dict[str, Seen]) -> Plan:
+    def _posting(self, drafts: Sequence[Draft], seen: dict[str, Seen], ends: Sequence[Change] = ()) -> Plan:
         """Return the plan of a post.
 
         :param seen: receives the jobs that exist already: holders of keys, and earlier arrivals.
+        :param ends: changes of the same commit. The plan begins with them.
         """
         keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
-        held = holders_of(self.store, keys)
+        held = holders_of(self.store, keys).behind(ends)
         marks, there = self._arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
         seen.update(held.seen())
         seen.update(self._gone([uuid for uuid in held.by_key.values() if uuid not in seen]))
         seen.update(there)
-        plan = Plan(held.freed, [], held.sides, marks)
+        plan = Plan([*ends, *held.freed], [], held.sides, marks)
         for draft in drafts:
             trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
             holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
@@ -581,28 +594,70 @@ class Engine(Hears):
                 made = plan_ends(acts, Found(now, list(known), [self._finder.rules.gate]))
                 if all(deed.status == OK for deed in made.deeds):
                     return made
-            purged = [("purged", act.uuid) for act in acts if act.end.verb == Verb.PURGE]
-            # The gate shows whose slots come free. A transaction of the caller's would lock it for long.
-            relied_on = [] if nonce is None else [GATE]
-            sides = [*purged, *outcomes_of(acts), *relied_on]
-            found = store.read([act.uuid for act in acts], sides)
-            if outcomes := purged_outcomes(acts, found):
-                found.sides.extend(store.read([], outcomes).sides)
-            if held is not None:
-                found = held.without(found)
-            made = plan_ends(acts, found, holders_of(store, restored_keys(acts, found)))
-            if held is not None:
-                made = held.judged(made)
+            made = self._ends(nonce, acts, held)
             return made
 
         on_refusal = None if held is None else held.note_refusal
         result = self._committer.do(nonce, plan, on_refusal=on_refusal, extra=extra, is_patient=is_patient)
-        ended = [act for act, deed in zip(acts, result.deeds, strict=True) if deed.status == OK and act.name]
-        if nonce is not None:
-            self._freed(ended, made.checks)
-        elif ended:
-            store.after_commit(extra, lambda: self._freed(ended, ()), lambda: None)
+        self._free_slots(nonce, acts, result.deeds, made.checks, extra)
         return [deed.status for deed in result.deeds]
+
+    def follow(self, nonce: Nonce | None, /, acts: Sequence[Finish], **extra: Any) -> list[Finished]:
+        """End claims as :meth:`finish`, and post the drafts of each act in the commit that ends its claim.
+
+        A refused act posts nothing. The acts have at most 500 drafts together."""
+        holders: dict[str, Seen] = {}
+        made = Plan([], [])
+
+        def plan() -> Plan:
+            nonlocal made
+            ends = self._ends(nonce, acts)
+            drafts = [draft for act in _done(acts, ends.deeds) for draft in act.end.then]
+            posting = self._posting(drafts, holders, ends.changes)
+            made = ends._replace(changes=posting.changes, deeds=[*ends.deeds, *posting.deeds], sides=posting.sides)
+            return made
+
+        result = self._committer.do(nonce, plan, extra=extra)
+        deeds, posts = result.deeds[: len(acts)], result.deeds[len(acts) :]
+        self._free_slots(nonce, acts, deeds, made.checks, extra)
+        drafts = [draft for act in _done(acts, deeds) for draft in act.end.then]
+        posted = iter(self._posted(drafts, posts, result.stored, holders))
+        return [
+            Finished(deed.status, list(itertools.islice(posted, len(act.end.then))) if deed.status == OK else ())
+            for act, deed in zip(acts, deeds, strict=True)
+        ]
+
+    def _ends(self, nonce: Nonce | None, acts: Sequence[Finish], held: HeldJobs | None = None) -> Plan:
+        """Read the jobs of these acts, and return the plan of their ends.
+
+        :param held: the jobs of the call that other transactions hold; None: the call waits for these.
+        """
+        purged = [("purged", act.uuid) for act in acts if act.end.verb == Verb.PURGE]
+        # The gate shows whose slots come free. A transaction of the caller's would lock it for long.
+        relied_on = [] if nonce is None else [GATE]
+        sides = [*purged, *outcomes_of(acts), *relied_on]
+        found = self.store.read([act.uuid for act in acts], sides)
+        if outcomes := purged_outcomes(acts, found):
+            found.sides.extend(self.store.read([], outcomes).sides)
+        if held is None:
+            return plan_ends(acts, found, holders_of(self.store, restored_keys(acts, found)))
+        found = held.without(found)
+        return held.judged(plan_ends(acts, found, holders_of(self.store, restored_keys(acts, found))))
+
+    def _free_slots(
+        self,
+        nonce: Nonce | None,
+        acts: Sequence[Finish],
+        deeds: Sequence[Deed],
+        gate: Sequence[Side],
+        extra: Mapping[str, Any],
+    ) -> None:
+        """Wake waiters for the slots of the claims that these acts have ended, once their ends stand."""
+        ended = [act for act in _done(acts, deeds) if act.name]
+        if nonce is not None:
+            self._freed(ended, gate)
+        elif ended:
+            self.store.after_commit(extra, lambda: self._freed(ended, ()), lambda: None)
 
     def operate(
         self, nonce: Nonce, /, verb: Verb, uuid: str, error: str | None = None, token: int | None = None
@@ -947,6 +1002,11 @@ class Engine(Hears):
         found = self._committer.read_all(ENTITY)
         stored = (StoredEntity.of(side) for side in found.sides if side.is_valid(found.now))
         return [entity[1:] for entity in stored if entity is not None]
+
+
+def _done(acts: Sequence[Finish], deeds: Sequence[Deed]) -> Iterator[Finish]:
+    """Yield the acts that were not refused."""
+    return (act for act, deed in zip(acts, deeds, strict=True) if deed.status == OK)
 
 
 def _seen(stored: Stored, now: int) -> Seen:

@@ -32,6 +32,31 @@ class Holders(NamedTuple):
         """Return the holders as of the reading."""
         return {uuid: Seen.at(self.now, record_at(stored, self.now)) for uuid, stored in self.jobs.items()}
 
+    def behind(self, changes: Sequence[Change]) -> Holders:
+        """Return the holders as other changes of the same commit leave them.
+
+        A job that these changes end frees its key, unless the window of the key runs."""
+        if not (changes and self.sides):
+            return self
+        ends = {before.record.uuid: (before, after) for before, after, _ in changes if before is not None}
+        by_key, jobs, windows = dict(self.by_key), dict(self.jobs), set()
+        for key, uuid in self.by_key.items():
+            if uuid not in ends:
+                continue
+            before, after = ends[uuid]
+            jobs.pop(uuid, None)
+            if isinstance(after, Record):
+                jobs[uuid] = before._replace(record=after)
+            if not (isinstance(after, Record) and after.state in LIVE):
+                if (before.record.key_until or 0) > self.now:
+                    windows.add(key)
+                else:
+                    del by_key[key]
+        # The commit reads a key with a window anew, and keeps its window.
+        sides = [side for side in self.sides if side.key not in windows]
+        freed = [change for change in self.freed if change.before is None or change.before.record.uuid not in ends]
+        return Holders(self.now, sides, by_key, jobs, freed)
+
     def replace(self, changes: list[Change], holder: str, draft: Draft) -> bool:
         """Give a holder the posting of ``draft``. Return false if the holder is claimed or has ended.
 
@@ -40,9 +65,9 @@ class Holders(NamedTuple):
         for index, (before, job, event) in enumerate(changes):
             if job is not None and job.uuid == holder:
                 after = _replaced(job, draft, self.now)
-                assert after is not None
-                changes[index] = Change(before, after, event)
-                return True
+                if after is not None:
+                    changes[index] = Change(before, after, event)
+                return after is not None
         stored = self.jobs.get(holder)
         renewed = None if stored is None else _replaced(record_at(stored, self.now), draft, self.now)
         if renewed is not None:

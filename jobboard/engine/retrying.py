@@ -149,6 +149,7 @@ class RetryingEngine:
     take = _timed_mutation(Engine.take)
     extend = _timed_mutation(Engine.extend)
     finish = _mutation(Engine.finish)
+    follow = _mutation(Engine.follow)
     operate = _mutation(Engine.operate)
 
     now = _repeatable(Engine.now)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from jobboard import runtime
 from jobboard.conf import Option, Settings
 from jobboard.exceptions import JobFailure
-from jobboard.primitives import POLL_CAP, Characteristics, Draft, Finish, Limit, Nonce, Oddity
+from jobboard.primitives import POLL_CAP, Characteristics, CommitBound, Draft, Finish, Limit, Nonce, Oddity
 from jobboard.states import TRASHED, Record, State
 
 # Arguments and answers
@@ -428,6 +428,9 @@ class Traits:
     most_bytes: int | None = None
     """The bytes of postings that one commit of several jobs may change; None for any number."""
 
+    commit_bound: CommitBound | None = None
+    """The bytes of one commit; None for any number."""
+
     spare: int = 16
     """The number of additional jobs that a look reads where some of the first may not be claimable."""
 
@@ -692,7 +695,7 @@ class Store(abc.ABC):
     ) -> Committed:
         """Store all changes and marks, if all jobs and side records are as they were read and no new job exists.
 
-        A commit has a change or a mark, and at most 500 drafts or 100 changes of other jobs. It wakes waiters where a
+        A commit has a change or a mark, and at most 500 drafts and 100 changes of other jobs. It wakes waiters where a
         job becomes UNCLAIMED, where a lease or delay is stored, and for marks with ``wakes``.
 
         :param checks: side records that have to be as they were read: the gate.

@@ -39,7 +39,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from jobboard.conf import Option
 from jobboard.engine import Seat
-from jobboard.primitives import Characteristics
+from jobboard.primitives import Characteristics, CommitBound
 
 Version = Any
 """The mark of one state of a record. No other state of that path ever has an equal one."""
@@ -157,6 +157,9 @@ class Driver(abc.ABC):
 
     most_kept: ClassVar[int | None] = None
     """The bytes that the value of one record may have, about; None: any number."""
+
+    commit_bound: CommitBound | None = None
+    """The bytes of one commit that posts jobs, about; None: any number."""
 
     poll_cap: ClassVar[float] = 60.0
     """The seconds that a waiter sleeps at most without a look, while no bell rings."""

@@ -174,6 +174,7 @@ class KVStore(Store):
             poll_cap=driver.poll_cap,
             most_kept=driver.most_kept,
             most_bytes=driver.most_bytes,
+            commit_bound=driver.commit_bound,
             gate_place=driver.place(GATE_PATH),
         )
         self._read_only = seat.conf["read_only"]

@@ -18,7 +18,7 @@ import jobboard
 from jobboard import runtime
 from jobboard.board import JobBoard
 from jobboard.exceptions import JobBoardError
-from jobboard.job import Entity, Job
+from jobboard.job import Entity, Job, Posting
 
 
 class Puppet:
@@ -86,6 +86,12 @@ class _Doer:
         assert self.job is not None
         self.board.consume(self.job, who)
         return "ok"
+
+    def chain(self, who: str) -> str:
+        """Work on links for ever: each has the next one as its follow-up."""
+        while True:
+            for job in self.board.claim_many(who, 4, names=["link"], timeout=None):
+                self.board.consume(job, who, then=[Posting("link", details={**job.details, "n": job.details["n"] + 1})])
 
     def extend(self, who: str) -> str:
         assert self.job is not None

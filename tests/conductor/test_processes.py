@@ -41,6 +41,8 @@ HANDLERS = {
             "refuse",
             "act",
             "post",
+            "split",
+            "split_badly",
             "crash",
             "hang",
         ),
@@ -78,7 +80,34 @@ class Marks(Tracing):
         job.context = {"claimed": self._mark}
 
 
+class Followed(Tracing):
+    """Tells the follow-ups of a process, too."""
+
+    def post(self, postings: Any, insert: Any) -> Any:
+        return insert([each._replace(context={"from": str(multiprocessing.parent_process())}) for each in postings])
+
+
 # The jobs
+
+
+@pytest.mark.rule("A follow-up that does not fit is its handler's failure.")
+def test_follow_ups_of_a_process(make_board: MakeBoard, start: Runner) -> None:
+    """They are checked and traced where the handler runs, and a bad or a large one is the handler's failure."""
+    board = make_board(keep_done=60)
+    board.tracing = Followed()
+    jobs = [board.post("split", details={"parts": parts}) for parts in (2, 501)]
+    jobs.append(board.post("split_badly"))
+    failed: list[str] = []
+    conductor = conductor_of(board, on_error=lambda job, error: failed.append(str(error)))
+    start(conductor, 3)
+    assert conductor.wait(WAIT)
+    parts = list(board.iterjobs(names=["part"]))
+    assert sorted(part.details["n"] for part in parts) == [0, 1]
+    assert all("MainProcess" in part.context["from"] for part in parts)
+    assert jobs[0].result(WAIT) == 2
+    assert "501 follow-ups" in failed[0]
+    assert "posting 1, counted from 0: details['n']: object" in failed[1]
+    assert (conductor.tally.consumed, conductor.tally.abandoned) == (1, 2)
 
 
 def test_process_works_on_one_job_after_the_other_until_a_job_takes_it_down(

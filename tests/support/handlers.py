@@ -100,6 +100,15 @@ def return_what_ends(job: jobboard.Job) -> object:
     return Row(Abrupt("no row any more"))
 
 
+def split(job: jobboard.Job, *, parts: int = 2) -> jobboard.Then:
+    """Have follow-ups, or such as do not fit."""
+    return jobboard.Then(parts, [jobboard.Posting("part", details={"n": n}) for n in range(parts)])
+
+
+def split_badly(job: jobboard.Job) -> jobboard.Then:
+    return jobboard.Then(1, [jobboard.Posting("part"), jobboard.Posting("part", details={"n": object()})])
+
+
 def later(job: jobboard.Job) -> None:
     raise jobboard.Retry("not today", delay=3600)
 

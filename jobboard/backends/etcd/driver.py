@@ -39,7 +39,7 @@ from jobboard.exceptions import JobFailure
 from jobboard.kv.driver import ALIVE, CONNECTED, Driver, Node, Numbers, Op, Range, Refused, Snapshot
 from jobboard.kv.layout import DONE, OVER, READY, TIMED
 from jobboard.kv.options import uri_parts
-from jobboard.primitives import Characteristics
+from jobboard.primitives import Characteristics, CommitBound
 
 LARGEST = 1_500_000
 """The bytes of a request that a server takes by default: 1.5 MiB, less the frame of the request."""
@@ -100,6 +100,8 @@ class EtcdDriver(Driver):
         self._namespace = seat.conf["namespace"]
         self._quoted = quote(seat.name, safe=":")
         self._root = f"{self._namespace}/board/{self._quoted}/"
+        # A new job has three keys, and the ends of claims in its commit take the rest of a request.
+        self.commit_bound = CommitBound(LARGEST - 4 * AROUND, 600 + 3 * len(self._root))
         self._bells = f"{self._root}bell/"
         self.clock = BoardTime()
         self._heard: Callable[[str], None] = lambda word: None

@@ -49,7 +49,7 @@ from jobboard.kv.driver import (
 )
 from jobboard.kv.options import uri_parts
 from jobboard.kv.store import KVStore
-from jobboard.primitives import Characteristics
+from jobboard.primitives import Characteristics, CommitBound
 
 _TRIES = 30
 
@@ -108,6 +108,8 @@ class ZooKeeperDriver(Driver):
         self._name, self._read_only = seat.name, conf["read_only"]
         self._folder = f"{conf['chroot'] if seat.client is None else seat.client.chroot}/{conf['namespace']}"
         self._root = f"{self._folder}/{_quoted(seat.name)}"
+        # A new job has four znodes, and the ends of claims in its commit take the rest of a packet.
+        self.commit_bound = CommitBound(LIMIT * 17 // 20, 650 + 4 * len(self._root))
         home = os.getpid()
 
         def make() -> Any:

@@ -162,7 +162,7 @@ class TaskFlowBoard(base.NotifyingJobBoard):
     def trash(self, job: TaskFlowJob, who: str) -> None:
         self._end(self.jobboard.trash, job, who)
 
-    def _end(self, verb: Callable[[Job, str], None], job: TaskFlowJob, who: str) -> None:
+    def _end(self, verb: Callable[[Job, str], object], job: TaskFlowJob, who: str) -> None:
         with translated():
             verb(job.jobboard_job, who)
 

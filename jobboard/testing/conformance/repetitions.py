@@ -387,6 +387,11 @@ def keep(board: JobBoard, job: Job) -> None:
     Harness(board).finish(Finish(job.uuid, Holder("anna", None), end, keep=3_600_000_000))
 
 
+def follow(board: JobBoard, job: Job) -> None:
+    """Consume it with follow-ups."""
+    board.consume(job, "anna", then=[Posting("crop", key="k"), Posting("mail")])
+
+
 def trashed(board: JobBoard) -> Job:
     job = board.post("resize", key="k")
     board.cancel(job)
@@ -461,6 +466,7 @@ ACTS = {
         "abandon with a delay": LateCall(claimed, lambda board, job: board.abandon(job, "anna", delay=LONG), nothing),
         "consume": LateCall(by_name, lambda board, job: board.consume(job, "anna"), come_back),
         "consume with an outcome": LateCall(by_name, keep, come_back),
+        "consume with follow-ups": LateCall(by_name, follow, all_in_turn(drain, come_back)),
         "trash": LateCall(by_name, lambda board, job: board.trash(job, "anna"), all_in_turn(restore, claim_anew)),
     },
     "holding": {

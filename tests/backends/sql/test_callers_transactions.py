@@ -207,6 +207,32 @@ def test_an_outcome_stands_exactly_when_the_caller_commits(
     assert job.result(0) == ["commit"]
 
 
+@pytest.mark.rule("Follow-ups are posted by the commit that consumes, or nothing is.")
+def test_follow_ups_stand_exactly_when_the_caller_commits(
+    board: JobBoard, engine: sa.Engine, events: list[str]
+) -> None:
+    board.post_many([Posting("old", key="k"), Posting("old"), Posting("old", key="window", key_for=LONG)])
+    first, second, third = board.claim_many("anna", 3)
+    eventually(lambda: len(events) == 6)
+    for end in ("rollback", "commit"):
+        events.clear()
+        with engine.connect() as connection:
+            [again] = board.consume(first, "anna", then=[Posting("new", key="k")], connection=connection)
+            board.finish_many([Act(second, "consume", then=[Posting("new")] * 2)], "anna", connection=connection)
+            [kept] = board.consume(third, "anna", then=[Posting("new", key="window")], connection=connection)
+            assert (again.created, kept.created, kept) == (True, False, third)
+            names = sa.select(board.table.c.name)
+            assert connection.execute(names).scalars().all() == ["new"] * 3
+            assert events == []
+            getattr(connection, end)()
+        assert [job.name for job in board.iterjobs()] == (["new"] * 3 if end == "commit" else ["old"] * 3)
+        assert not any(job.claim.lost for job in (first, second, third) if job.claim)
+    assert board.post("other", key="k") == again
+    assert board.post("other", key="window") == third
+    told = {"POSTED": 3, "CONSUMED": 3, "REMOVAL": 3}
+    assert eventually(lambda: Counter(events) == told), events
+
+
 def test_a_commit_that_fails_keeps_the_claim(
     board: JobBoard, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
