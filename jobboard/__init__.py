@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from jobboard.exceptions import MissingDriver as MissingDriver
     from jobboard.exceptions import NotFound as NotFound
     from jobboard.exceptions import UnclaimableJob as UnclaimableJob
+    from jobboard.finding import Acted as Acted
+    from jobboard.finding import ErrorGroup as ErrorGroup
+    from jobboard.finding import ErrorGroups as ErrorGroups
+    from jobboard.finding import NameStats as NameStats
+    from jobboard.finding import Page as Page
     from jobboard.followups import Then as Then
     from jobboard.followups import unique_key as unique_key
     from jobboard.job import Act as Act
@@ -66,6 +71,7 @@ _HOMES = {
         "NotFound",
         "UnclaimableJob",
     ),
+    "finding": ("Acted", "ErrorGroup", "ErrorGroups", "NameStats", "Page"),
     "followups": ("Then", "unique_key"),
     "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting", "Progress"),
     "outcomes": ("Cancelled", "Reject", "Retry", "RetryPolicy", "cancelled", "raise_if_cancelled"),

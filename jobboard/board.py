@@ -22,17 +22,20 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast, get_args
 
-from jobboard import arguments, codec, followups, logs, notifier, outcomes, runtime, work
+from jobboard import arguments, codec, followups, logs, marks, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
 from jobboard.claims import Claims
 from jobboard.engine import (
     DuePosts,
     Engine,
     Life,
+    Position,
     RetryingEngine,
     Seat,
+    Sieve,
     Store,
     StoredOutcome,
     StoredSchedule,
@@ -46,6 +49,20 @@ from jobboard.exceptions import (
     JobFailures,
     NotFound,
     UnclaimableJob,
+)
+from jobboard.finding import (
+    AT_MOST,
+    MOST_MINUTES,
+    Acted,
+    ErrorGroups,
+    NameStats,
+    OperatorVerb,
+    Page,
+    bounded,
+    checked_states,
+    grouped,
+    position_of,
+    position_text,
 )
 from jobboard.job import Act, Claim, ClaimedJob, Entity, Job, OnKey, Posting
 from jobboard.primitives import (
@@ -82,6 +99,7 @@ from jobboard.states import (
     FINISHES,
     LIVE,
     OK,
+    OPERATIONS,
     SCHEDULED,
     TRASHED,
     UNCLAIMED,
@@ -104,6 +122,12 @@ if TYPE_CHECKING:
     from jobboard.sqltypes import Condition, Connection
 
 LOG = logs.Log(__name__)
+
+CLAIMS_AT_ONCE = 5_000
+"""The number of claims that :meth:`JobBoard.find` reads at once, and sorts."""
+
+_VERBS = {("cancel", True): Verb.STOP, **{(str(verb), False): verb for verb in OPERATIONS}}
+"""The verbs of the lifecycle, by the verb of an act and whether it stops running jobs."""
 
 METADATA_BYTES = 64 * 1024
 """The maximum size of an entity's metadata, in bytes of compact UTF-8 JSON."""
@@ -129,6 +153,8 @@ _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.LIMITED: (UnclaimableJob, "has to wait: as many of its name or group as set_limit() allows are claimed"),
     Status.KEY: (JobFailure, "can't come back: another job has taken its key"),
     Status.LIVE: (JobFailure, "is not in the trash"),
+    Status.HELD: (JobFailure, "is held by a transaction that has not ended"),
+    Status.MOVING: (JobFailure, "is a record of a move: `jobboard move` completes it"),
 }
 
 
@@ -198,7 +224,7 @@ class JobBoard:
         self._lifecycle = runtime.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
         self._borrowers: set[object] = set()
-        self._stats: tuple[float, BoardStats] | None = None
+        self._stats: tuple[float, int | None, BoardStats] | None = None
         self._tidied = 0.0
         _boards.add(self)
 
@@ -662,12 +688,13 @@ class JobBoard:
                 job.record = its.record
         return seen
 
-    def _refresh_behind(self, job: Job) -> None:
-        """Read the job of an act that stands, whether or not the backend answers now."""
+    def _refresh_behind(self, *jobs: Job) -> None:
+        """Read the jobs of an act that stands, whether or not the backend answers now."""
         try:
-            self.refresh([job])
+            self.refresh(jobs)
         except ConnectionFailure as error:
-            LOG.info("%s could not be read again: %s", job, error, extra=logs.fields(job))
+            for job in jobs:
+                LOG.info("%s could not be read again: %s", job, error, extra=logs.fields(job))
 
     @property
     def job_count(self) -> int:
@@ -675,14 +702,168 @@ class JobBoard:
         tally = self.engine.tally()
         return sum(tally.get(state, 0) for state in LIVE)
 
-    def stats(self, max_age: float = 0) -> BoardStats:
-        """Return the number of jobs in each state. An answer up to ``max_age`` seconds old is good enough."""
+    def stats(self, max_age: float = 0, *, cap: int | None = None) -> BoardStats:
+        """Return the number of jobs in each state. An answer up to ``max_age`` seconds old is good enough.
+
+        :param cap: no count goes beyond this: a count of ``cap`` means so many jobs or more.
+        :raises JobFailure: the count takes too long. A cap bounds it.
+        """
         self.engine.check_open()
-        if self._stats is None or runtime.monotonic() - self._stats[0] >= max_age:
-            tally = self.engine.tally()
+        if cap is not None:
+            arguments.limit(cap, "cap")
+        if self._stats is None or self._stats[1] != cap or runtime.monotonic() - self._stats[0] >= max_age:
+            tally = self.engine.tally(cap)
             counts = {state.lower(): tally.get(state, 0) for state in (UNCLAIMED, SCHEDULED, CLAIMED, TRASHED)}
-            self._stats = (runtime.monotonic(), BoardStats(**counts))
-        return self._stats[1]
+            self._stats = (runtime.monotonic(), cap, BoardStats(**counts))
+        return self._stats[2]
+
+    def names(self, *, at_most: int = AT_MOST) -> list[NameStats]:
+        """Return the numbers of live jobs by name, in the order of the names.
+
+        :param at_most: on SQL, the highest count: a count of ``at_most`` means so many jobs or more. Elsewhere, the
+            number of jobs that are looked at, in serving order; those behind them do not count.
+        :raises JobFailure: the count takes too long.
+        """
+        arguments.limit(at_most, "at_most")
+        return [
+            NameStats(name, *count[:3], None if count.oldest is None else moment(count.oldest))
+            for name, count in sorted(self.engine.names(at_most).items())
+        ]
+
+    def find(
+        self,
+        *,
+        names: Iterable[str] | None = None,
+        states: Iterable[State | str] | None = None,
+        group: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        error: str | None = None,
+        cause: str | None = None,
+        posted_after: datetime.datetime | None = None,
+        posted_before: datetime.datetime | None = None,
+        where: Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Iterator[Job]:
+        """Iterate over the jobs that meet all of these conditions. A job whose details can't be read comes without
+        them. The jobs are read in pages, each when it is needed.
+
+        Live jobs come in serving order, and SCHEDULED ones alone by their due times. CLAIMED jobs alone come the
+        longest first among each 5,000. Then come TRASHED jobs and then COMPLETE ones, both the newest first. Records of
+        a running move are left out.
+
+        :param names: of the jobs.
+        :param states: the states; None: all jobs on the board. ``["TRASHED"]`` is the trash, and ``["COMPLETE"]`` the
+            consumed jobs with an outcome.
+        :param group: of the jobs.
+        :param owner: the holder of the claim; of a trashed or consumed job, the last holder.
+        :param key: as posted.
+        :param error: a part of the text of the last failure.
+        :param cause: the cause of the last failure, as in :meth:`error_groups`.
+        :param posted_after, posted_before: aware datetimes, by the server's clock. ``posted_after`` itself is included.
+        :param where: on SQL, only jobs for which this condition on :attr:`table` holds; no consumed ones.
+        :param extra: arguments of a backend of a third party.
+        """
+        wanted = checked_states(states, LIVE)
+        times = posted_after, posted_before
+        sieve = self._sieve(wanted, names, group, owner, key, error, cause, times, where, extra)
+        return self._found(wanted, sieve)
+
+    def _found(self, states: frozenset[State], sieve: Sieve) -> Iterator[Job]:
+        # Claims come in one order as far as they are read together.
+        is_claims = states & LIVE == {CLAIMED} or sieve.owner is not None
+        bounds = (CLAIMS_AT_ONCE, CLAIMS_AT_ONCE) if is_claims else (PAGE, AT_MOST)
+        after: Position | None = None
+        while True:
+            found = self.engine.search(states, sieve, after, *bounds)
+            yield from itertools.starmap(self._job_or_shell, found.jobs)
+            after = found.after
+            if after is None:
+                return
+
+    def find_page(
+        self,
+        limit: int = 50,
+        *,
+        after: str | None = None,
+        at_most: int = AT_MOST,
+        names: Iterable[str] | None = None,
+        states: Iterable[State | str] | None = None,
+        group: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        error: str | None = None,
+        cause: str | None = None,
+        posted_after: datetime.datetime | None = None,
+        posted_before: datetime.datetime | None = None,
+        where: Condition | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Page:
+        """Return one page of :meth:`find`, out of a bounded number of jobs. CLAIMED jobs alone come the longest first
+        among those that the page looks at.
+
+        :param limit: the number of jobs on the page.
+        :param after: the ``after`` of the page before, with the same conditions.
+        :param at_most: the number of jobs that this page looks at. A page that ends for it may be short or empty, and
+            the next page goes on from there.
+        :raises ValueError: ``after`` is damaged, another board's, or a position in an order of other states.
+        """
+        bounded(limit, at_most)
+        wanted = checked_states(states, LIVE)
+        times = posted_after, posted_before
+        sieve = self._sieve(wanted, names, group, owner, key, error, cause, times, where, extra)
+        found = self.engine.search(wanted, sieve, position_of(self._name, after), limit, at_most)
+        jobs = tuple(itertools.starmap(self._job_or_shell, found.jobs))
+        return Page(jobs, position_text(self._name, found.after), found.looked, found.complete)
+
+    def _sieve(
+        self,
+        states: frozenset[State],
+        names: Iterable[str] | None,
+        group: str | None,
+        owner: str | None,
+        key: str | None,
+        error: str | None,
+        cause: str | None,
+        times: tuple[datetime.datetime | None, datetime.datetime | None],
+        where: Condition | None,
+        extra: Mapping[str, Any] | None,
+    ) -> Sieve:
+        """Return the checked conditions of a search."""
+        self.engine.check_open()
+        for what, text in (("group", group), ("owner", owner), ("key", key)):
+            if text is not None:
+                codec.check_text(what, text)
+        for what, text in (("error", error), ("cause", cause)):
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"{what} must be a str, not {type(text).__name__}")
+        since, until = (
+            None if time is None else arguments.aware(what, time)
+            for what, time in zip(("posted_after", "posted_before"), times, strict=True)
+        )
+        condition = self._extras("find", extra, where=where).get("where")
+        if condition is not None and COMPLETE in states:
+            raise ValueError("where= is a condition on jobs that are not consumed: leave COMPLETE out of the states")
+        return Sieve(arguments.names(names), group, owner, key, error, cause, since, until, condition)
+
+    def error_groups(self, at_most: int = 2_000) -> ErrorGroups:
+        """Return the causes of the failures of the newest trashed jobs, the most frequent first. Failures of one cause
+        differ in uuids, numbers and quoted texts at most.
+
+        :param at_most: the number of jobs that are looked at.
+        """
+        arguments.limit(at_most, "at_most")
+        return grouped(self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most))
+
+    def finished(self, minutes: int = 60, *, at_most: int = AT_MOST) -> list[int] | None:
+        """Return the number of consumed jobs with an outcome in each of the last minutes, the present minute last. Jobs
+        without an outcome, and those whose outcome has expired, do not count.
+
+        :param at_most: the number of outcomes that are looked at. None is returned if there are more.
+        """
+        arguments.limit(minutes, "minutes", MOST_MINUTES)
+        arguments.limit(at_most, "at_most")
+        return self.engine.minutes(minutes, at_most)
 
     def trashed(self) -> Iterator[Job]:
         """Iterate over the jobs in the trash, the last trashed first; ``job.error`` has the reason."""
@@ -1399,8 +1580,124 @@ class JobBoard:
         job.seen_state = UNCLAIMED
         self._tell_posted([job])
 
+    def post_again(self, job: Job) -> Job:
+        """Post a job anew, with the name, details, book, context, priority, group and ``max_attempts`` of this one, but
+        without its key, due time and history. This job may be in any state, and stays as it is.
+
+        :raises TypeError, ValueError: the details do not fit this board.
+        :raises JobFailure: the details can't be read.
+        """
+        return self._post([self._anew(arguments.job(job))], "post", {})[0]
+
+    def _anew(self, job: Job) -> Posting:
+        """Return the posting of a job, for another job."""
+        record = job.board._job(job.record, job.seen_state).record
+        book = None if job.book_uuid is None else SimpleNamespace(name=job.book_name, uuid=job.book_uuid)
+        own = Posting(record.name, book, job.details, job.priority, max_attempts=record.max_attempts)
+        return own._replace(context=job.context or None, group=record.group)
+
+    def act(
+        self,
+        verb: OperatorVerb,
+        jobs: Iterable[Job | Outcome],
+        *,
+        reason: str | None = None,
+        running: bool = False,
+    ) -> Acted:
+        """Release, cancel, restore, purge or ``post_again`` many jobs, in commits of up to 100.
+
+        An act compares the job with the one that was read: a job with another token or another last holder is skipped,
+        and so is a job whose state has no such verb, or that a caller's transaction holds. ``post_again`` compares
+        nothing.
+
+        :param jobs: jobs and outcomes as they were read, such as those of :meth:`find`. Each batch is read when it is
+            needed. A purge deletes an outcome; its job stays COMPLETE.
+        :param reason: kept in ``job.error`` by release and cancel.
+        :param running: cancel claimed jobs, too, as :meth:`cancel` does.
+        :returns: the number of jobs that were acted on, and an error for each skipped job: ClaimLost, NotFound,
+            UnclaimableJob or JobFailure.
+        :raises ValueError: there is no such verb.
+        :raises JobFailure: it failed after some jobs; its ``acted`` holds their number and the errors.
+        """
+        if verb not in get_args(OperatorVerb):
+            raise ValueError(f"verb={verb!r}: must be one of {', '.join(get_args(OperatorVerb))}")
+        if running and verb != "cancel":
+            raise ValueError(f"running=True: belongs to the verb 'cancel', not to {verb!r}")
+        self.engine.check_open()
+        error, done, skipped = codec.clip_error(reason), 0, list[JobBoardError]()
+        handles = (arguments.job(each.job if isinstance(each, Outcome) else each) for each in jobs)
+        most = min(POST_BYTES, self.engine.backend.traits.most_bytes or POST_BYTES)
+        try:
+            with self.engine.acting():
+                for chunk in batches(handles, _weight, BATCH, most):
+                    if verb == "post_again":
+                        acted, refused = self._post_again_each(chunk)
+                    else:
+                        acted, refused = self._act_on(_VERBS[verb, running], chunk, reason, error)
+                    done += acted
+                    skipped += refused
+        except JobFailure as failure:
+            failure.acted = Acted(done, tuple(skipped))
+            raise
+        return Acted(done, tuple(skipped))
+
+    def _post_again_each(self, jobs: Sequence[Job]) -> tuple[int, list[JobBoardError]]:
+        postings, skipped = list[Posting](), list[JobBoardError]()
+        for job in jobs:
+            try:
+                postings.append(self._anew(job))
+            except ConnectionFailure:
+                raise
+            except JobFailure as error:
+                skipped.append(_about(error, job))
+        return len(self._post(postings, "post_many", {})) if postings else 0, skipped
+
+    def _act_on(
+        self, verb: Verb, jobs: Sequence[Job], reason: str | None, error: str | None
+    ) -> tuple[int, list[JobBoardError]]:
+        """Act on jobs that are as they were read. Return the number of these, and the errors of the others."""
+        moving = [job for job in jobs if marks.is_of_move(job.record)]
+        own = [job for job in jobs if job not in moving]
+        # Before the request: this board may claim a job again after it.
+        mine = self.claims.held()
+        acts = [Finish.of_seen(job.record, verb, error) for job in own]
+        # One transaction of a caller's must not hold up the acts on all other jobs.
+        statuses = self.engine.finish(acts, is_patient=False) if acts else []
+        pairs = list(zip(own, statuses, strict=True))
+        acted = [job for job, status in pairs if status == OK]
+        self._operated(verb, acted, reason, mine)
+        refused = [*((job, status) for job, status in pairs if status != OK), *((job, Status.MOVING) for job in moving)]
+        errors = [_refused_act(verb, job, status, "has changed since it was read") for job, status in refused]
+        rest = [(status, job, None) for (job, status), error in zip(refused, errors, strict=True) if error is None]
+        return len(acted), [*filter(None, errors), *self._refusals(rest)]
+
+    def _operated(self, verb: Verb, jobs: Sequence[Job], reason: str | None, mine: Sequence[Claim]) -> None:
+        """Bring handles up to date, notify and log, after acts of an operator.
+
+        :param mine: the claims that this board held before the acts.
+        """
+        if not jobs or verb == Verb.PURGE:
+            return
+        if verb == Verb.RESTORE:
+            for job in jobs:
+                job.seen_state = UNCLAIMED
+            self._tell_posted(jobs)
+            return
+        uuids = {job.uuid for job in jobs}
+        self.claims.refuse([claim for claim in mine if claim.uuid in uuids])
+        for job in jobs:
+            fields = logs.fields(job)
+            what = f"was taken away from {fields['who']!r}" if verb == Verb.RELEASE else "was cancelled"
+            LOG.info("%s %s: %s", job, what, reason or "no reason given", extra=fields)
+            job.seen_state = TRASHED if verb != Verb.RELEASE or job.record.exhausted else UNCLAIMED
+        if verb == Verb.RELEASE:
+            self._notify(notifier.RELEASED, *jobs)
+            self._refresh_behind(*jobs)
+            self.waiters.wake()
+        self._notify(notifier.TRASHED, *(job for job in jobs if job.seen_state == TRASHED))
+
     def purge(self, job: Job, *, token: int | None = None) -> None:
-        """Remove a job from the trash for good.
+        """Remove a job from the trash for good, or the outcome of a consumed job, which stays COMPLETE.
 
         :param token: purge the job only while it has this token.
         :raises JobFailure: the job is not in the trash.
@@ -1422,7 +1719,7 @@ class JobBoard:
         with self.engine.acting():
             for page in self._trash_pages():
                 # Only jobs that are as they were listed: one that was restored and trashed again is another failure.
-                acts = [Finish.parting(record, Verb.PURGE) for record in page if record.modified_on <= limit]
+                acts = [Finish.of_seen(record, Verb.PURGE) for record in page if record.modified_on <= limit]
                 for start in range(0, len(acts), BATCH):
                     purged += self.engine.finish(acts[start : start + BATCH]).count(OK)
         return purged
@@ -1435,12 +1732,8 @@ class JobBoard:
         takes = verb in (Verb.RELEASE, Verb.STOP)
         mine = [claim for claim in self.claims.held() if claim.uuid == job.uuid] if takes else []
         status = self.engine.operate(verb, job.uuid, error, token)
-        if status == Status.LOST:
-            raise _about(ClaimLost(f"{job} has another token than {token}"), job)
-        if verb == Verb.CANCEL and status == Status.CLAIMED:
-            raise _about(UnclaimableJob(f"{job} is claimed: cancel(job, running=True) takes it from its holder"), job)
         if status != OK:
-            raise self._refusal(status, job)
+            raise _refused_act(verb, job, status, f"has another token than {token}") or self._refusal(status, job)
         self.claims.refuse(mine)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
@@ -1858,6 +2151,23 @@ def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
     if claim.inherited:
         raise _about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
     return Holder(who, claim.token)
+
+
+def _refused_act(verb: Verb, job: Job, status: Status, lost: str) -> JobBoardError | None:
+    """Return the error of an operator's act that has one of its own.
+
+    :param lost: what is said of a job that has changed.
+    """
+    if status == Status.LOST:
+        return _about(ClaimLost(f"{job} {lost}"), job)
+    if verb == Verb.CANCEL and status == Status.CLAIMED:
+        return _about(UnclaimableJob(f"{job} is claimed: cancel(job, running=True) takes it from its holder"), job)
+    return None
+
+
+def _weight(job: Job) -> int:
+    """Return the bytes that an act on a job stores."""
+    return len(job.record.posting) + sum(len(failure.text) for failure in job.record.errors)
 
 
 def _claims(ends: Iterable[_ClaimEnd]) -> list[Claim]:

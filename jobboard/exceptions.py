@@ -47,10 +47,12 @@ class MissingDriver(JobBoardError):
 class JobFailure(JobBoardError):
     """The request was refused, or could not be carried out.
 
-    ``posted``: the jobs that stand, where a ``post_many`` failed after some of its batches.
+    ``posted``: the jobs that stand, where a ``post_many`` failed after some of its batches. ``acted``: the part of an
+    ``act`` that stands, as its :class:`~jobboard.finding.Acted`.
     """
 
     posted: tuple[Any, ...] = ()
+    acted: Any = None
 
 
 class UnclaimableJob(JobFailure):

@@ -13,9 +13,7 @@ import contextvars
 import datetime
 import functools
 import inspect
-import itertools
 import os
-import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -229,44 +227,6 @@ def refused_work(job: Job, policy: RetryPolicy | None = None) -> End | None:
     what = "its only attempt is" if most == 1 else f"its {most} attempts are"
     text = f"not run again: {what} used up, and claims of dead workers count as attempts"
     return End(Verb.TRASH, error=text, kind=FailureKind.EXHAUSTED)
-
-
-_TRACEBACK = re.compile(r"([ |]*)(\+ Exception Group )?Traceback \(most recent call last\):")
-_EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?::|$)")
-
-
-def reason_line(error: str | None) -> str:
-    """Return the line of an error that says why; empty without an error.
-
-    Behind the last traceback it is the first line of the exception: its message may have more of them, and end with a
-    link or a note. Of a group of errors, and of a traceback whose beginning was clipped off, it is the last line. A
-    reason in other words begins with its first line.
-    """
-    lines = (error or "").split("\n")
-    for at in range(len(lines) - 1, -1, -1):
-        found = _TRACEBACK.fullmatch(lines[at])
-        # A group says less than the errors in it.
-        if found and found[2]:
-            break
-        if found:
-            # Frames are indented.
-            behind = (line.removeprefix(found[1]) for line in lines[at + 1 :])
-            said = filter(None, map(str.strip, itertools.dropwhile(lambda line: line[:1] in ("", " "), behind)))
-            first = next(said, "")
-            # A message may begin with a line end.
-            first += f" {next(said, '')}" if re.fullmatch(r"\S+:", first) else ""
-            if first:
-                return first.rstrip()
-            break
-    else:
-        filled = [line for line in lines if line.strip()]
-        is_group = any(line.lstrip().startswith("+-") for line in filled)
-        is_clipped = any(line[0] == " " for line in filled) and _EXCEPTION.match(filled[-1])
-        if filled and not is_group and not is_clipped:
-            return filled[0].strip()
-    # Skip the frame around a group.
-    texts = (line.strip().removeprefix("| ") for line in reversed(lines))
-    return next((line for line in texts if line and not line.startswith("+---")), "")
 
 
 def decide_end(

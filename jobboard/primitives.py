@@ -238,8 +238,7 @@ class Finish(NamedTuple):
     outcome; None leaves none. name, group: the job's own; they select the limits that counted the claim. note: the note
     that the holder has not sent yet; None: none.
 
-    An end by CANCEL or PURGE removes a job that nobody holds, if ``holder`` is still its last one: see
-    :func:`~jobboard.states.part`.
+    An act of an operator is done if ``holder`` is still the last one of the job: see ``act_on_seen`` in ``states.py``.
     """
 
     uuid: str
@@ -257,9 +256,10 @@ class Finish(NamedTuple):
         return finish(record, self.holder, now, verb, delay, error, refund, self.due, retry, kind, self.note)
 
     @classmethod
-    def parting(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
-        """Return the act that cancels or purges a job, unless the job has changed since it was read."""
-        return cls(seen.uuid, Holder(seen.who or "", seen.token), End(verb, error=error))
+    def of_seen(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:
+        """Return the act of an operator on a job, which is refused if the job has changed since it was read."""
+        name = seen.name if seen.state == CLAIMED else ""
+        return cls(seen.uuid, Holder(seen.who or "", seen.token), End(verb, error=error), name=name, group=seen.group)
 
 
 class Finished(NamedTuple):

@@ -61,8 +61,9 @@ CONSUME = Verb.CONSUME
 FINISHES = frozenset({Verb.ABANDON, CONSUME, Verb.TRASH})
 """The verbs with which a holder ends its claim."""
 
-PARTINGS = frozenset({Verb.CANCEL, Verb.PURGE})
-"""The verbs that take away a job which nobody holds, if it still is as it was seen: see :func:`part`."""
+OPERATIONS = frozenset({Verb.RELEASE, Verb.CANCEL, Verb.STOP, Verb.RESTORE, Verb.PURGE})
+"""The verbs of operators. As an end with a holder, such a verb acts on a job that still is as it was seen: see
+:func:`act_on_seen`."""
 
 
 class Transition(NamedTuple):
@@ -119,6 +120,8 @@ class Status(enum.StrEnum):
     LIVE = "live"
     PAUSED = "paused"
     LIMITED = "limited"
+    HELD = "held"
+    MOVING = "moving"
 
 
 OK = Status.OK
@@ -398,7 +401,8 @@ def finish(
     kind: str = FailureKind.ERROR,
     note: bytes | str | None = None,
 ) -> tuple[Status, Record | None]:
-    """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`PARTINGS` are passed to :func:`part`.
+    """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`OPERATIONS` are passed to
+    :func:`act_on_seen`.
 
     :param delay: µs before which nobody may claim an abandoned job.
     :param due: the same as an instant.
@@ -407,8 +411,8 @@ def finish(
     :param kind: the kind of ``error``.
     :param note: the last note of the holder; None: the stored one.
     """
-    if verb in PARTINGS:
-        return part(record, holder, now, verb, error)
+    if verb in OPERATIONS:
+        return act_on_seen(record, holder, now, verb, error)
     status = check(record, holder, now)
     if record is None or status != OK:
         return status, record and settle(record, now)
@@ -436,14 +440,14 @@ def finish(
     )
 
 
-def part(
+def act_on_seen(
     record: Record | None, seen: Holder, now: int, verb: Verb, error: str | None = None
 ) -> tuple[Status, Record | None]:
-    """Cancel or purge a job, unless its token or its last holder ("": nobody) has changed since ``seen``.
+    """Apply an act of an operator, unless the token or the last holder ("": nobody) has changed since ``seen``.
 
-    Token and last holder together identify each version of a job that nobody holds. A claim changes the token. The
-    holder of a lapsed claim may still abandon it, which clears the holder."""
-    status, after = cancel(record, now, error) if verb == Verb.CANCEL else purge(record, now)
+    Token and last holder together identify each version of a job that nobody holds, and the token each claim. A claim
+    changes the token. The holder of a lapsed claim may still abandon it, which clears the holder."""
+    status, after = operate(record, now, verb, error)
     if record is not None and status == OK and (record.who or "", record.token) != seen:
         return Status.LOST, settle(record, now)
     return status, after

@@ -3,5 +3,8 @@
 SECOND = 1_000_000
 """The µs of a second."""
 
+MINUTE = 60 * SECOND
+"""The µs of a minute."""
+
 HOUR = 3600 * SECOND
 """The µs of an hour."""

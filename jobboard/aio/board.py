@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from jobboard import arguments, outcomes, work
@@ -28,9 +28,11 @@ from jobboard.aio.waiting import (
 from jobboard.backends import NAMESPACE, BoardArguments
 from jobboard.backends import fetch as fetch_sync
 from jobboard.board import JobBoard, WantedJobs
+from jobboard.finding import Acted, OperatorVerb
 from jobboard.followups import Then
 from jobboard.job import RESULT_DELAY, Claim, ClaimedJob, Job
 from jobboard.primitives import PAGE, Characteristics
+from jobboard.results import Outcome
 from jobboard.tracing import Tracing
 from jobboard.work import claim_of, nothing_claimed, wishes
 
@@ -224,6 +226,11 @@ class AsyncJobBoard:
     get = _verb(JobBoard.get)
     find_owner = _verb(JobBoard.find_owner)
     stats = _verb(JobBoard.stats)
+    find = _walk(JobBoard.find)
+    find_page = _verb(JobBoard.find_page)
+    names = _verb(JobBoard.names)
+    error_groups = _verb(JobBoard.error_groups)
+    finished = _verb(JobBoard.finished)
 
     async def job_count(self) -> int:
         """Return how many jobs are on the board, in any state but trashed."""
@@ -395,6 +402,21 @@ class AsyncJobBoard:
     cancel = _verb(JobBoard.cancel)
     restore = _verb(JobBoard.restore)
     purge = _verb(JobBoard.purge)
+    post_again = _verb(JobBoard.post_again)
+
+    async def act(
+        self,
+        verb: OperatorVerb,
+        jobs: Iterable[Job | Outcome] | AsyncIterable[Job | Outcome],
+        *,
+        reason: str | None = None,
+        running: bool = False,
+    ) -> Acted:
+        """Act on many jobs: see :meth:`JobBoard.act <jobboard.board.JobBoard.act>`. The jobs of an asynchronous
+        iterator are read before the first act."""
+        given = [job async for job in jobs] if isinstance(jobs, AsyncIterable) else jobs
+        return await self.call(JobBoard.act, self.sync, verb, given, reason=reason, running=running)
+
     purge_trash = _verb(JobBoard.purge_trash)
     siblings = _verb(JobBoard.siblings)
     pause = _verb(JobBoard.pause)

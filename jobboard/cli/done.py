@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from jobboard.cli.common import BoardOptions, command, find_job, group, names_option
+from jobboard.cli.acts import act_on_each
+from jobboard.cli.common import BoardOptions, command, find_job, group
+from jobboard.cli.filters import Conditions, act_on_found, check_choice, conditions, yes_option
 from jobboard.cli.jobs import PRIVATE, age_column, job_columns, say_job
 from jobboard.cli.output import say_json
 from jobboard.cli.summary import named, other_boards_if_empty
@@ -51,19 +53,20 @@ def done() -> None:
 
 
 @command("jobboard done list --limit 20", "jobboard done list --job resize --json", group=done, name="list")
-@names_option
+@conditions()
 @click.option("--after", metavar="UUID", help="Only jobs consumed before this job.")
 @limit_option
-def list_done(settings: BoardOptions, names: tuple[str, ...], after: str | None, limit: int | None) -> None:
+def list_done(settings: BoardOptions, chosen: Conditions, after: str | None, limit: int | None) -> None:
     """List the outcomes, the last consumed job first.
 
     Details and results are left out, as they may be private; 'jobboard done show' has them.
     """
     with settings.opened() as board:
         behind = None if after is None else board.outcome(find_job(board, after))
+        fits = chosen.judge(board)
         show(
             settings,
-            board.outcomes(names=names or None, after=behind),
+            (left for left in board.outcomes(names=chosen.names or None, after=behind) if fits(left.job)),
             _columns(board.engine.now() / 1e6),
             title=f"done on {named(board)}",
             nothing=lambda: (
@@ -73,6 +76,23 @@ def list_done(settings: BoardOptions, names: tuple[str, ...], after: str | None,
             limit=limit,
             go_on=lambda last: f"see --limit, or go on with --after {last.uuid}",
         )
+
+
+@command("jobboard done delete 0d8a3c3e", "jobboard done delete --group acme --yes", group=done, name="delete")
+@click.argument("uuids", nargs=-1, metavar="[UUID]...")
+@conditions()
+@yes_option
+def delete_done(settings: BoardOptions, uuids: tuple[str, ...], chosen: Conditions, yes: bool) -> int:
+    """Delete outcomes before they expire, with details and results."""
+    check_choice(uuids, chosen, options="the uuids of the jobs, or conditions such as --group")
+    with settings.opened() as board:
+        if chosen:
+            return act_on_found(settings, board, "purge", "deleted", chosen.find(board, "COMPLETE"), yes=yes)
+
+        def delete(uuid: str) -> None:
+            board.purge(board.outcome(find_job(board, uuid)).job)
+
+        return act_on_each(settings, "deleted", delete, uuids)
 
 
 @command("jobboard done show 0d8a3c3e", group=done, name="show")

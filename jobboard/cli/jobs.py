@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobboard.cli.output import safe, say, time_of
 from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, cut_end, name_column, uuid_column
-from jobboard.outcomes import reason_line
 from jobboard.primitives import span
 from jobboard.priorities import JobPriority
+from jobboard.reasons import reason_line
 
 if TYPE_CHECKING:
     from jobboard.job import Job

@@ -22,8 +22,8 @@ from jobboard.cli.top import rest
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
-from jobboard.outcomes import reason_line
 from jobboard.primitives import PAGE, span
+from jobboard.reasons import reason_line
 from jobboard.retry import outage_backoff
 from jobboard.states import State
 

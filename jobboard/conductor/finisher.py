@@ -7,7 +7,7 @@ import queue
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobboard import logs, outcomes, runtime
+from jobboard import logs, outcomes, reasons, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor.events import JOB_ABANDONED, JOB_CONSUMED, JOB_LOST, JOB_TRASHED
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobBoardError, JobFailure
@@ -401,7 +401,7 @@ class Finisher:
         # The reason of a job that is given back has been logged. The job's error belongs to an earlier failure.
         if done.end != GIVEN_BACK:
             what = "is in the trash" if trashed else "is to be tried again"
-            why = outcomes.reason_line(job.error) or "no reason given"
+            why = reasons.reason_line(job.error) or "no reason given"
             LOG.warning("%s: %s %s: %s", self._name, job, what, why, extra=logs.fields(job))
         if done.end.kind == FailureKind.LAPSE:
             return JOB_LOST, job

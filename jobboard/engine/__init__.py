@@ -12,10 +12,11 @@ from jobboard.engine.ends import Recent
 from jobboard.engine.engine import Engine
 from jobboard.engine.keys import Remembered
 from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Listed, revive
-from jobboard.engine.outcomes import StoredOutcome
+from jobboard.engine.outcomes import StoredOutcome, walk_outcomes
 from jobboard.engine.retrying import RetryingEngine, time_left
 from jobboard.engine.rules import Grouped, Rules, damaged_gate, damaged_value
 from jobboard.engine.schedules import DuePosts, Make, StoredSchedule, Unreadable
+from jobboard.engine.search import Position, Searched, fits
 from jobboard.engine.store import (
     ANY_TERMS,
     GATE,
@@ -36,18 +37,24 @@ from jobboard.engine.store import (
     LimitScope,
     Look,
     Mark,
+    NameCount,
     Occupied,
+    Order,
+    Place,
     Seat,
     SetupStep,
     Side,
+    Sieve,
     Stale,
     Store,
     Stored,
     Traits,
+    Walked,
     library_version,
     reschedules,
     too_new,
     turns,
+    walk_trash,
 )
 
 __all__ = [
@@ -81,16 +88,22 @@ __all__ = [
     "Look",
     "Make",
     "Mark",
+    "NameCount",
     "Occupied",
+    "Order",
+    "Place",
     "Plan",
+    "Position",
     "Recent",
     "Remembered",
     "Result",
     "RetryingEngine",
     "Rules",
+    "Searched",
     "Seat",
     "SetupStep",
     "Side",
+    "Sieve",
     "Stale",
     "Store",
     "Stored",
@@ -98,8 +111,10 @@ __all__ = [
     "StoredSchedule",
     "Traits",
     "Unreadable",
+    "Walked",
     "damaged_gate",
     "damaged_value",
+    "fits",
     "held_key",
     "library_version",
     "reschedules",
@@ -108,5 +123,7 @@ __all__ = [
     "time_left",
     "too_new",
     "turns",
+    "walk_outcomes",
+    "walk_trash",
     "weaknesses",
 ]

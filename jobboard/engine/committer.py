@@ -185,6 +185,7 @@ class Committer:
         repeats: bool = False,
         on_refusal: Callable[[Stale], None] | None = None,
         extra: Mapping[str, Any] = NO_EXTRA,
+        is_patient: bool = True,
     ) -> Result:
         """Commit the plan of a call, unless an earlier try of the call has done so.
 
@@ -193,6 +194,7 @@ class Committer:
         :param repeats: a repetition acts again, and is not answered by the stored answer.
         :param on_refusal: receives the refusal of each try in which another process was quicker.
         :param extra: arguments of :meth:`Store.transaction`.
+        :param is_patient: wait for other transactions that hold jobs of the plan: see :class:`CommitTerms`.
         """
         if nonce is None:
             return self._commit_joined(plan, extra)
@@ -223,7 +225,7 @@ class Committer:
                     by = None if made.timely is None else made.timely.end(number)
                     if by is not None and sent > by:
                         continue
-                    terms = CommitTerms(by=by, before=made.before)
+                    terms = CommitTerms(is_patient, by, made.before)
                     committed = self.commit(made.changes, [answer, *made.marks], made.sides, made.checks, terms)
             except Stale as stale:
                 if on_refusal is not None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from jobboard import runtime
 from jobboard.engine.answers import Deed
 from jobboard.engine.committer import Plan, change_by, record_at, worn_at
-from jobboard.engine.outcomes import KIND, outcome_mark
-from jobboard.engine.store import GATE, Change, Found, Mark, Stored
+from jobboard.engine.keys import NO_HOLDERS, Holders
+from jobboard.engine.outcomes import KIND, StoredOutcome, outcome_mark
+from jobboard.engine.store import GATE, Change, Found, Mark, Side, Stale, Stored
 from jobboard.primitives import Finish
-from jobboard.states import CLAIMED, CONSUME, FINISHES, OK, Verb
+from jobboard.states import CLAIMED, CONSUME, FINISHES, OK, Status, Verb
 from jobboard.units import HOUR
 
 PURGE_REMEMBERED = 24 * HOUR
@@ -55,19 +56,81 @@ def is_plain_end(act: Finish) -> bool:
     return act.end.verb in FINISHES and act.holder.token is not None
 
 
-def plan_ends(acts: Sequence[Finish], found: Found) -> Plan:
-    """Return the plan of these acts on the jobs that were found for them. The plan relies on the gate, if found."""
+class HeldJobs:
+    """The jobs of a call that other transactions hold: a commit that does not wait was refused for them, though they
+    have not changed."""
+
+    def __init__(self) -> None:
+        self._refused: frozenset[str] = frozenset()
+        self._tags: dict[str, object] = {}
+        self._held: set[str] = set()
+
+    def note_refusal(self, stale: Stale) -> None:
+        """Take note of the refusal of a try."""
+        self._refused = stale.uuids
+
+    def without(self, found: Found) -> Found:
+        """Return a reading without the jobs that are held."""
+        for stored in found.jobs:
+            if stored is not None:
+                uuid = stored.record.uuid
+                if uuid in self._refused and self._tags.get(uuid) == stored.tag:
+                    self._held.add(uuid)
+                self._tags[uuid] = stored.tag
+        self._refused = frozenset()
+        return found._replace(jobs=[None if each and each.record.uuid in self._held else each for each in found.jobs])
+
+    def judged(self, plan: Plan) -> Plan:
+        """Return a plan with the status of the jobs that are held."""
+        deeds = [deed._replace(status=Status.HELD) if deed.uuid in self._held else deed for deed in plan.deeds]
+        return plan._replace(deeds=deeds)
+
+
+def restored_keys(acts: Sequence[Finish], found: Found) -> list[str]:
+    """Return the keys that jobs take back by these acts."""
+    pairs = zip(acts, found.jobs, strict=True)
+    restored = (stored.record.key for act, stored in pairs if stored and act.end.verb == Verb.RESTORE)
+    return list(dict.fromkeys(key for key in restored if key is not None))
+
+
+def purged_outcomes(acts: Sequence[Finish], found: Found) -> list[tuple[str, str]]:
+    """Return the kinds and keys of the outcomes that these acts may purge: those of absent jobs."""
+    pairs = zip(acts, found.jobs, strict=True)
+    return [(KIND, act.uuid) for act, stored in pairs if stored is None and act.end.verb == Verb.PURGE]
+
+
+def purge_outcome(act: Finish, side: Side | None, now: int) -> tuple[Status, Mark | None]:
+    """Purge an outcome that still is as it was seen. No mark of a purge is left: the job stays COMPLETE."""
+    done = StoredOutcome.of(side) if side is not None and side.is_valid(now) else None
+    if done is None or side is None:
+        return Status.ABSENT, None
+    if (done.record.who or "", done.record.token) != act.holder:
+        return Status.LOST, None
+    return OK, Mark(side, None)
+
+
+def plan_ends(acts: Sequence[Finish], found: Found, holders: Holders = NO_HOLDERS) -> Plan:
+    """Return the plan of these acts on the jobs that were found for them. The plan relies on the gate, if found.
+
+    :param holders: the holders of the keys that jobs take back.
+    """
+    taken = dict(holders.by_key)
     before = {act.uuid: stored for act, stored in zip(acts, found.jobs, strict=True)}
     # A batch may have two acts on a job. The second act meets the record that the first has made.
     after = {uuid: record_at(stored, found.now) for uuid, stored in before.items()}
     touched: dict[str, Verb] = {}
     done = []
     left = {side.key: side for side in found.sides if side.kind == KIND}
-    marks = []
+    marks: list[Mark] = []
     for act in acts:
         stood = after[act.uuid]
         status, record = act.applied_to(stood, found.now)
-        if status == OK:
+        if act.end.verb == Verb.RESTORE and status == OK and record is not None and record.key is not None:
+            status = OK if taken.setdefault(record.key, act.uuid) == act.uuid else Status.KEY
+        if act.end.verb == Verb.PURGE and before[act.uuid] is None:
+            status, purged = purge_outcome(act, left.pop(act.uuid, None), found.now)
+            marks += [purged] if purged is not None else []
+        elif status == OK:
             if act.keep and act.end.verb == CONSUME and stood is not None:
                 marks.append(outcome_mark(act, stood, found.now, left.get(act.uuid)))
             after[act.uuid] = record
@@ -76,6 +139,13 @@ def plan_ends(acts: Sequence[Finish], found: Found) -> Plan:
     changes: list[Change] = [
         change_by(verb, stored, after[uuid]) for uuid, verb in touched.items() if (stored := before[uuid]) is not None
     ]
-    marks += [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides if touched.get(side.key) == Verb.PURGE]
+    marks += [
+        Mark(side, b"", PURGE_REMEMBERED)
+        for side in found.sides
+        if side.kind == "purged" and touched.get(side.key) == Verb.PURGE
+    ]
+    # A job of these acts may itself be the holder whose lapse has freed a key.
+    freed = [change for change in holders.freed if change.before and change.before.record.uuid not in touched]
     checks = [side for side in found.sides if side.kind == GATE[0]]
-    return Plan(changes, done, marks=marks, checks=checks, before=worn_at(before.values(), found.now))
+    changes = [*freed, *changes]
+    return Plan(changes, done, holders.sides, marks, checks=checks, before=worn_at(before.values(), found.now))

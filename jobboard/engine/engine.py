@@ -10,12 +10,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeGuard
 
-from jobboard import codec, forks, runtime, states
+from jobboard import codec, forks, marks, runtime, states
 from jobboard import notifier as events
 from jobboard.engine import doctor
 from jobboard.engine.answers import Deed
 from jobboard.engine.committer import Committer, Plan, Result, change_by, record_at, worn_at
-from jobboard.engine.ends import PURGE_REMEMBERED, Recent, is_plain_end, plan_ends
+from jobboard.engine.ends import (
+    PURGE_REMEMBERED,
+    HeldJobs,
+    Recent,
+    is_plain_end,
+    plan_ends,
+    purged_outcomes,
+    restored_keys,
+)
 from jobboard.engine.entities import KIND as ENTITY
 from jobboard.engine.entities import StoredEntity
 from jobboard.engine.expirations import Expirations
@@ -27,6 +35,7 @@ from jobboard.engine.outcomes import KIND as OUTCOME
 from jobboard.engine.outcomes import StoredOutcome, outcomes_of
 from jobboard.engine.rules import Grouped, Rules
 from jobboard.engine.schedules import DuePosts, Make, Schedules, StoredSchedule, Unreadable
+from jobboard.engine.search import Position, Searched, count_minutes, count_names, fits, narrowed, search
 from jobboard.engine.store import (
     GATE,
     Change,
@@ -35,9 +44,11 @@ from jobboard.engine.store import (
     Hears,
     Look,
     Mark,
+    NameCount,
     Seat,
     SetupStep,
     Side,
+    Sieve,
     Store,
     Stored,
 )
@@ -561,11 +572,18 @@ class Engine(Hears):
 
     # Ends of claims, and acts of operators
 
-    def finish(self, nonce: Nonce | None, /, acts: Sequence[Finish], **extra: Any) -> list[Status]:
-        """End claims by their verbs, or cancel or purge jobs that nobody holds: at most 100 acts.
+    def finish(
+        self, nonce: Nonce | None, /, acts: Sequence[Finish], is_patient: bool = True, **extra: Any
+    ) -> list[Status]:
+        """End claims by their verbs, or do acts of operators on jobs that are as they were seen: at most 100 acts.
 
-        Each act is atomic by itself. The answers have the order of the acts. A purged job reads TRASHED for a day."""
+        Each act is atomic by itself. The answers have the order of the acts. A purged job reads TRASHED for a day, and
+        a purge of an outcome leaves the job COMPLETE.
+
+        :param is_patient: wait for other transactions that hold the jobs. If False, such a job is HELD.
+        """
         store = self.store
+        held = None if is_patient else HeldJobs()
         gate = self._finder.rules.gate
         if self._is_plain(nonce) and all(map(is_plain_end, acts)) and store.consume(acts, nonce, gate):
             self._committer.note_fast_path(nonce)
@@ -588,10 +606,11 @@ class Engine(Hears):
                 made = plan_ends(acts, Found(now, list(known), [self._finder.rules.gate]))
                 if all(deed.status == OK for deed in made.deeds):
                     return made
-            made = self._ends(nonce, acts)
+            made = self._ends(nonce, acts, held)
             return made
 
-        result = self._committer.do(nonce, plan, extra=extra)
+        on_refusal = None if held is None else held.note_refusal
+        result = self._committer.do(nonce, plan, on_refusal=on_refusal, extra=extra, is_patient=is_patient)
         self._free_slots(nonce, acts, result.deeds, made.checks, extra)
         return [deed.status for deed in result.deeds]
 
@@ -620,13 +639,22 @@ class Engine(Hears):
             for act, deed in zip(acts, deeds, strict=True)
         ]
 
-    def _ends(self, nonce: Nonce | None, acts: Sequence[Finish]) -> Plan:
-        """Read the jobs of these acts, and return the plan of their ends."""
+    def _ends(self, nonce: Nonce | None, acts: Sequence[Finish], held: HeldJobs | None = None) -> Plan:
+        """Read the jobs of these acts, and return the plan of their ends.
+
+        :param held: the jobs of the call that other transactions hold; None: the call waits for these.
+        """
         purged = [("purged", act.uuid) for act in acts if act.end.verb == Verb.PURGE]
         # The gate shows whose slots come free. A transaction of the caller's would lock it for long.
         relied_on = [] if nonce is None else [GATE]
         sides = [*purged, *outcomes_of(acts), *relied_on]
-        return plan_ends(acts, self.store.read([act.uuid for act in acts], sides))
+        found = self.store.read([act.uuid for act in acts], sides)
+        if outcomes := purged_outcomes(acts, found):
+            found.sides.extend(self.store.read([], outcomes).sides)
+        if held is None:
+            return plan_ends(acts, found, holders_of(self.store, restored_keys(acts, found)))
+        found = held.without(found)
+        return held.judged(plan_ends(acts, found, holders_of(self.store, restored_keys(acts, found))))
 
     def _free_slots(
         self,
@@ -659,17 +687,21 @@ class Engine(Hears):
             purged = [("purged", uuid)] if verb == Verb.PURGE else []
             found, stored, before = self._committer.read_job(uuid, [*purged, GATE])
             status, after = states.operate(before, found.now, verb, error, token)
+            if stored is None and verb == Verb.PURGE:
+                return self._plan_outcome_purge(uuid, token)
             if status != OK or stored is None or before is None:
                 return Plan([], [Deed(status, uuid)])
+            if verb != Verb.CANCEL and marks.is_of_move(before):
+                return Plan([], [Deed(Status.MOVING, uuid)])
             held = holders_of(self.store, [before.key] if verb == Verb.RESTORE and before.key is not None else [])
             if any(holder != uuid for holder in held.by_key.values()):
                 return Plan([], [Deed(Status.KEY, uuid)])
             released = [before] if before.state == CLAIMED else []
             # The job may itself be the holder whose lapse has freed the key.
             changes = [change for change in held.freed if change.before != stored]
-            marks = [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides[: len(purged)]]
+            purges = [Mark(side, b"", PURGE_REMEMBERED) for side in found.sides[: len(purged)]]
             gate = found.sides[len(purged) :]
-            made = Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, marks, gate)
+            made = Plan([*changes, change_by(verb, stored, after)], [Deed(OK, uuid)], held.sides, purges, gate)
             return made._replace(before=worn_at([stored], found.now))
 
         result = self._committer.do(nonce, plan)
@@ -680,6 +712,16 @@ class Engine(Hears):
         if status == OK:
             self._freed(released, gate)
         return status
+
+    def _plan_outcome_purge(self, uuid: str, token: int | None) -> Plan:
+        """Return the plan that purges the outcome of a job. The job stays COMPLETE."""
+        found = self.store.read([], [(OUTCOME, uuid)])
+        done = StoredOutcome.of(found.sides[0]) if found.sides[0].is_valid(found.now) else None
+        if done is None:
+            return Plan([], [Deed(Status.ABSENT, uuid)])
+        if token not in (None, done.record.token):
+            return Plan([], [Deed(Status.LOST, uuid)])
+        return Plan([], [Deed(OK, uuid)], marks=[Mark(found.sides[0], None)])
 
     def _freed(self, jobs: Sequence[Grouped], gate: Sequence[Side]) -> None:
         """Wake waiters for the slots of ended claims. Errors are logged, as the claims have ended all the same.
@@ -739,14 +781,42 @@ class Engine(Hears):
         now, jobs = self.store.page(after, limit, names, LIVE if states is None else states, fresh)
         return [_seen(stored, now) for stored in jobs]
 
+    def search(
+        self, states: frozenset[State], sieve: Sieve, after: Position | None, limit: int, at_most: int
+    ) -> Searched:
+        """Return the next jobs in these states that meet the conditions: see :mod:`jobboard.engine.search`."""
+        states = narrowed(states, sieve, after)
+        if sieve.key is not None and states <= LIVE and sieve.where is None:
+            return self._by_key(sieve.key, states, sieve)
+        return search(self.store, states, sieve, after, limit, at_most) if states else Searched([], None, 0, True)
+
+    def _by_key(self, key: str, states: frozenset[State], sieve: Sieve) -> Searched:
+        """Return the job that holds a key: the only live one that may have it."""
+        seen = self.read(list(holders_of(self.store, [key]).by_key.values()))
+        jobs = [
+            (each.record, each.state)
+            for each in seen
+            if each.record is not None and each.state in states and fits(sieve, each.record, each.state)
+        ]
+        return Searched(jobs, None, len(seen), True)
+
+    def names(self, most: int) -> dict[str, NameCount]:
+        """Count the live jobs by name: see :func:`~jobboard.engine.search.count_names`."""
+        return count_names(self.store, most)
+
+    def minutes(self, minutes: int, at_most: int) -> list[int] | None:
+        """Count outcomes by the minute: see :func:`~jobboard.engine.search.count_minutes`."""
+        return count_minutes(self.store, minutes, at_most)
+
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         """Return the next trashed jobs behind ``after``, by (modified_on, sequence) downwards. Jobs that no sweep has
         written down as trashed are included."""
         return self.store.trash_page(after, limit)
 
-    def tally(self) -> dict[State, int]:
-        """Return the number of jobs in each logical state but COMPLETE."""
-        return self.store.counts({*LIVE, TRASHED})
+    def tally(self, cap: int | None = None) -> dict[State, int]:
+        """Return the number of jobs in each logical state but COMPLETE; ``cap`` means that many or more."""
+        counts = self.store.counts({*LIVE, TRASHED}, cap)
+        return counts if cap is None else {state: min(count, cap) for state, count in counts.items()}
 
     def peek(self, names: Sequence[str] | None = None) -> Peeked:
         """Return whether a take would find a job. Write nothing."""
@@ -871,7 +941,7 @@ class Engine(Hears):
         """Take at most 100 keys that another board has remembered. Taken keys stay as they are. Return the number of
         stored ones."""
 
-        def marks() -> list[Mark]:
+        def taken() -> list[Mark]:
             found = self.store.read([], [("key", each.key) for each in keys])
             return [
                 Mark(side, each.uuid.encode(), until=each.until)
@@ -879,7 +949,7 @@ class Engine(Hears):
                 if not side.is_valid(found.now) and each.until > found.now
             ]
 
-        return self._committer.write(marks)
+        return self._committer.write(taken)
 
     # Schedules
 
@@ -933,11 +1003,11 @@ class Engine(Hears):
     def delist(self, handle: str) -> None:
         """Remove every entity of this handle."""
 
-        def marks() -> list[Mark]:
+        def gone() -> list[Mark]:
             sides = self._committer.read_all(ENTITY).sides
             return [Mark(side, None) for side in sides if (each := StoredEntity.of(side)) and each.handle == handle]
 
-        self._committer.write(marks)
+        self._committer.write(gone)
 
     def roster(self) -> list[tuple[str, str, str]]:
         """Return the living entities as (kind, name, metadata), in any order."""

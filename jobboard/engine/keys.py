@@ -79,6 +79,10 @@ class Holders(NamedTuple):
         return renewed is not None
 
 
+NO_HOLDERS = Holders(0, [], {}, {}, [])
+"""The holders of no keys, to be read alone."""
+
+
 def _replaced(job: Draft | Record, draft: Draft, now: int) -> Draft | Record | None:
     if isinstance(job, Record):
         status, after = states.replace(job, now, draft.record(job.sequence, now))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.store import Mark, Side
-from jobboard.primitives import Finish
+from jobboard.engine.store import Mark, Place, Side, Store, Stored, Walked
+from jobboard.primitives import PAGE, Finish
 from jobboard.states import COMPLETE, Record, stored_failure
 
 LOG = logging.getLogger(__name__)
@@ -77,3 +77,16 @@ def outcome_mark(act: Finish, claimed: Record, now: int, side: Side | None) -> M
 def outcomes_of(acts: Sequence[Finish]) -> list[tuple[str, str]]:
     """Return the kinds and keys of the outcomes that these acts write."""
     return [(KIND, act.uuid) for act in acts if act.keep]
+
+
+def walk_outcomes(store: Store, position: Any, most: int, place_of: Callable[[Side], Place]) -> Walked:
+    """Return a walk along the outcomes, by the sides of a store.
+
+    :param position: of the store's, None at the beginning.
+    :param place_of: returns the place of an outcome.
+    """
+    found, further = store.sides(KIND, position, min(most, PAGE))
+    kept = [(side, StoredOutcome.of(side)) for side in found.sides if side.is_valid(found.now)]
+    jobs = [(place_of(side), Stored(done.record, side.tag)) for side, done in kept if done is not None]
+    last = place_of(found.sides[-1]) if further is not None and found.sides else None
+    return Walked(found.now, jobs, len(found.sides), last)

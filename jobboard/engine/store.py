@@ -24,7 +24,7 @@ from jobboard import runtime
 from jobboard.conf import Option, Settings
 from jobboard.exceptions import JobFailure
 from jobboard.primitives import POLL_CAP, Characteristics, CommitBound, Draft, Finish, Limit, Nonce, Oddity
-from jobboard.states import Record, State
+from jobboard.states import TRASHED, Record, State
 
 # Arguments and answers
 
@@ -147,6 +147,66 @@ class Occupied(NamedTuple):
     claims: int
     ended: int
     lapsed: list[Stored]
+
+
+Order = Literal["serving", "due", "claims", "trash", "outcomes"]
+"""An order in which jobs are searched: all live jobs in serving order, scheduled jobs by due times, claimed jobs in any
+order, trashed jobs and outcomes the newest first."""
+
+Place = Any
+"""A place in an order: an int, a str or a list of them, as JSON has them. Only the store knows its content."""
+
+
+class Sieve(NamedTuple):
+    """The conditions of a search; None: any. ``fits`` in ``jobboard/engine/search.py`` judges a job.
+
+    owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
+    failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a
+    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out.
+    """
+
+    names: tuple[str, ...] | None = None
+    group: str | None = None
+    owner: str | None = None
+    key: str | None = None
+    error: str | None = None
+    cause: str | None = None
+    posted_from: int | None = None
+    posted_before: int | None = None
+    where: Any = None
+    states: frozenset[State] | None = None
+
+    def texts(self) -> list[str]:
+        """Return the texts that the record of each fitting job contains."""
+        texts = (*(self.names or ())[:2], self.group, self.owner, self.key, self.error)
+        start = 2 if self.names is not None and len(self.names) > 1 else 0
+        return [text for text in texts[start:] if text]
+
+
+ANY_JOB = Sieve()
+
+
+class Walked(NamedTuple):
+    """The answer to a walk along an order.
+
+    jobs: the jobs that may fit, each behind its place. An outcome has its COMPLETE record. looked: the number of
+    entries that were looked at. last: the place from which to go on; None at the end of the order.
+    """
+
+    now: int
+    jobs: list[tuple[Place, Stored]]
+    looked: int
+    last: Place | None
+
+
+class NameCount(NamedTuple):
+    """The jobs of a name: how many wait, are delayed and run, and the instant at which the oldest that waits was
+    posted."""
+
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    oldest: int | None = None
 
 
 class Change(NamedTuple):
@@ -537,6 +597,21 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+        """Look at the next entries of an order behind ``after``, at most ``most`` of them. An index may hold entries of
+        other jobs in between, which do not count.
+
+        The answer has the jobs among these entries that may fit. It may leave out jobs that surely do not fit, and has
+        to leave out those that do not meet ``where``. The jobs of the trash include those that no sweep has written
+        down as trashed.
+        """
+
+    def names(self, most: int) -> dict[str, NameCount] | None:
+        """Count the live jobs by name, each count up to ``most``. None: the store has no index of names, and the engine
+        walks along the jobs."""
+        return None
+
+    @abc.abstractmethod
     def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         """Read about ``limit`` side records of a kind, outcomes newest first, others in any order.
 
@@ -548,9 +623,13 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    def counts(self, states: Collection[State]) -> dict[State, int]:
+    def counts(self, states: Collection[State], cap: int | None = None) -> dict[State, int]:
         """Count the jobs in each of these states as of now. COMPLETE counts the outcomes. It is left out where the cost
-        would grow with their number."""
+        would grow with their number.
+
+        :param cap: no count needs to go beyond this.
+        :raises JobFailure: the count takes too long.
+        """
 
     # Writing
 
@@ -740,6 +819,20 @@ class Store(abc.ABC):
 
         The cost is bounded: names may be missing where the search would be long."""
         return []
+
+
+def walk_trash(store: Store, after: Place | None, most: int) -> Walked:
+    """Return a walk along the trash, by the pages of a store."""
+    page = store.trash_page(None if after is None else _PLACED._replace(**dict(zip(_NEWEST, after, strict=True))), most)
+    jobs: list[tuple[Place, Stored]] = [([getattr(job, name) for name in _NEWEST], Stored(job, None)) for job in page]
+    return Walked(0, jobs, len(page), jobs[-1][0] if len(page) == most else None)
+
+
+_NEWEST = ("modified_on", "sequence", "uuid")
+"""The fields of a record that are its place in the trash."""
+
+_PLACED = Record("", "", 0, 0, None, 0, b"", TRASHED, 0, None, 0, None, None, None, 0, 0)
+"""A record without content, for a place alone."""
 
 
 def weight(stored: Stored) -> int:

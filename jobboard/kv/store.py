@@ -26,19 +26,25 @@ from jobboard.engine import (
     LimitScope,
     Look,
     Mark,
+    Order,
+    Place,
     Seat,
     Side,
+    Sieve,
     Stale,
     Store,
     Stored,
     StoredOutcome,
     Traits,
+    Walked,
     damaged_value,
     library_version,
     reschedules,
     too_new,
     tries,
     turns,
+    walk_outcomes,
+    walk_trash,
 )
 from jobboard.engine.committer import record_at
 from jobboard.engine.records import damaged, odd_job, pack, unpack
@@ -70,7 +76,7 @@ from jobboard.kv.layout import (
     uuid_of,
 )
 from jobboard.kv.listener import REPORTED, Listener
-from jobboard.primitives import MENTIONED, Characteristics, Draft, Oddity, mentioned
+from jobboard.primitives import MENTIONED, PAGE, Characteristics, Draft, Oddity, mentioned
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
 
 LOG = logging.getLogger(__name__)
@@ -526,6 +532,40 @@ class KVStore(Store):
                 return now, [*jobs, there[-1]]
             last, fresh = listed[-1], False
 
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+        most = min(most, PAGE)
+        if order == "outcomes":
+            return walk_outcomes(self, after, most, _outcome_place)
+        if order == "trash":
+            return walk_trash(self, after, most)
+        if order == "serving" or (order == "claims" and self.traits.keeps == "process"):
+            return self._walk_live(after or "", most, sieve)
+        folder, _, last = (after or f"{TIMED}/").partition("/")
+        names = self._driver.read([], [Range(folder, most, last)], fresh=True).names[0]
+        wanted = [name for name in names if folder == KEPT or _is_scheduled(name) == (order == "due")]
+        now, jobs, _ = self._jobs([uuid_of(name) for name in wanted])
+        met = zip(wanted, jobs, strict=True)
+        found = [(f"{folder}/{name}", job) for name, job in met if job is not None and not _tag(job).is_damaged]
+        if len(names) == most:
+            return Walked(now, found, len(names), f"{folder}/{names[-1]}")
+        goes_on = folder == TIMED and order == "claims" and self.traits.keeps == "session"
+        return Walked(now, found, len(names), f"{KEPT}/" if goes_on else None)
+
+    def _walk_live(self, last: str, most: int, sieve: Sieve) -> Walked:
+        names = self._driver.read([], [Range(LIVE, most, last)], fresh=True).names[0]
+        entries = [
+            entry
+            for entry in _entries(names)
+            if (sieve.names is None or entry.name in sieve.names) and sieve.group in (None, entry.group)
+        ]
+        now, jobs, _ = self._jobs([entry.uuid for entry in entries])
+        found: list[tuple[Place, Stored]] = [
+            (behind((entry.rank, entry.sequence)), job)
+            for entry, job in zip(entries, jobs, strict=True)
+            if job is not None and _is_of(job, entry)
+        ]
+        return Walked(now, found, len(names), names[-1] if len(names) == most else None)
+
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = "" if after is None else newest_of(after)
         lapsed = [record for record in self._read_overdue()[2] if record.state == TRASHED and newest_of(record) > last]
@@ -540,7 +580,7 @@ class KVStore(Store):
         left = [record for record in lapsed if record.uuid not in page]
         return sorted([*left, *page.values()], key=newest_of)[:limit]
 
-    def counts(self, states: Collection[State]) -> dict[State, int]:
+    def counts(self, states: Collection[State], cap: int | None = None) -> dict[State, int]:
         counts: dict[State, int] = {}
         if COMPLETE in states and (outcomes := self._driver.count(DONE)) is not None:
             counts[COMPLETE] = outcomes
@@ -873,6 +913,13 @@ def _side(kind: str, key: str, node: Node | None) -> Side:
     except (ValueError, TypeError, msgpack.UnpackException):
         value, until = damaged_value(kind), None
     return Side(kind, key, value, until, node.version)
+
+
+def _outcome_place(side: Side) -> str:
+    """Return the name of an outcome in ``done``."""
+    done = StoredOutcome.of(side)
+    assert done is not None
+    return newest_of(done.record)
 
 
 def _outcome_names(side: Side) -> Sequence[str]:

@@ -42,8 +42,7 @@ from jobboard import codec, runtime
 from jobboard.board import JobBoard
 from jobboard.engine import Unreadable
 from jobboard.exceptions import JobFailure
-from jobboard.moving.leftovers import BYTES, copy_keys, copy_of, copy_outcomes, keys_of, outcomes_of
-from jobboard.moving.marks import (
+from jobboard.marks import (
     GONE,
     NAME,
     MoveMark,
@@ -54,6 +53,7 @@ from jobboard.moving.marks import (
     is_sign,
     is_trashed,
 )
+from jobboard.moving.leftovers import BYTES, copy_keys, copy_of, copy_outcomes, keys_of, outcomes_of
 from jobboard.moving.origin import Left, Moved, Origin, pages_of, place_of, posting_of, trash_of
 from jobboard.moving.schedules import ScheduleMover
 from jobboard.primitives import BATCH, PAGE, Arrival, Draft, End, Finish, batches
@@ -348,9 +348,9 @@ class Mover:
         statuses = self._finish(
             self._source,
             [
-                Finish.parting(job, Verb.PURGE)
+                Finish.of_seen(job, Verb.PURGE)
                 if is_trashed(job)
-                else Finish.parting(job, Verb.CANCEL, MoveMark(self._run, Version(copy.token), way=GONE).text(target))
+                else Finish.of_seen(job, Verb.CANCEL, MoveMark(self._run, Version(copy.token), way=GONE).text(target))
                 for job, copy in held
             ],
         )
@@ -413,7 +413,7 @@ class Mover:
     # Acts and notes
 
     def _purge(self, board: Origin, jobs: Sequence[Record]) -> None:
-        self._finish(board, [Finish.parting(job, Verb.PURGE) for job in jobs])
+        self._finish(board, [Finish.of_seen(job, Verb.PURGE) for job in jobs])
 
     @staticmethod
     def _finish(board: Origin, acts: Sequence[Finish]) -> list[Status]:

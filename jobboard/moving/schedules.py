@@ -26,7 +26,7 @@ from collections.abc import Callable
 from jobboard.board import JobBoard
 from jobboard.engine import StoredSchedule, Unreadable
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.moving.marks import COMING, GONE, MoveMark
+from jobboard.marks import COMING, GONE, MoveMark
 from jobboard.moving.origin import Left, place_of, posting_of
 
 _TRIES = 100

@@ -156,6 +156,8 @@ class Link(Runner):
         """True if begin() or several() has begun an open transaction. A transaction for reading begins by itself."""
         self.since: float | None = None
         """The time of the request under way, on the monotonic clock."""
+        self.spare = 0.0
+        """The seconds that the request under way may take beyond the deadline."""
         self._descriptor: int | None = None
         with contextlib.suppress(AttributeError, OSError):
             # A duplicate, as the driver may close its own at any time, and another file then has its number.
@@ -189,6 +191,25 @@ class Link(Runner):
         text, values = statement.compiled(self.dialect, params)
         self.since = runtime.monotonic()
         self.cursor.execute(text, values)
+
+    @contextlib.contextmanager
+    def bounded(self, seconds: float) -> Iterator[None]:
+        """Have the database give up each statement of a block that only reads after so many seconds. The watchdog waits
+        for that.
+
+        :raises JobFailure: it has given one up.
+        """
+        self.spare, begun = seconds, runtime.monotonic()
+        try:
+            with self.product.bounded(self.raw, self.cursor, seconds):
+                yield
+        except Exception as error:
+            is_slow = runtime.monotonic() - begun >= seconds
+            if not is_slow or self.product.trouble(error, self.raw) is Trouble.DISCONNECTED:
+                raise
+            raise JobFailure(f"the database did not answer within {seconds:g} s", error) from error
+        finally:
+            self.spare = 0.0
 
     def single(self, statement: Text, params: Mapping[str, Any]) -> list[Row]:
         """Run a statement that is a transaction of its own and may write."""
@@ -319,7 +340,7 @@ class Link(Runner):
 
     def is_late(self, before: float) -> bool:
         """Return whether a request was sent before this instant, and no part of its answer has arrived."""
-        if self.since is None or self.since > before or self._descriptor is None:
+        if self.since is None or self.since + self.spare > before or self._descriptor is None:
             return False
         unread = select.poll()
         unread.register(self._descriptor, select.POLLIN)

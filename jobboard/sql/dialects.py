@@ -18,6 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Dialect
 
+from jobboard import runtime
+
 Raw = Any
 """A connection of the driver's own, as PEP 249 has it."""
 
@@ -179,6 +181,11 @@ class Database:
             return False
         return bool(self.dialect.is_disconnect(error, raw, None))
 
+    @contextlib.contextmanager
+    def bounded(self, raw: Raw, cursor: Any, seconds: float) -> Iterator[None]:
+        """Have the database give up statements of a block that take longer, where it can. No transaction is open."""
+        yield
+
     def _meaning(self, error: BaseException) -> Trouble | None:
         """Return the meaning of an error's code, if it is known."""
         return None
@@ -240,6 +247,12 @@ class PostgreSQLDatabase(Database):
 
     def end_read(self, raw: Raw) -> None:
         pass
+
+    @contextlib.contextmanager
+    def bounded(self, raw: Raw, cursor: Any, seconds: float) -> Iterator[None]:
+        cursor.execute(f"BEGIN; SET LOCAL statement_timeout = {int(seconds * 1000)}")
+        yield
+        cursor.execute("COMMIT")
 
     @contextlib.contextmanager
     def setting_up(self, cursor: Any, name: str) -> Iterator[None]:
@@ -365,6 +378,17 @@ class MySQLDatabase(Database):
             connection.connection.commit()
             super().begin_on(connection, table)
 
+    @contextlib.contextmanager
+    def bounded(self, raw: Raw, cursor: Any, seconds: float) -> Iterator[None]:
+        is_mariadb = getattr(self.dialect, "is_mariadb", False)
+        name, value = ("max_statement_time", seconds) if is_mariadb else ("max_execution_time", int(seconds * 1000))
+        cursor.execute(f"SET @jobboard_limit = @@{name}, {name} = {value}")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):
+                cursor.execute(f"SET {name} = @jobboard_limit")
+
     def descriptor(self, raw: Raw) -> int:
         return int(raw._sock.fileno() if hasattr(raw, "_sock") else raw.fileno())
 
@@ -383,6 +407,10 @@ class MySQLDatabase(Database):
 
     def _meaning(self, error: BaseException) -> Trouble | None:
         return self._TROUBLES.get(self._code(error))
+
+
+_STEPS = 20_000
+"""The instructions of SQLite's machine between two looks at the time: about a millisecond."""
 
 
 class SQLiteDatabase(Database):
@@ -447,6 +475,18 @@ class SQLiteDatabase(Database):
     def rollback(self, raw: Raw, cursor: Any) -> None:
         if raw.in_transaction:
             cursor.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def bounded(self, raw: Raw, cursor: Any, seconds: float) -> Iterator[None]:
+        if not hasattr(raw, "set_progress_handler"):
+            yield
+            return
+        end = runtime.monotonic() + seconds
+        raw.set_progress_handler(lambda: runtime.monotonic() > end, _STEPS)
+        try:
+            yield
+        finally:
+            raw.set_progress_handler(None, 0)
 
     def end_read(self, raw: Raw) -> None:
         # Only a listener to SQLAlchemy's "begin" can have begun one.

@@ -38,9 +38,25 @@ def test_every_verb_is_there_with_the_signature_of_its_twin() -> None:
         if isinstance(theirs, property):
             continue
         mine = inspect.signature(getattr(AsyncJobBoard, name)).parameters
-        assert [str(each) for each in mine.values()] == [
+        # An act also takes what the search of an asynchronous board returns.
+        assert [str(each).replace(" | AsyncIterable[Job | Outcome]", "") for each in mine.values()] == [
             str(each) for each in inspect.signature(theirs).parameters.values()
         ], name
+
+
+def test_act_takes_an_asynchronous_search(run: Run) -> None:
+    async def main() -> None:
+        async with aio.backend(uuid.uuid4().hex, "memory") as board:
+            await board.post_many([{"name": "a"}, {"name": "b"}])
+            page = await board.find_page(1)
+            assert [job.name for job in page.jobs] == ["a"]
+            assert (await board.act("cancel", board.find(names=["b"]))).done == 1
+            assert (await board.act("cancel", page.jobs)).done == 1
+            assert [job.name async for job in board.find(states=["TRASHED"], names=["b"])] == ["b"]
+            assert (await board.error_groups()).looked == 2
+            assert await board.names() == []
+
+    run(main())
 
 
 def test_board_is_connected_within_its_block(run: Run) -> None:

@@ -19,11 +19,11 @@ from jobboard.outcomes import (
     check_handler,
     decide_end,
     end_of_work,
-    reason_line,
     refused_work,
     working_on,
 )
 from jobboard.primitives import End
+from jobboard.reasons import reason_line
 from jobboard.states import FailureKind, Verb
 
 

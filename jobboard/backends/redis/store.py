@@ -54,19 +54,25 @@ from jobboard.engine import (
     LimitScope,
     Look,
     Mark,
+    Order,
+    Place,
     Seat,
     SetupStep,
     Side,
+    Sieve,
     Stale,
     Store,
     Stored,
     Traits,
+    Walked,
     library_version,
     reschedules,
     slot_of,
     too_new,
     tries,
     turns,
+    walk_outcomes,
+    walk_trash,
 )
 from jobboard.engine.records import odd_job
 from jobboard.exceptions import ConnectionFailure, JobFailure
@@ -83,6 +89,9 @@ SCANS, SCANNED = 200, 1000
 """The most requests of a search for other boards, and the keys that each request passes over."""
 
 _NUMBERS = {container: number for number, container in enumerate(CONTAINERS, 1)}
+
+_WALKED = {"serving": "live", "due": "due", "claims": "leases"}
+"""The container of each order. Claims go on in ``final``."""
 
 
 class RedisStore(Store):
@@ -343,7 +352,7 @@ class RedisStore(Store):
         letters = None if states >= LIVE else list(states)
         while True:
             low = "-" if position is None else b"(" + (position if isinstance(position, bytes) else position.encode())
-            now, rows, position = self.run(
+            now, rows, position, _ = self.run(
                 "scan", _NUMBERS["live"], low, "+", limit - len(found), False, names, letters
             )
             for member, blob, posting in _rows(rows, 3):
@@ -358,6 +367,26 @@ class RedisStore(Store):
             if len(found) >= limit or not position:
                 return now, found
 
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+        most = min(most, PAGE)
+        if order == "outcomes":
+            return walk_outcomes(self, after and after.encode(), most, _outcome_place)
+        if order == "trash":
+            return walk_trash(self, after, most)
+        container, _, last = (after or f"{_WALKED[order]}/").partition("/")
+        low = f"({last}" if last else "-"
+        limits = (most, False, None, None, sieve.texts())
+        now, rows, further, looked = self.run("scan", _NUMBERS[container], low, "+", *limits)
+        found: list[tuple[Place, Stored]] = []
+        for member, blob, posting in _rows(rows, 3):
+            uuid = member[21:].partition(b"\0")[0] if order == "serving" else member[36:]
+            stored = stored_of(uuid, blob, posting, now) if blob is not False else None
+            if stored is not None and (container, text_of(member)) in entries_of(stored.record):
+                place = text_of(member) if order != "serving" else f"{text_of(member[:21])}\x7f"
+                found.append((f"{container}/{place}", stored))
+        following = "final/" if container == "leases" else None
+        return Walked(now, found, looked, f"{container}/{text_of(further)}" if further else following)
+
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         low, high = "-", ""
         if after is not None:
@@ -366,8 +395,8 @@ class RedisStore(Store):
         # Jobs whose last claim has lapsed, and whose record does not say so yet. One that is swept meanwhile is in the
         # trash after that.
         high = min(high or "(~", f"({self.now() + 1:018d}")
-        now, lapsed, _ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
-        _, rows, _ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
+        now, lapsed, *_ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
+        _, rows, *_ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
         stored = [
             stored_of(member[36:], blob, posting, now)
             for member, blob, posting in (*_rows(lapsed, 3), *_rows(rows, 3))
@@ -383,7 +412,7 @@ class RedisStore(Store):
             low = f"({kind}\0{LAST - int(cast(bytes, position.tag)):018d}{position.key}".encode()
         elif position is not None:
             low = b"(" + position
-        now, rows, last = self.run("scan", _NUMBERS["listed"], low, f"({kind}\1", limit, False)
+        now, rows, last, _ = self.run("scan", _NUMBERS["listed"], low, f"({kind}\1", limit, False)
         skipped = len(kind.encode()) + 1 + (18 if kind == "outcome" else 0)
         sides = [
             side_of(kind, member[skipped:].decode("utf-8", "replace"), blob)
@@ -392,7 +421,7 @@ class RedisStore(Store):
         ]
         return Found(now, [], sides), last or None
 
-    def counts(self, states: Collection[State]) -> dict[State, int]:
+    def counts(self, states: Collection[State], cap: int | None = None) -> dict[State, int]:
         found = zip((UNCLAIMED, SCHEDULED, CLAIMED, TRASHED, COMPLETE), self.run("counts"), strict=True)
         return {state: count for state, count in found if state in states}
 
@@ -536,7 +565,7 @@ class RedisStore(Store):
         for container in ("live", "trash"):
             low: Any = "-"
             while low:
-                now, rows, last = self.run("scan", _NUMBERS[container], low, "+", PAGE, False)
+                now, rows, last, _ = self.run("scan", _NUMBERS[container], low, "+", PAGE, False)
                 for member, blob, posting in _rows(rows, 3):
                     uuid = member[21:].partition(b"\0")[0] if container == "live" else member[36:]
                     if blob is not False and isinstance((job := stored_of(uuid, blob, posting, now)).tag, Damaged):
@@ -720,3 +749,8 @@ def _by_container(entries: Collection[Entry]) -> list[tuple[int, list[str]]]:
     for container, member in entries:
         found[_NUMBERS[container]].append(member)
     return list(found.items())
+
+
+def _outcome_place(side: Side) -> str:
+    """Return the member of an outcome in ``listed``."""
+    return f"outcome\0{LAST - int(cast(bytes, side.tag)):018d}{side.key}"

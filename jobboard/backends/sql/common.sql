@@ -275,6 +275,139 @@ and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
 -- name: trash_behind_lapsed
 and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
 
+-- name: walk
+-- The number and the last of the next :most entries of an order, and the first jobs among them that meet conditions. One
+-- statement, so that both tell of one instant.
+select bound.looked, bound.last_place, bound.last_id, page.*
+from (
+    select count(*) over () as looked, place as last_place, id as last_id
+    from ({places?}) as places
+    order by place {back?}, id {back?}
+    limit 1
+) as bound
+left join (
+    select {record}, {jobs}.tag, {jobs}.now, {jobs}.place
+    from ({entries?}) as {jobs}
+    where {jobs}.id > 0 {also?}
+) as page on true
+
+-- name: walk_places
+{jobs}.id
+
+-- name: walk_entries
+{jobs}.*, {now} as now
+
+-- name: walk_serving
+-- The index has trashed jobs, too. A walk passes over them, as a page does.
+select {columns?}, priority as place
+from {jobs} {by_serving}
+where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {behind?}
+order by priority, id
+limit :most
+
+-- name: behind_serving
+and (priority, id) > (:place, :id)
+
+-- name: walk_due
+select {columns?}, wake_at as place
+from {jobs} {by_wake}
+where board = :board and wake_at > 0 and state = 'SCHEDULED' {behind?}
+order by wake_at, id
+limit :most
+
+-- name: walk_claims
+select {columns?}, wake_at as place
+from {jobs} {by_wake}
+where board = :board and wake_at > 0 and state = 'CLAIMED' {behind?}
+order by wake_at, id
+limit :most
+
+-- name: behind_due
+and (wake_at, id) > (:place, :id)
+
+-- name: behind_claims
+{behind_due}
+
+-- name: walk_trash
+select * from (
+    select * from (
+        select {columns?}, gone_on as place
+        from {jobs}
+        where board = :board and gone_on > 0 and state = 'TRASHED' {behind_gone?}
+        order by gone_on desc, id desc
+        limit :most
+    ) as trashed
+    union all
+    select * from (
+        select {columns?}, lock_until as place
+        from {jobs}
+        where board = :board and wake_at > 0 and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
+            and attempts >= max_attempts {behind_lapsed?}
+        order by lock_until desc, id desc
+        limit :most
+    ) as lapsed
+) as gone
+order by place desc, id desc
+limit :most
+
+-- name: behind_gone
+and (gone_on, id) < (:place, :id)
+
+-- name: behind_lapsed
+and (lock_until, id) < (:place, :id)
+
+-- name: with_group
+and job_group = :group
+
+-- name: with_owner
+and who = :owner
+
+-- name: with_key
+and {key} = :key
+
+-- name: with_error
+and {contains}
+
+-- name: contains
+instr(errors, :error) > 0
+
+-- name: posted_from
+and created_on >= :posted_from
+
+-- name: posted_before
+and created_on < :posted_before
+
+-- name: name_counts
+-- How many jobs of a name can be claimed, up to :most.
+select count(*) from (
+    select 1 from {jobs} {by_name}
+    where board = :board and state = 'UNCLAIMED' and name = :name
+    limit :most
+) as of_name
+
+-- name: first_posts
+-- The first post of the next priority of a name.
+select priority, created_on from {jobs} {by_name}
+where board = :board and state = 'UNCLAIMED' and name = :name and priority > :priority
+order by {in_names}
+limit 1
+
+-- name: wake_counts
+-- The delayed and the running jobs of each name. What is overdue stands as time has made it.
+select name, state, count(*), min(created_on)
+from (
+    select name, created_on, case
+        when wake_at > {now} then state
+        when state = 'CLAIMED' and lock_until > {now} then state
+        when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED'
+        else 'UNCLAIMED' end as state
+    from {jobs} {by_wake}
+    where board = :board and wake_at > 0 and state in ('SCHEDULED', 'CLAIMED')
+    order by wake_at
+    limit :most
+) as waking
+group by name, state
+
 -- name: counts
 -- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
 select 'UNCLAIMED', '', count(*) from {jobs} where board = :board and state = 'UNCLAIMED'
@@ -284,6 +417,9 @@ group by state
 union all
 select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on > 0
 union all
+{counts_overdue}
+
+-- name: counts_overdue
 select state, lapsed, count(*)
 from (
     select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
@@ -291,6 +427,24 @@ from (
     where board = :board and wake_at <= {now} and lock_until <= {now}
 ) as overdue
 group by state, lapsed
+
+-- name: counts_capped
+-- No count goes beyond :most.
+select 'UNCLAIMED', '', count(*) from (
+    select 1 as one from {jobs} where board = :board and state = 'UNCLAIMED' limit :most
+) as ready
+union all
+select 'SCHEDULED', '', count(*) from (
+    select 1 as one from {jobs} where board = :board and wake_at > 0 and state = 'SCHEDULED' limit :most
+) as scheduled
+union all
+select 'CLAIMED', '', count(*) from (
+    select 1 as one from {jobs} where board = :board and wake_at > 0 and state = 'CLAIMED' limit :most
+) as claimed
+union all
+select 'TRASHED', '', count(*) from (
+    select 1 as one from {jobs} where board = :board and gone_on > 0 limit :most
+) as trashed
 
 -- name: is_there
 -- The name of the board, if it has jobs, or had one that was purged within the last day.

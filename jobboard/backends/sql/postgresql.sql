@@ -544,3 +544,6 @@ select 'prepared transaction ' || gid, owner, 'prepared',
     cast(extract(epoch from clock_timestamp() - prepared) as float),
     'COMMIT PREPARED or ROLLBACK PREPARED ''' || gid || ''''
 from pg_catalog.pg_prepared_xacts
+
+-- name: contains
+strpos(errors, :error) > 0

@@ -61,18 +61,24 @@ from jobboard.engine import (
     LimitScope,
     Look,
     Mark,
+    NameCount,
     Occupied,
+    Order,
+    Place,
     Seat,
     SetupStep,
     Side,
+    Sieve,
     Stale,
     Store,
     Stored,
     Traits,
+    Walked,
     held_key,
     reschedules,
     slot_of,
     turns,
+    walk_outcomes,
 )
 from jobboard.engine.answers import KEPT
 from jobboard.exceptions import JobFailure
@@ -81,7 +87,7 @@ from jobboard.sql.clients import SYNC, is_async
 from jobboard.sql.connections import ConstraintViolated, Contended, Link, Links, deadline, refusal_error
 from jobboard.sql.dialects import Database, Trouble
 from jobboard.sql.runners import Runner
-from jobboard.states import COMPLETE, LIVE, Record, State, serving_order, settle
+from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, UNCLAIMED, Record, State, serving_order, settle
 
 T = TypeVar("T")
 
@@ -90,6 +96,21 @@ REMEDY = "`jobboard setup`"
 SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
 answer, which stays while an older snapshot may need it, and a page holds some fifty."""
+
+COUNTING = 10.0
+"""The seconds that a count may take, whatever the deadline of other requests."""
+
+_CONDITIONS = {
+    "names": "of_names",
+    "states": "of_states",
+    "group": "with_group",
+    "owner": "with_owner",
+    "key": "with_key",
+    "error": "with_error",
+    "posted_from": "posted_from",
+    "posted_before": "posted_before",
+}
+"""The condition of each field of a sieve."""
 
 OTHER_TABLES = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
@@ -132,6 +153,7 @@ class SQLStore(Store):
     extras: ClassVar[Mapping[str, frozenset[str]]] = {
         "claim_next": frozenset({"where"}),
         "claim_many": frozenset({"where"}),
+        "find": frozenset({"where"}),
         **dict.fromkeys(
             ("post", "post_many", "consume", "consume_many", "finish_many", "abandon", "trash"),
             frozenset({"connection"}),
@@ -604,6 +626,70 @@ class SQLStore(Store):
             for row in rows
         ]
 
+    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+        if order == "outcomes":
+            return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
+        text, also, params = self.statements.text, *self._also(sieve)
+        params["most"] = most
+        behind: dict[str, str] = {}
+        if after is not None:
+            params |= {"place": after[0], "id": after[1]}
+            parts = ("gone", "lapsed") if order == "trash" else (order,)
+            behind = {f"behind_{part}" if order == "trash" else "behind": text(f"behind_{part}") for part in parts}
+        back = "asc" if order == "trash" else "desc"
+        entries, places = (
+            text(f"walk_{order}", columns=text(columns), **behind) for columns in ("walk_entries", "walk_places")
+        )
+        made = self.statements.fill("walk", entries=entries, places=places, also=also, back=back)
+        rows = self.run_one(made, **params)
+        found = [row[3:] for row in rows if row[3] is not None]
+        at = RECORD_COLUMNS + 2
+        jobs: list[tuple[Place, Stored]] = sorted(
+            (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=order == "trash"
+        )
+        if not rows:
+            return Walked(0, [], 0, None)
+        looked, last = rows[0][0], list(rows[0][1:3])
+        return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
+
+    def _also(self, sieve: Sieve) -> tuple[str, dict[str, Any]]:
+        """Return the conditions on the jobs of a walk, and their parameters."""
+        params = {name: value for name, value in sieve._asdict().items() if value is not None}
+        params |= {"names": list(sieve.names or ()), "states": [each.value for each in sieve.states or ()]}
+        if sieve.error is not None:
+            # As it stands in the JSON of the failures.
+            params["error"] = json.dumps(sieve.error, ensure_ascii=False)[1:-1]
+        parts = [part for name, part in _CONDITIONS.items() if params.get(name)]
+        also = self.statements.text(*parts) if parts else ""
+        where = params.pop("where", None)
+        if where is not None:
+            condition, values = condition_text(where, self.tables.jobs, self.product.dialect)
+            also, params = f"{also} and ({condition})", {**params, **values}
+        return also, params
+
+    def names(self, most: int) -> dict[str, NameCount]:
+        def work(run: Runner) -> dict[str, NameCount]:
+            counts: dict[str, NameCount] = {}
+            for name in self._names(run):
+                [(waiting,)] = self._rows(run, "name_counts", name=name, most=most)
+                posts, priority = [], -1
+                while rows := self._rows(run, "first_posts", name=name, priority=priority):
+                    [(priority, posted)] = rows
+                    posts.append(posted)
+                counts[name] = NameCount(waiting, oldest=min(posts, default=None))
+            for name, state, number, posted in self._rows(run, "wake_counts", most=most):
+                count = counts.get(name, NameCount())
+                if state == UNCLAIMED:
+                    oldest = posted if count.oldest is None else min(posted, count.oldest)
+                    counts[name] = count._replace(waiting=min(most, count.waiting + number), oldest=oldest)
+                elif state == SCHEDULED:
+                    counts[name] = count._replace(delayed=number)
+                elif state == CLAIMED:
+                    counts[name] = count._replace(running=number)
+            return counts
+
+        return self._bounded(work)
+
     def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":
             return self._outcomes_page(position, limit)
@@ -628,15 +714,37 @@ class SQLStore(Store):
         found = self._read(work)
         return found, found.sides[-1].tag if len(found.sides) == limit else None
 
-    def counts(self, states: Collection[State]) -> dict[State, int]:
+    def counts(self, states: Collection[State], cap: int | None = None) -> dict[State, int]:
         if set(states) <= {COMPLETE}:
             return {}
         counts: dict[str, int] = {}
-        for state, lapsed, number in self.run_one("counts"):
+        rows = self._count_jobs("counts") if cap is None else []
+        if cap is not None:
+            overdue = self._count_jobs("counts_overdue")
+            # What time has made of a job moves it from one count to another.
+            rows = [*overdue, *self._count_jobs("counts_capped", most=cap + sum(row[2] for row in overdue))]
+        for state, lapsed, number in rows:
             if lapsed:
                 counts[state] = counts.get(state, 0) - number
             counts[lapsed or state] = counts.get(lapsed or state, 0) + number
         return {state: counts[state] for state in State if counts.get(state)}
+
+    def _count_jobs(self, statement: str, **params: Any) -> list[Row]:
+        return self._bounded(lambda run: self._rows(run, statement, **params))
+
+    def _bounded(self, work: Callable[[Runner], T]) -> T:
+        """Read by statements that count, which may take long and are no sign of a silent server.
+
+        :raises JobFailure: a statement takes longer than :data:`COUNTING`.
+        """
+
+        def by_itself(run: Runner) -> T:
+            if not isinstance(run, Link):
+                return work(run)
+            with run.bounded(COUNTING):
+                return work(run)
+
+        return self._read(by_itself)
 
     def boards(self, most: int) -> list[str]:
         found: list[str] = [name for (name,) in self.run_one("is_there")]
@@ -662,7 +770,7 @@ class SQLStore(Store):
         checks: Sequence[Side] = (),
         terms: CommitTerms = ANY_TERMS,
     ) -> Committed:
-        if terms.before is None and self._is_whole(changes, marks, checks):
+        if terms.is_patient and terms.before is None and self._is_whole(changes, marks, checks):
             return self._commit_whole(changes, marks[0], checks)
         if self._block.run is not None:
             return self._commit_part(self._block, changes, marks, checks, terms)
@@ -920,9 +1028,12 @@ class SQLStore(Store):
         return side
 
     def _store_outcome(self, run: Runner, mark: Mark) -> Side:
-        side, row = mark.before, outcome_row(mark)
-        if side.tag is not None:
-            self._count(run, "outcome_delete", uuid=side.key)
+        side = mark.before
+        if side.tag is not None and not self._count(run, "outcome_delete", uuid=side.key) and mark.value is None:
+            raise Stale(sides=[(side.kind, side.key)])
+        if mark.value is None:
+            return side._replace(value=None, until=None, tag=None)
+        row = outcome_row(mark)
         if not self._count(run, "outcome_insert", **row):
             raise Stale(sides=[(side.kind, side.key)])
         return side._replace(value=mark.value, until=row["until"], tag=(row["modified_on"], row["id"]))

@@ -81,7 +81,6 @@ class TestOutcomes:
             "release": lambda: other.release(seen),
             "cancel": lambda: other.cancel(seen),
             "restore": lambda: other.restore(seen),
-            "purge": lambda: other.purge(seen),
             "expires_in": seen.expires_in,
         }
         for act in acts.values():

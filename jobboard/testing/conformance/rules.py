@@ -102,7 +102,7 @@ class TestOldHandles:
                 act()
             assert Harness(other).record(job) == before
         for verb in (Verb.CANCEL, Verb.PURGE, Verb.CONSUME):
-            assert Harness(board).calls.finish([Finish.parting(seen, verb)]) != [OK]
+            assert Harness(board).calls.finish([Finish.of_seen(seen, verb)]) != [OK]
             assert Harness(other).record(job) == before
 
     @staticmethod

@@ -17,7 +17,7 @@ from django.tasks.signals import task_finished, task_started
 from jobboard.contrib.django import worker
 from jobboard.contrib.django.results import LOST_WORKER
 from jobboard.exceptions import ClaimLost
-from jobboard.outcomes import reason_line
+from jobboard.reasons import reason_line
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import until_free

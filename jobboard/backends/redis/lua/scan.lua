@@ -5,11 +5,13 @@
 --   most: the most entries to return
 --   backwards: whether to begin at `from` as the higher bound
 --   names, states: in LIVE, the names and states of the jobs to return, nil for all
--- Returns [now, entries, last]:
+--   texts: the texts that the record of each job to return contains
+-- Returns [now, entries, last, looked]:
 --   entries: [member, record, posting, …], or for LISTED [member, side record, '', …]
 --   last: the member behind which to go on, or false at the end
+--   looked: the number of members that were looked at
 
-local container, from, to, most, backwards, names, states = unpack(args, 1, 7)
+local container, from, to, most, backwards, names, states, texts = unpack(args, 1, 8)
 local wanted, letters = {}, {}
 for _, name in ipairs(names or {}) do wanted[name] = true end
 for _, letter in ipairs(states or {}) do letters[letter] = true end
@@ -34,9 +36,16 @@ local function fits(member, blob)
     and (not states or not job or letters[job[STATE]] or job[UNTIL] and job[UNTIL] <= now)
 end
 
+local function contains(blob)
+  for _, text in ipairs(texts or {}) do
+    if not string.find(blob or '', text, 1, true) then return false end
+  end
+  return true
+end
+
 local last = members[walk] or false
 for index, member in ipairs(members) do
-  if container ~= N_LIVE or fits(member, blobs[index]) then
+  if contains(blobs[index]) and (container ~= N_LIVE or fits(member, blobs[index])) then
     local posting = container ~= N_LISTED and call('HGET', POSTINGS, keys[index]) or ''
     found[#found + 1], found[#found + 2], found[#found + 3] = member, blobs[index], posting
     if #found == 3 * most and index < #members then
@@ -45,4 +54,4 @@ for index, member in ipairs(members) do
     end
   end
 end
-return cmsgpack.pack({now, found, last})
+return cmsgpack.pack({now, found, last, #members})

@@ -218,7 +218,7 @@ def test_a_job_that_goes_while_it_is_read_is_not_taken_for_finished(origin: Orig
             source._store.read = read  # type: ignore[method-assign]
             [seen] = other.page(None, 10)
             assert seen.record is not None
-            assert other.finish([Finish.parting(seen.record, Verb.CANCEL, "gone")]) == [OK]
+            assert other.finish([Finish.of_seen(seen.record, Verb.CANCEL, "gone")]) == [OK]
         return read(folder, places)
 
     source._store.read = gone  # type: ignore[method-assign]
@@ -226,7 +226,7 @@ def test_a_job_that_goes_while_it_is_read_is_not_taken_for_finished(origin: Orig
     assert seen.state == TRASHED
     assert seen.record is not None
     assert seen.record.error == "gone"
-    assert other.finish([Finish.parting(seen.record, Verb.CANCEL, "again")]) == [Status.ABSENT]
+    assert other.finish([Finish.of_seen(seen.record, Verb.CANCEL, "again")]) == [Status.ABSENT]
 
 
 def test_more_than_a_page(origin: Origin, target: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:

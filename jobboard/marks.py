@@ -89,3 +89,10 @@ def is_sign(record: Record) -> bool:
 
 def is_trashed(record: Record) -> bool:
     return record.state == TRASHED
+
+
+def is_of_move(record: Record) -> bool:
+    """Return whether a mover has left this record: a sign, a held copy or a departed job."""
+    if not ((record.who or "").startswith(NAME) or (record.error or "").startswith(NAME)):
+        return False
+    return is_sign(record) or copy_mark(record) is not None or departure_mark(record) is not None
