@@ -73,7 +73,7 @@ _HOMES = {
     ),
     "finding": ("Acted", "ErrorGroup", "ErrorGroups", "NameStats", "Page"),
     "followups": ("Then", "unique_key"),
-    "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting"),
+    "job": ("Act", "Claim", "ClaimedJob", "Entity", "Job", "Posting", "Progress"),
     "outcomes": ("Cancelled", "Reject", "Retry", "RetryPolicy", "cancelled", "raise_if_cancelled"),
     "priorities": ("JobPriority",),
     "primitives": ("BoardStats", "Characteristics", "KeptStats", "Limit", "Paused"),

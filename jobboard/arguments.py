@@ -223,6 +223,22 @@ def _window(given: Posting) -> tuple[int | None, bool]:
     return key_for, given.on_key == "replace"
 
 
+def note(before: codec.Note, text: str | None, percent: float | None, checkpoint: Any, wire: codec.Wire) -> bytes | str:
+    """Return the note that follows ``before``, encoded. An argument of None leaves its part as it was."""
+    if text is None and percent is None and checkpoint is None:
+        raise ValueError("an empty note: give a text, percent= or checkpoint=")
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"text={text!r}: must be a str, not {type(text).__name__}")
+    if percent is not None:
+        if isinstance(percent, bool) or not isinstance(percent, int | float):
+            raise TypeError(f"percent={percent!r}: must be a number, not {type(percent).__name__}")
+        if not 0 <= percent <= 100:
+            raise ValueError(f"percent={percent!r}: must be from 0 to 100")
+    given = (text, percent, checkpoint)
+    parts = [old if new is None else new for old, new in zip(before[2:], given, strict=True)]
+    return codec.encode_note(codec.Note(before.number + 1, int(runtime.wall_time() * 1e6), *parts), wire)
+
+
 def aware(what: str, value: datetime.datetime) -> int:
     """Return a time of the caller's in its stored form."""
     if not isinstance(value, datetime.datetime):

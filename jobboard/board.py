@@ -339,11 +339,21 @@ class JobBoard:
             raw.hurry()
             kept = [claim for claim in self.claims.end() if not claim.inherited]
             acts = (
-                [Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK) for c in claims]
-                for claims in batches(kept, lambda claim: len(claim.job.record.posting), BATCH, POST_BYTES)
+                [
+                    Finish(c.uuid, Holder(c.who, c.token), GIVEN_BACK, note=self.claims.unsent.pop(c, None))
+                    for c in claims
+                ]
+                for claims in batches(
+                    kept,
+                    lambda claim: len(claim.job.record.posting) + len(claim.job.record.note or ""),
+                    BATCH,
+                    POST_BYTES,
+                )
             )
             try:
                 self.engine.give_back(acts, delist=bool(self._entities))
+                # The notes of fixed claims, which go on.
+                self.claims.send_notes()
             except JobBoardError as error:
                 LOG.warning("could not give back %d claims, which lapse by themselves: %s", len(kept), error)
             finally:
@@ -1177,6 +1187,56 @@ class JobBoard:
         """
         self._extend(arguments.job(job), job.claim, who, expiry)
 
+    def note(
+        self,
+        job: Job,
+        text: str | None = None,
+        *,
+        percent: float | None = None,
+        checkpoint: Any = None,
+        flush: bool = False,
+    ) -> None:
+        """Note the progress of the work on a job that was claimed through this handle. ``job.progress`` and
+        ``job.checkpoint`` show the note to every reader, and to the next holder: the note stays with the job until the
+        job is consumed.
+
+        The next heartbeat sends the note, within a third of ``claim_ttl``, or the end of the claim does. A later note
+        takes the place of an unsent one. The note of a lost claim is dropped.
+
+        :param text: a line for people.
+        :param percent: the finished part of the work, from 0 to 100.
+        :param checkpoint: data of JSON's shape, from which another attempt can go on. A part that is None stays as
+            noted before. The whole note has at most 16 KiB as JSON.
+        :param flush: send the note now.
+        :raises JobFailure: the job is not claimed through this handle, or with ``flush``, another transaction holds the
+            job now: the next heartbeat sends the note.
+        :raises ClaimLost: with ``flush``, the claim is lost.
+        """
+        claim = arguments.job(job).claim
+        if claim is None or job.board is not self:
+            raise _unclaimed(job)
+        self._note(claim, text, percent, checkpoint, flush)
+
+    def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
+        given = (text, percent, checkpoint, self.engine.wire)
+        self.keep_note(claim, lambda before: arguments.note(before, *given), flush)
+
+    def keep_note(self, claim: Claim, make: Callable[[codec.Note], bytes | str], flush: bool) -> None:
+        """Keep the note that ``make`` returns, and send it now if ``flush``: see :meth:`note`."""
+        self.engine.check_open()
+        job = claim.job
+        # An inherited claim is refused.
+        _holder(job, claim, claim.who)
+        if not self.claims.note(claim, make):
+            raise _unclaimed(job)
+        if not flush:
+            return
+        status = self.claims.send_note(claim)
+        if status == Status.LOST:
+            raise _unclaimed(job) if claim.ended else self._refusal(status, job, claim)
+        if status is None:
+            raise _about(JobFailure(f"{job}: another act holds the job; the next heartbeat sends the note"), job)
+
     def abandon(
         self,
         job: Job,
@@ -1387,6 +1447,11 @@ class JobBoard:
                     claim = each.claim
                     each.held = self.claims.held_by(each.job.uuid, who) if claim is None else [claim]
                 begun = self.claims.begin_ends(_claims(chunk))
+                # From now on, no note goes before the ends.
+                if unsent := self.claims.unsent:
+                    for each in chunk:
+                        for claim in each.held:
+                            each.act = each.act._replace(note=unsent.get(claim))
                 try:
                     statuses, posted = self._finish(chunk, extra)
                 except BaseException:
@@ -1427,7 +1492,7 @@ class JobBoard:
         if end.verb == CONSUME and keep is None:
             return 0
         result = "" if end.result is None else end.result.result
-        return len(each.job.record.posting) + len(result or "")
+        return len(each.job.record.posting) + len(result or "") + len(each.job.record.note or "")
 
     def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str, posted: Sequence[Job]) -> None:
         """Bring the handles up to date, and notify, once ends of claims stand.
@@ -2071,6 +2136,10 @@ def _about(error: JobBoardError, job: Job) -> JobBoardError:
     """Return the error, with the job that it is about."""
     error.job = job
     return error
+
+
+def _unclaimed(job: Job) -> JobBoardError:
+    return _about(JobFailure(f"{job} is not claimed through this handle: only its holder makes notes"), job)
 
 
 def _holder(job: Job, claim: Claim | None, who: str) -> Holder:

@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from jobboard import logs, runtime
+from jobboard.codec import Note, decode_note
 from jobboard.engine import RetryingEngine
 from jobboard.exceptions import JobBoardError
 from jobboard.heartbeat import Heartbeat
 from jobboard.job import Claim
-from jobboard.primitives import Renewed
+from jobboard.primitives import BATCH, POST_BYTES, Renewed, batches
+from jobboard.states import OK, Status
 
 LOG = logs.Log(__name__)
 
@@ -59,6 +61,8 @@ class Claims:
         # Claims whose ends are under way, and whether each is held again if its end fails.
         self._ending: dict[Claim, bool] = {}
         self._extending: list[Claim] = []
+        self.unsent: dict[Claim, bytes | str] = {}
+        """The notes of claims that the store does not have yet."""
         # Claims on their way to a holder, and what returns True once the holder is gone.
         self._undelivered: dict[Claim, Callable[[], bool]] = {}
 
@@ -85,6 +89,7 @@ class Claims:
         """Renew the held claims, do the chores, and report lost claims."""
         try:
             self._renew()
+            self.send_notes()
             self._chores()
         finally:
             # A holder that hears of a loss may drop the job. If the claim were renewed, the job would never come back.
@@ -159,6 +164,54 @@ class Claims:
                         lost.append(claim)
         for claim in lost:
             self._tell_lost(claim)
+
+    # Notes
+
+    def note(self, claim: Claim, make: Callable[[Note], bytes | str]) -> bool:
+        """Keep a note for the next beat, or the end of the claim. Return false for an ended claim.
+
+        :param make: returns the note, from the one before.
+        """
+        with self._lock:
+            if claim.ended:
+                return False
+            # A read of the job may have brought an earlier note than the last one of its holder.
+            last = claim.noted if claim.noted is not None else claim.job.record.note
+            note = claim.noted = make(decode_note(last))
+            claim.job.record = claim.job.record._replace(note=note)
+            if not claim.is_marked_lost():
+                self.start_beating()
+                self.unsent[claim] = note
+            return True
+
+    def send_notes(self) -> None:
+        """Send all notes that were not sent yet, in one try: the heartbeat repeats it."""
+        if not self.unsent:
+            return
+        with self._lock:
+            notes = list(self.unsent.items())
+        for some in batches(notes, lambda each: len(each[0].job.record.posting) + len(each[1]), BATCH, POST_BYTES):
+            self._send_notes(self._engine.raw.note, some)
+
+    def send_note(self, claim: Claim) -> Status | None:
+        """Send the note of a claim now, with repetitions. Return OK, LOST, or None if it has to wait."""
+        with self._lock:
+            note = claim.noted
+            if note is None or claim in self._ending:
+                return None
+        [status] = self._send_notes(self._engine.note, [(claim, note)])
+        return status
+
+    def _send_notes(
+        self, send: Callable[..., list[Status | None]], notes: Sequence[tuple[Claim, bytes | str]]
+    ) -> list[Status | None]:
+        asked = [(claim.uuid, claim.token, note) for claim, note in notes]
+        statuses = send(self._engine.handle, asked, self._ttl)
+        with self._lock:
+            for (claim, note), status in zip(notes, statuses, strict=True):
+                if status == Status.LOST or (status == OK and self.unsent.get(claim) is note):
+                    self.unsent.pop(claim, None)
+        return statuses
 
     # Holding
 
@@ -277,6 +330,7 @@ class Claims:
             for claim in ended:
                 self._held.pop(claim, None)
                 self._undelivered.pop(claim, None)
+                self.unsent.pop(claim, None)
                 claim.mark_ended()
             self.hold(*[claim for claim in begun if self._ending.pop(claim, False)])
 

@@ -29,6 +29,9 @@ MAX_TEXT = 255
 MAX_CONTEXT = 16 * 1024
 """The largest context of a job, in bytes of JSON."""
 
+MAX_NOTE = 16 * 1024
+"""The largest note, in bytes of JSON."""
+
 _MAX_DEPTH = 100
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -54,6 +57,19 @@ class Content(NamedTuple):
     delay: int | None = None
     due: int | None = None
     schedule: list[Any] | None = None
+
+
+class Note(NamedTuple):
+    """A note of a job's holder.
+
+    number: rises with each note on the job since its post. on: the time in µs, by the clock of the holder's machine.
+    """
+
+    number: int = 0
+    on: int = 0
+    text: str | None = None
+    percent: float | None = None
+    checkpoint: Any = None
 
 
 _KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list}
@@ -247,6 +263,40 @@ def decode_result(result: bytes | str, wire: Wire) -> Any:
         return _unpack(result, wire)
     except Exception as error:
         raise Undecodable(f"the result can't be decoded: {type(error).__name__}") from error
+
+
+def encode_note(note: Note, wire: Wire) -> bytes | str:
+    """Return a note in its stored form. Raise as :func:`check_details` does."""
+    fields = {name: value for name, value in zip(Note._fields, note, strict=True) if value is not None}
+    shaped = _shaped_mapping(fields, "note")
+    _check_size("note", shaped, MAX_NOTE, "its limit")
+    return _pack(shaped, wire)
+
+
+def decode_note(note: bytes | str | None) -> Note:
+    """Return a stored note of any wire; an empty one if there is none. A damaged note keeps nobody from the job, so it
+    counts as none."""
+    if note is None:
+        return Note()
+    try:
+        body = _unpack(note, _wire_of(note))
+        found = Note._make(map(body.get, Note._fields, Note()))
+        fits = type(found.number) is type(found.on) is int and isinstance(found.text, str | None)
+        return found if fits and isinstance(found.percent, int | float | None) else Note()
+    except Exception:  # noqa: BLE001 - decoders raise what they like
+        return Note()
+
+
+def transcode_note(note: bytes | str | None, wire: Wire) -> bytes | str | None:
+    """Return a stored note in the encoding of a wire. A damaged note is left out."""
+    if note is None or _wire_of(note) == wire:
+        return note
+    found = decode_note(note)
+    return encode_note(found, wire) if found.number else None
+
+
+def _wire_of(note: bytes | str) -> Wire:
+    return "json" if isinstance(note, str) else "msgpack"
 
 
 def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks, runtime
-from jobboard.codec import Content
+from jobboard.codec import Content, decode_note
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
@@ -65,6 +65,15 @@ class Act(NamedTuple):
     then: Iterable[Posting | Mapping[str, Any]] = ()
 
 
+class Progress(NamedTuple):
+    """The progress of a job, as its holder has noted it. on: the time of the note, by the clock of the holder's
+    machine."""
+
+    text: str | None
+    percent: float | None
+    on: datetime.datetime
+
+
 @dataclass(frozen=True)
 class Entity:
     """A member of the board's roster while it is alive, a conductor for instance."""
@@ -106,6 +115,7 @@ class Claim:
     __slots__ = {
         **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked", "_on_refusal", "_refused")),
         "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
+        "noted": "The last note that was made under the claim, encoded; None before.",
         "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
         "token": "The fencing token, which rises with each claim of the job.",
         "who": "The name that the claim was made with.",
@@ -117,6 +127,7 @@ class Claim:
         self.who = who
         self.kept = kept
         self.deadline = deadline
+        self.noted: bytes | str | None = None
         self._marked = self._refused = self._given_up = self._ended = False
         self._on_refusal: Callable[[], object] | None = None
         self._generation = forks.generation
@@ -201,6 +212,12 @@ class Claim:
     def extend(self, expiry: float | None = None) -> None:
         """Prolong the claim: fixed to ``expiry`` seconds from now, or (None) kept by the board."""
         self._job.board._extend(self._job, self, self.who, expiry)
+
+    def note(
+        self, text: str | None = None, *, percent: float | None = None, checkpoint: Any = None, flush: bool = False
+    ) -> None:
+        """Note the progress of the work: see :meth:`JobBoard.note <jobboard.board.JobBoard.note>`."""
+        self._job.board._note(self, text, percent, checkpoint, flush)
 
     def abandon(
         self,
@@ -426,6 +443,19 @@ class Job:
         return self.record.errors
 
     @property
+    def progress(self) -> Progress | None:
+        """The text and percentage of the last :meth:`note`, as last seen; None without them."""
+        noted = decode_note(self.record.note)
+        if noted.text is None and noted.percent is None:
+            return None
+        return Progress(noted.text, noted.percent, moment(noted.on))
+
+    @property
+    def checkpoint(self) -> Any:
+        """The data from which the work can go on, as last noted in this attempt or an earlier one; None without."""
+        return decode_note(self.record.note).checkpoint
+
+    @property
     def created_on(self) -> datetime.datetime:
         """The time of the post, by the server's clock."""
         return moment(self.record.created_on)
@@ -503,6 +533,13 @@ class Job:
             raise JobFailure(f"{self} was not claimed through this object; use board.extend(job, who, expiry)")
         self.claim.extend(expiry)
         return True
+
+    def note(
+        self, text: str | None = None, *, percent: float | None = None, checkpoint: Any = None, flush: bool = False
+    ) -> None:
+        """Note the progress of the work: see :meth:`JobBoard.note <jobboard.board.JobBoard.note>`. Without ``flush``
+        this sends no request."""
+        self.board.note(self, text, percent=percent, checkpoint=checkpoint, flush=flush)
 
     def wait(
         self,

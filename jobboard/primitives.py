@@ -134,7 +134,7 @@ class Draft(NamedTuple):
 
     priority: a rank, as in its record. delay, due: at most one is given; the delay counts from now on the server's
     clock. key_for: the µs from now for which its key stays taken at least. replace: the unclaimed job that has its key
-    gets the posting. expires: the instant from which nobody may begin the job.
+    gets the posting. expires: the instant from which nobody may begin the job. note: of the holder of an arrival.
     """
 
     uuid: str
@@ -151,6 +151,7 @@ class Draft(NamedTuple):
     key_for: int | None = None
     replace: bool = False
     expires: int | None = None
+    note: bytes | str | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -163,13 +164,13 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _, expires = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _, *behind = self
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, None
         claims = (state, 0, max_attempts, 0, None, None, until)
-        more = (now, now, (), 0, group, None if key_for is None else now + key_for, expires)
+        more = (now, now, (), 0, group, None if key_for is None else now + key_for, *behind)
         record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
         if came is None:
             return record
@@ -234,7 +235,8 @@ class Finish(NamedTuple):
     """The end of one claim, as a store gets it.
 
     due: the instant before which nobody may claim the abandoned job. keep: the µs for which a consumed job leaves an
-    outcome; None leaves none. name, group: the job's own; they select the limits that counted the claim.
+    outcome; None leaves none. name, group: the job's own; they select the limits that counted the claim. note: the note
+    that the holder has not sent yet; None: none.
 
     An act of an operator is done if ``holder`` is still the last one of the job: see ``act_on_seen`` in ``states.py``.
     """
@@ -246,11 +248,12 @@ class Finish(NamedTuple):
     keep: int | None = None
     name: str = ""
     group: str | None = None
+    note: bytes | str | None = None
 
     def applied_to(self, record: Record | None, now: int) -> tuple[Status, Record | None]:
         """Return what :func:`~jobboard.states.finish` makes of the job at ``now``."""
         verb, delay, error, refund, retry, _, kind, _ = self.end
-        return finish(record, self.holder, now, verb, delay, error, refund, self.due, retry, kind)
+        return finish(record, self.holder, now, verb, delay, error, refund, self.due, retry, kind, self.note)
 
     @classmethod
     def of_seen(cls, seen: Record, verb: Verb, error: str | None = None) -> Finish:

@@ -213,7 +213,8 @@ class Record(NamedTuple):
     keeps the claim alive; None for a fixed lease; undefined after a lapse. errors: the latest failures, the newest
     last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
     key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
-    expires: the instant from which nobody may begin the job; None: never.
+    expires: the instant from which nobody may begin the job; None: never. note: the last note of a holder, encoded by
+    :mod:`jobboard.codec`; opaque here.
     """
 
     uuid: str
@@ -237,6 +238,7 @@ class Record(NamedTuple):
     group: str | None = None
     key_until: int | None = None
     expires: int | None = None
+    note: bytes | str | None = None
 
     @property
     def error(self) -> str | None:
@@ -313,6 +315,7 @@ def replace(record: Record | None, now: int, fresh: Record) -> tuple[Status, Rec
         who=None,
         keeper=None,
         modified_on=now,
+        note=None,
     )
 
 
@@ -396,6 +399,7 @@ def finish(
     due: int | None = None,
     retry: bool = False,
     kind: str = FailureKind.ERROR,
+    note: bytes | str | None = None,
 ) -> tuple[Status, Record | None]:
     """Apply an abandon, a consume or a trash to a claimed job. Verbs in :data:`OPERATIONS` are passed to
     :func:`act_on_seen`.
@@ -405,6 +409,7 @@ def finish(
     :param refund: do not count this attempt.
     :param retry: count a retry instead of this attempt.
     :param kind: the kind of ``error``.
+    :param note: the last note of the holder; None: the stored one.
     """
     if verb in OPERATIONS:
         return act_on_seen(record, holder, now, verb, error)
@@ -416,6 +421,8 @@ def finish(
     record = settle(record, now)
     if error is not None:
         record = failed(record, now, record.who, error, kind)
+    if note is not None:
+        record = record._replace(note=note)
     record = record._replace(
         attempts=max(0, record.attempts - 1) if refund or retry else record.attempts,
         retries=record.retries + retry,

@@ -389,6 +389,7 @@ class AsyncJobBoard:
     # Ending a claim
 
     extend = _verb(JobBoard.extend)
+    note = _verb(JobBoard.note)
     abandon = _verb(JobBoard.abandon)
     consume = _verb(JobBoard.consume)
     consume_many = _verb(JobBoard.consume_many)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobboard.job import Job
     from jobboard.results import Outcome
 
-_ONLY_LIVE = {"due", "owner", "token", "last_modified"}
+_ONLY_LIVE = {"due", "owner", "token", "last_modified", "progress"}
 """The fields of a job on the board that an outcome does not have."""
 
 

@@ -26,6 +26,21 @@ _FAILURE = ("when", "who", "attempt", "text", "kind")
 """The fields of a failure."""
 
 
+def progress_column() -> Column[Job]:
+    def value(job: Job) -> dict[str, Any] | None:
+        return None if job.progress is None else job.progress._asdict()
+
+    def text(job: Job) -> str | None:
+        return None if (found := value(job)) is None else _progress_line(found)
+
+    return Column("progress", value, "progress", text)
+
+
+def _progress_line(progress: dict[str, Any]) -> str:
+    parts = [] if progress["percent"] is None else [f"{progress['percent']:.3g}%"]
+    return " ".join([*parts, progress["text"] or ""]).strip()
+
+
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
     """Return a column of times, which a table shows as seconds before ``now``."""
     return Column(key, when, title, lambda row: span(now - when(row).timestamp()), number=True, least=least)
@@ -76,6 +91,7 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
         Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
         name_column("owner", lambda job: job.owner),
+        progress_column(),
         error_column("last error"),
         Column("token", lambda job: job.token if job.owner is not None else None),
         Column("retries", lambda job: job.retries),
@@ -94,9 +110,12 @@ PRIVATE: list[Column[Job]] = [
 """Fields that may be private: only a command about one job shows them."""
 
 
+_CHECKPOINT: Column[Job] = Column("checkpoint", lambda job: job.checkpoint)
+
+
 def job_dict(job: Job) -> dict[str, Any]:
     """Return a job with its private fields."""
-    return as_dict([*job_columns(), *PRIVATE], job)
+    return as_dict([*job_columns(), *PRIVATE, _CHECKPOINT], job)
 
 
 def outcome_hint(job: Job) -> str:
@@ -107,9 +126,12 @@ def outcome_hint(job: Job) -> str:
 def say_job(shown: dict[str, Any]) -> None:
     """Print a job, or an outcome, as lines of text."""
     _, errors = shown.pop("error"), shown.pop("errors")
-    private = {name: shown.pop(name) for name in ("context", "details", "result") if name in shown}
-    if not private["context"]:
-        del private["context"]
+    private = {name: shown.pop(name) for name in ("context", "details", "result", "checkpoint") if name in shown}
+    for name in ("context", "checkpoint"):
+        if not private.get(name):
+            private.pop(name, None)
+    if (progress := shown.pop("progress", None)) is not None:
+        shown["progress"] = f"{_progress_line(progress)} ({time_of(progress['on'])} UTC)"
     if workers := shown.pop("workers", None):
         shown["workers"] = ", ".join(workers)
     shown["priority"] = JobPriority.convert(shown["priority"])

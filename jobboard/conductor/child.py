@@ -19,13 +19,13 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ctypes import Structure, c_double, c_longlong
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn, cast
 
-from jobboard import runtime
-from jobboard.codec import Content, Wire
+from jobboard import arguments, runtime
+from jobboard.codec import Content, Wire, decode_note
 from jobboard.conductor.handlers import Call, Handlers, Handling, perform
 from jobboard.exceptions import JobFailure
 from jobboard.followups import PostingForm
@@ -78,6 +78,8 @@ class Task(NamedTuple):
     """The size limit and the encoding of the result; None if the board keeps no results."""
     posts: PostingForm
     """The form of follow-ups."""
+    wire: Wire
+    """The encoding of notes."""
 
 
 class Report(NamedTuple):
@@ -91,12 +93,55 @@ class Report(NamedTuple):
     error: bytes | None = None
 
 
-class BoardStandIn:
-    """The stand-in for the board of a job, in a process that has no board."""
+Refusal = tuple[type[JobFailure], str]
+"""The class and the text of the error about a note."""
 
-    def __init__(self, task: Task, tracing: Tracing) -> None:
+
+class HandlerNote(NamedTuple):
+    """A note of the handler, as it travels back before the report. With ``flush``, the process waits for the answer:
+    None or a :data:`Refusal`."""
+
+    note: bytes | str
+    flush: bool
+
+
+class BoardStandIn:
+    """The stand-in for the board of a job, in a process that has no board.
+
+    :param tell: makes a note under a claim, sends it to the conductor, and returns the answer.
+    """
+
+    def __init__(
+        self, task: Task, tracing: Tracing, tell: Callable[[Claim, Callable[[], HandlerNote]], Refusal | None]
+    ) -> None:
         # Results and follow-ups are encoded here: not all of them could travel.
         self.result_form, self.posting_form, self.tracing = task.keeps, task.posts, tracing
+        self._wire = task.wire
+        self._tell = tell
+
+    def note(
+        self,
+        job: ClaimedJob,
+        text: str | None = None,
+        *,
+        percent: float | None = None,
+        checkpoint: Any = None,
+        flush: bool = False,
+    ) -> None:
+        """See :meth:`JobBoard.note <jobboard.board.JobBoard.note>`."""
+        self._note(job.claim, text, percent, checkpoint, flush)
+
+    def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
+        job = claim.job
+
+        def make() -> HandlerNote:
+            note = arguments.note(decode_note(job.record.note), text, percent, checkpoint, self._wire)
+            job.record = job.record._replace(note=note)
+            return HandlerNote(note, flush)
+
+        if (refusal := self._tell(claim, make)) is not None:
+            kind, reason = refusal
+            raise kind(reason)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -133,13 +178,29 @@ class Stopper:
 
     def __init__(self) -> None:
         self._job: ClaimedJob | None = None
+        self._is_held = False
+        self._thread = runtime.get_ident()
 
     def __call__(self, *args: object) -> None:
         job = self._job
         # The signal may be about an earlier task, or have been sent to all processes of the group.
-        if job is not None and job.claim.refused:
+        if job is not None and not self._is_held and job.claim.refused:
             self._job = None
             raise cancelled_work(job)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise nothing within this block, and what is due behind it: half a message would be the end of the process.
+        Only the main thread runs handlers of signals, whichever thread the signal interrupts."""
+        if runtime.get_ident() != self._thread:
+            yield
+            return
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        self()
 
     def run(self, work: Callable[[], Call], job: ClaimedJob, handling: Handling) -> Call:
         """Return the ended call of ``work``, also if the signal comes at its very end."""
@@ -184,13 +245,8 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     outgoing = os.fdopen(connection.fileno(), "wb", closefd=False)
 
     def send(message: object) -> None:
-        # Half a message would be the end of the process.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})
-        try:
-            outgoing.write(packed(message))
-            outgoing.flush()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
+        outgoing.write(packed(message))
+        outgoing.flush()
 
     def receive() -> Any:
         length = int.from_bytes(incoming.read(LENGTH))
@@ -198,6 +254,18 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
         if len(data) < length or not data:
             raise EOFError
         return pickle.loads(data)
+
+    # Threads of the handler make notes, too, perhaps after its end.
+    talking = runtime.Lock()
+
+    def tell(claim: Claim, make: Callable[[], HandlerNote]) -> Refusal | None:
+        with stopper.held(), talking:
+            if claim.ended:
+                return JobFailure, f"{claim.job}: the call of its handler has ended"
+            noted = make()
+            send(noted)
+            answer: Refusal | None = receive() if noted.flush else None
+            return answer
 
     try:
         found: Handlers
@@ -210,15 +278,16 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
     send(READY)
     with contextlib.suppress(EOFError, OSError):
         while (task := receive()) is not None:
-            job = ClaimedJob(cast(Any, BoardStandIn(task, tracing)), task.record, task.content, CLAIMED)
+            job = ClaimedJob(cast(Any, BoardStandIn(task, tracing, tell)), task.record, task.content, CLAIMED)
             job.context = task.context
             job.claim = ClaimStandIn(job, task, shared)
             handling = found.of(job)
             work = functools.partial(context.copy().run, perform, handling, found.wrappers, job)
             report = _report_of(stopper.run(work, job, handling))
-            # The shared memory belongs to the next job from now on.
-            job.claim.mark_ended()
-            send(report)
+            with talking:
+                # The shared memory belongs to the next job from now on.
+                job.claim.mark_ended()
+                send(report)
         return
     # The conductor is gone.
     os.killpg(0, signal.SIGKILL)

@@ -155,7 +155,7 @@ class Process:
         """
         job, claim, board = run.job, run.job.claim, run.job.board
         self._task += 1
-        forms = board.result_form, board.posting_form
+        forms = board.result_form, board.posting_form, board.engine.wire
         task = child.Task(self._task, job.record, job.content, job.context, claim.who, claim.token, *forms)
         report = self._exchange(run, run.handling.timeout, child.packed(task))
         return None if report is None else (report.end, _error_of(report))
@@ -172,12 +172,13 @@ class Process:
         poll = select.poll()
         try:
             while True:
+                # The process has to see the loss before it is told to look.
+                self._shared.lease = child.lease_of(run.job.claim)
                 if message and run.job.claim.refused and self._shared.stopped != self._task:
                     self._shared.stopped = self._task
                     # It looks there.
                     os.kill(self._process.ident or 0, child.STOP)
                     until = min(until, runtime.monotonic() + self._grace)
-                self._shared.lease = child.lease_of(run.job.claim)
                 poll.register(pipe, select.POLLIN | (select.POLLOUT if unsent else 0))
                 ready = poll.poll(1000 * max(0.0, min(TICK, until - runtime.monotonic())))
                 # A fork of the process may hold the other end of the pipe open.
@@ -192,8 +193,12 @@ class Process:
                         if not read:
                             raise EOFError
                         received += read
-                        if len(received) >= child.LENGTH + int.from_bytes(received[: child.LENGTH]):
-                            return pickle.loads(received[child.LENGTH :])
+                        while len(received) >= (end := child.LENGTH + int.from_bytes(received[: child.LENGTH])):
+                            answer = pickle.loads(received[child.LENGTH : end])
+                            if not isinstance(answer, child.HandlerNote):
+                                return answer
+                            del received[:end]
+                            unsent = memoryview(bytes(unsent) + _noted(run, answer))
                 if run.decided or runtime.monotonic() >= until:
                     return None
         except (EOFError, OSError):
@@ -223,6 +228,16 @@ class Process:
         # A fork of the process may hold open the pipe that a longer join() waits for.
         while self.alive and runtime.monotonic() < until:
             self._process.join(TICK)
+
+
+def _noted(run: Run, noted: child.HandlerNote) -> bytes:
+    """Keep a note of the handler, and return the answer that its process waits for."""
+    answer: child.Refusal | None = None
+    try:
+        run.job.board.keep_note(run.job.claim, lambda _: noted.note, noted.flush)
+    except JobFailure as error:
+        answer = type(error), str(error)
+    return child.packed(answer) if noted.flush else b""
 
 
 def _travelling(tracing: Tracing) -> Tracing:

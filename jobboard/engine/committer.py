@@ -429,7 +429,11 @@ def _uuid(change: Change) -> str | None:
 
 
 def _weight(change: Change) -> int:
-    return 0 if change.before is None else weight(change.before)
+    before, after, _ = change
+    if before is None:
+        return 0
+    note = after.note if isinstance(after, Record) and after.note != before.record.note else None
+    return weight(before) + len(note or "")
 
 
 def held_key(job: Draft | Record) -> str | None:

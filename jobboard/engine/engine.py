@@ -88,7 +88,7 @@ from jobboard.states import (
 LOG = Log(__name__)
 
 WRITES = (
-    *("setup", "insert", "claim", "take", "renew", "extend", "finish", "operate", "pause", "resume", "enlist"),
+    *("setup", "insert", "claim", "take", "renew", "note", "extend", "finish", "operate", "pause", "resume", "enlist"),
     *(
         "follow",
         "set_limit",
@@ -485,6 +485,18 @@ class Engine(Hears):
         :param held: the (uuid, token) of the claims, at most 1000.
         """
         return self._keeper.renew(handle, held, ttl)
+
+    def note(self, handle: str, notes: Sequence[tuple[str, int, bytes | str]], ttl: int) -> list[Status | None]:
+        """Store notes of the holders of claims that ``handle`` keeps, or that have a fixed lease.
+
+        A stored note of a higher number stays, so the call may be repeated without a nonce. A lapsed claim that
+        ``handle`` keeps is renewed first.
+
+        :param notes: the uuid and the token of each claim, and its encoded note: at most 100.
+        :param ttl: as for :meth:`renew`.
+        :returns: OK or LOST for each; None if another transaction holds the job, and nothing was stored.
+        """
+        return self._keeper.note(handle, notes, ttl)
 
     def extend(self, nonce: Nonce, /, uuid: str, holder: Holder, expiry: int | None) -> tuple[Status, int | None]:
         """Set the lease of a claim if ``holder`` has the claim.

@@ -7,12 +7,13 @@ import logging
 from collections.abc import Sequence
 
 from jobboard import runtime, states
+from jobboard.codec import decode_note
 from jobboard.engine.committer import Committer, change_by, record_at, worn_at
 from jobboard.engine.limits import ClaimKey, revive
 from jobboard.engine.store import Change, Stored
 from jobboard.exceptions import ConnectionFailure
 from jobboard.primitives import Nonce, Renewed, Seen
-from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Verb
+from jobboard.states import CLAIMED, OK, TRASHED, Holder, Record, Status, Verb
 
 LOG = logging.getLogger(__name__)
 
@@ -71,6 +72,47 @@ class ClaimKeeper:
             # Nobody has refused their tokens: they have lapsed, as a full limit leaves no room for their return.
             unkept += [(*claim, 0) for claim in out]
             asked = [*(claim for claim, change in changes.items() if id(change) not in done), *again]
+        raise AssertionError("unreachable")
+
+    def note(self, handle: str, notes: Sequence[tuple[str, int, bytes | str]], ttl: int) -> list[Status | None]:
+        """See :meth:`Engine.note <jobboard.engine.Engine.note>`."""
+        asked: dict[ClaimKey, bytes | str] = {(uuid, token): note for uuid, token, note in notes}
+        answers: dict[ClaimKey, Status | None] = {}
+        tried: dict[ClaimKey, object] = {}
+        renewed: set[ClaimKey] = set()
+        for _ in self._committer.tries():
+            left = [claim for claim in asked if claim not in answers]
+            if not left:
+                # A note that is stored already was perhaps stored by a try without an answer.
+                self._committer.store.sync()
+                return [answers[uuid, token] for uuid, token, _ in notes]
+            found = self._committer.store.read([uuid for uuid, _ in left])
+            changes: dict[ClaimKey, Change] = {}
+            lapsed: list[ClaimKey] = []
+            for claim, stored in zip(left, found.jobs, strict=True):
+                record, note = record_at(stored, found.now), asked[claim]
+                holds = states.check(record, Holder("", claim[1]), found.now) == OK
+                if not holds or stored is None or record is None:
+                    answers[claim] = Status.LOST
+                elif record.state == CLAIMED and record.keeper not in (None, handle):
+                    # The commit of a note would move the claim to the session of this handle.
+                    answers[claim] = Status.LOST
+                elif decode_note(record.note).number >= decode_note(note).number:
+                    answers[claim] = OK
+                elif claim in tried and tried[claim] == stored.tag:
+                    # The commit was refused, and the job has not changed: another transaction holds the job.
+                    answers[claim] = None
+                elif record.state != CLAIMED and record.keeper == handle and claim not in renewed:
+                    lapsed.append(claim)
+                else:
+                    tried[claim] = stored.tag
+                    changes[claim] = Change(stored, record._replace(note=note))
+            done = {id(change) for change in self._committer.commit_each(list(changes.values()))}
+            answers |= {claim: OK for claim, change in changes.items() if id(change) in done}
+            if lapsed:
+                # Where a full limit leaves no room for the claim, its note is stored beside its lapse.
+                self.renew(handle, lapsed, ttl)
+                renewed.update(lapsed)
         raise AssertionError("unreachable")
 
     # Claims to give back

@@ -17,8 +17,8 @@ LOG = logging.getLogger(__name__)
 
 KIND = "outcome"
 
-_VALUES = tuple(field for field in Record._fields if field not in ("uuid", "posting"))
-"""The fields of a record behind the uuid and the posting, in this order."""
+_VALUES = tuple(field for field in Record._fields if field not in ("uuid", "posting", "note"))
+"""The fields of a record behind the uuid and the posting, in this order. A note ends with its job."""
 
 
 class StoredOutcome(NamedTuple):

@@ -186,6 +186,8 @@ class RetryingEngine:
     post_due = _repeatable(Engine.post_due)
     kept_stats = _repeatable(Engine.kept_stats)
 
+    note = _repeatable(Engine.note)
+
     def renew(self, held: Sequence[tuple[str, int]], ttl: int) -> Renewed:
         """Renew kept claims, in one try: the heartbeat repeats it."""
         return self.raw.renew(self.handle, held, ttl)

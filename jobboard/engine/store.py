@@ -838,7 +838,7 @@ _PLACED = Record("", "", 0, 0, None, 0, b"", TRASHED, 0, None, 0, None, None, No
 def weight(stored: Stored) -> int:
     """Return the bytes that a commit of a change of this job stores."""
     record = stored.record
-    return len(record.posting) + sum(len(failure.text) for failure in record.errors)
+    return len(record.posting) + len(record.note or "") + sum(len(failure.text) for failure in record.errors)
 
 
 def reschedules(changes: Sequence[object], marks: Sequence[Mark]) -> bool:

@@ -302,6 +302,7 @@ class Mover:
             group=job.group,
             key_for=window - now if window is not None and window > now else None,
             expires=job.expires,
+            note=codec.transcode_note(job.note, self._target.engine.wire),
         )
 
     def _move_batch(self, batch: Sequence[tuple[Record, Draft]]) -> None:
@@ -431,7 +432,7 @@ def _holder(copy: Record) -> Holder:
 
 def _size(draft: Draft) -> int:
     errors = draft.arrival.errors if draft.arrival is not None else ()
-    return len(draft.posting) + sum(len(failure.text) for failure in errors)
+    return len(draft.posting) + len(draft.note or "") + sum(len(failure.text) for failure in errors)
 
 
 def survey(source: Origin, wire: codec.Wire, trash: bool = True, outcomes: bool = True) -> Moved:

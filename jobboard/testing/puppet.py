@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jobboard
@@ -82,9 +83,9 @@ class _Doer:
     def lost(self) -> bool:
         return self.job is not None and self.job.claim is not None and self.job.claim.lost
 
-    def consume(self, who: str) -> str:
+    def consume(self, who: str, then: Sequence[dict[str, Any]] = ()) -> str:
         assert self.job is not None
-        self.board.consume(self.job, who)
+        self.board.consume(self.job, who, then=then)
         return "ok"
 
     def chain(self, who: str) -> str:

@@ -98,6 +98,20 @@ def test_one_open_board_serves_threads_and_two_loops(make_board: MakeBoard, run:
     assert claimed[0] == claimed[1]
 
 
+@pytest.mark.rule("A flushed note is stored when the call returns, and later notes keep the parts that they leave out.")
+def test_a_coroutine_makes_notes(make_board: MakeBoard, run: Run) -> None:
+    async def main() -> None:
+        async with AsyncJobBoard(make_board()) as board:
+            await board.post("resize")
+            job = await board.claim_next("anna", timeout=0)
+            job.note("reading", percent=50)
+            await board.note(job, checkpoint=[1], flush=True)
+            seen = await board.get(job.uuid)
+            assert (seen.progress.text, seen.progress.percent, seen.checkpoint) == ("reading", 50, [1])
+
+    run(main())
+
+
 # Waits
 
 

@@ -55,6 +55,28 @@ def test_jobs_are_listed_shown_and_counted(board: Any, run: Commands) -> None:
     assert run("show", NOBODY, status=FAILED).is_one_line_about(NOBODY)
 
 
+@pytest.mark.rule("Commands show the progress of a job, and only a command about one job shows its checkpoint.")
+def test_notes_are_shown(board: Any, run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    job = board.post("resize")
+    assert "progress" not in run("list").out
+    assert run("list", "--json").json["progress"] is None
+    board.claim(job, "somebody")
+    job.note("reading", percent=12.5, checkpoint={"row": 7}, flush=True)
+    noted = run("list", "--json").json
+    assert (noted["progress"]["text"], noted["progress"]["percent"]) == ("reading", 12.5)
+    assert "checkpoint" not in noted
+    assert "12.5% reading" in run("list").out
+    assert run("top", "--once", "--json").json["running"][0]["progress"] == noted["progress"]
+    shown = run("show", job.uuid, "--json").json
+    assert (shown["progress"], shown["checkpoint"]) == (noted["progress"], {"row": 7})
+    text = run("show", job.uuid).out
+    assert "progress: 12.5% reading (" in text
+    assert '"row": 7' in text
+    board.trash(job, "somebody")
+    assert run("trash", "list", "--json").json["progress"] == noted["progress"]
+
+
 @pytest.mark.rule("A list has one line for each job, and cuts nothing.")
 def test_a_list_has_a_line_for_each_job(board: Any, run: Commands) -> None:
     for job in [board.post("a") for _ in range(2)]:

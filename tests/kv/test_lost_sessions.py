@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from jobboard.board import JobBoard
+from jobboard.codec import Note, encode_note
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure
 from jobboard.job import Posting
 from jobboard.kv.driver import ALIVE, Op
-from jobboard.states import TRASHED
+from jobboard.states import TRASHED, Status
 from jobboard.testing.conformance.support import PATIENCE, Waiter, replaced, take
 from tests.kv.conftest import driver_of
 
@@ -138,3 +139,44 @@ def test_a_claim_whose_call_has_failed_is_given_back(
     again = take(other, "bert", timeout=PATIENCE)
     assert again == job
     assert again.attempts == 1
+
+
+@pytest.mark.rule("A note of a claim whose session has ended revives the claim, or stays beside its lapse.")
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_note_after_the_end_of_the_session(board: JobBoard, other: JobBoard, is_taken: bool) -> None:
+    board.post("resize")
+    job = take(board)
+    job.note(checkpoint=1, flush=True)
+    end_session(board)
+    if is_taken:
+        assert take(other, "bert").checkpoint == 1
+        with pytest.raises(ClaimLost):
+            job.note(checkpoint=2, flush=True)
+        assert other.get(job.uuid).checkpoint == 1
+        return
+    job.note(checkpoint=2, flush=True)
+    assert (other.find_owner(job), other.get(job.uuid).checkpoint) == ("anna", 2)
+    assert other.get(job.uuid).errors == ()
+    board.consume(job, "anna")
+
+
+@pytest.mark.rule("A note of a claim whose session has ended revives the claim, or stays beside its lapse.")
+def test_a_note_revives_no_claim_whose_slot_is_taken(board: JobBoard, other: JobBoard) -> None:
+    board.set_limit("mail", concurrency=1)
+    first = board.post("mail")
+    held, second = take(board), board.post("mail", priority="HIGH")
+    end_session(board)
+    assert take(other, "bert") == second
+    held.note(checkpoint=1, flush=True)
+    assert (other.find_owner(first), other.get(first.uuid).checkpoint) == (None, 1)
+
+
+@pytest.mark.rule("No handle writes the note of a claim that another handle keeps.")
+def test_a_note_moves_no_claim_to_another_session(board: JobBoard, other: JobBoard) -> None:
+    board.post("resize")
+    job = take(board)
+    assert job.claim is not None
+    note = encode_note(Note(1, 1, "not mine"), other.engine.wire)
+    assert other.engine.note(other.engine.handle, [(job.uuid, job.claim.token, note)], TTL * 10**6) == [Status.LOST]
+    end_session(other)
+    assert (board.find_owner(job), board.get(job.uuid).progress) == ("anna", None)

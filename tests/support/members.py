@@ -2,7 +2,7 @@
 
 OF_BOARDS = frozenset(
     {
-        *("borrowed", "end_claim", "end_claims", "give_back", "location", "look", "options", "post_due"),
+        *("borrowed", "end_claim", "end_claims", "keep_note", "give_back", "location", "look", "options", "post_due"),
         *("refresh", "result_of", "scheme", "wanted"),
     }
 )

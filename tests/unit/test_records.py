@@ -27,6 +27,7 @@ RECORD = Record(
     group="g",
     key_until=5,
     expires=6,
+    note=b"note",
 )
 PLAIN = Record("u", "a", 0, 1, None, 1, "{}", UNCLAIMED, 0, 3, 0, None, None, None, 1, 1)
 

@@ -2,7 +2,7 @@
 
 A stored record is a tag of 18 digits and the record as :func:`jobboard.engine.records.pack` packs it, without the
 posting and with the *tail*, which is the end of most members. Scripts read and change the first fields, and pass the
-others through.
+others through. A note lies behind the posting, so that renewals do not write it again; the record has its length.
 
 ========  =========================================================================  =====================
 ready     NUL and the tail; its name, NUL and the tail                               UNCLAIMED
@@ -83,7 +83,13 @@ def newest(when: int, sequence: int) -> str:
 def pack(record: Record) -> bytes:
     """Return a record for commit.lua, which gives it a tag."""
     # The posting is text here, as a script does not know bytes.
-    return records.pack(record._replace(posting=""), tail_of(record))
+    beside = record._replace(posting="", note=None if record.note is None else len(record.note))  # type: ignore[arg-type]
+    return records.pack(beside, tail_of(record))
+
+
+def body_of(job: Record | Draft) -> bytes | str:
+    """Return the posting and the note, as they lie together."""
+    return job.posting if job.note is None else job.posting + job.note  # type: ignore[operator]
 
 
 def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozenset[Entry] = frozenset()) -> Stored:
@@ -93,9 +99,19 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozens
         record, tail = records.unpack(job, blob[TAG:], posting or b"")
         if tail != tail_of(record):
             raise ValueError("its record can't be decoded: it contradicts its entries")
+        if record.note is not None:
+            record = _with_note(record, record.note)
     except ValueError as error:
         return Stored(records.damaged(job, posting or blob, error, now), Damaged(blob[:TAG], entries))
     return Stored(record, blob[:TAG])
+
+
+def _with_note(record: Record, length: Any) -> Record:
+    """Return a record with its posting and its note, which come as one."""
+    body = record.posting
+    if type(length) is not int or not 0 < length <= len(body):
+        raise ValueError(f"its record can't be decoded: no note has {length!r} bytes")
+    return record._replace(posting=body[:-length], note=body[-length:])
 
 
 assert Draft._fields[-len(_BEHIND) :] == _BEHIND, "a new field is the last one of a draft and of a record"
@@ -112,8 +128,11 @@ def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     came = draft.arrival
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    behind = _packed(draft[-len(_BEHIND) :])
-    job = (draft.max_attempts, draft.key, failures, behind, draft.posting, event)
+    last = draft[-len(_BEHIND) :]
+    if draft.note is not None:
+        last = (*last[:-1], len(draft.note))
+    behind = _packed(last)
+    job = (draft.max_attempts, draft.key, failures, behind, body_of(draft), event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
     return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival]
 

@@ -25,6 +25,7 @@ from jobboard.backends.redis.records import (
     LAST,
     Damaged,
     Entry,
+    body_of,
     entries_of,
     newest,
     pack,
@@ -500,8 +501,9 @@ class RedisStore(Store):
                 gone.append(uuid)
                 continue
             blobs += uuid, pack(after)
-            if after.posting != was.record.posting or isinstance(was.tag, Damaged):
-                postings += uuid, after.posting
+            old_body = was.record.posting, was.record.note
+            if (after.posting, after.note) != old_body or isinstance(was.tag, Damaged):
+                postings += uuid, body_of(after)
             if new != old and after.state == UNCLAIMED:
                 ready.append((after.name, after.version))
             elif new != old and after.lock_until is not None:

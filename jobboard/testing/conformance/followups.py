@@ -402,17 +402,21 @@ class TestLostFollowUps:
         assert sum(call.error is None for call in calls) == 1
         assert names(board) == ["crop"]
 
-    def test_ended_session_posts_once_or_nothing(self, make_board: MakeBoard, other: JobBoard) -> None:
-        """The board closes, so that the session or lease that keeps the claim ends: the job is another's."""
-        board = make_board()
-        job = claimed(board)
-        board.close()
-        board.connect()
-        with contextlib.suppress(ClaimLost, NotFound):
-            board.consume(job, "anna", then=CHAIN)
-        left = names(other)
-        assert left in (["resize"], ["crop", "mail"])
-        assert (job.state == COMPLETE) == (left != ["resize"])
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_holder_whose_session_or_lease_has_ended(self, board: JobBoard, puppet: Puppet, taken: bool) -> None:
+        """It posts with the end that still counts, and nothing once another holder has the job."""
+        if not reaches(board, puppet):
+            return
+        job = board.post("resize")
+        puppet("claim_next", "anna")
+        puppet.signal(signal.SIGSTOP)
+        eventually(lambda: job.state == UNCLAIMED, LIMIT)
+        if taken:
+            board.claim(job, "bert")
+        puppet.tell("consume", "anna", then=[{"name": "crop"}])
+        puppet.signal(signal.SIGCONT)
+        assert puppet.answer() == ("ClaimLost" if taken else "ok")
+        assert names(board) == (["resize"] if taken else ["crop"])
 
     def test_killed_process_leaves_no_half(self, board: JobBoard, puppet: Puppet) -> None:
         """A process works on a chain, and dies at any moment: each link is there exactly once."""

@@ -28,6 +28,9 @@ ERRORS = (
 )
 """What has gone wrong with a job before its arrival."""
 
+NOTE = codec.Note(3, LONG_AGO, "reading", 12.5, {"row": 7})
+"""The last note on a job before its arrival."""
+
 MOVER = "mover"
 
 RETRIES = 7
@@ -222,6 +225,7 @@ class Harness:
             arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, token, RETRIES),
             group="ours",
             expires=HELD_UNTIL,
+            note=codec.encode_note(NOTE, self.calls.wire),
         )
 
     def insert(self, *drafts: Draft) -> list[tuple[bool, Record | None]]:

@@ -123,6 +123,7 @@ CALLS: dict[str, tuple[str, Call]] = {
     "claim": ("claim", lambda it: it.board.claim(it.free, "anna")),
     "claim_next": ("take", lambda it: it.board.claim_next("anna")),
     "heartbeat": ("renew", lambda it: it.beat()),
+    "note": ("note", lambda it: it.held.note("half of it", flush=True)),
     "extend": ("extend", lambda it: it.board.extend(it.held, "anna", LONG)),
     "consume": ("finish", lambda it: it.board.consume(it.held, "anna")),
     "abandon": ("finish", lambda it: it.board.abandon(it.held, "anna")),
