@@ -181,7 +181,10 @@ class Answers:
         error = call.errors.get(job.uuid) or (call.told if call.outcome == "refused" else None)
         # A kept claim that is extended by name stays as it is.
         is_prolonged = call.verb == "extend" and job.uuid not in call.tokens and call.args["expiry"] is None
-        if error is None and not is_changed and not is_prolonged:
+        moments = self.oracle.moments(job.uuid, call.began - SLACK, call.ended or 0)
+        # A purge of a consumed job deletes its outcome, and no job.
+        is_outcome = call.verb == "purge" and self.oracle.keep and any(version.record is None for version, _ in moments)
+        if error is None and not (is_changed or is_prolonged or is_outcome):
             self.oracle.fault(f"nothing done: {call} on {self._short(job)} was answered as done")
         if not isinstance(error, JobBoardError) or isinstance(error, ConnectionFailure):
             return
