@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from jobboard.engine.store import Mark, Place, Side, Store, Stored, Walked
+from jobboard.engine.store import Bookmark, Mark, Side, Store, Stored, Walked
 from jobboard.primitives import PAGE, Finish
 from jobboard.states import COMPLETE, Record, stored_failure
 
@@ -79,7 +79,7 @@ def outcomes_of(acts: Sequence[Finish]) -> list[tuple[str, str]]:
     return [(KIND, act.uuid) for act in acts if act.keep]
 
 
-def walk_outcomes(store: Store, position: Any, most: int, place_of: Callable[[Side], Place]) -> Walked:
+def walk_outcomes(store: Store, position: Any, most: int, place_of: Callable[[Side], Bookmark]) -> Walked:
     """Return a walk along the outcomes, by the sides of a store.
 
     :param position: of the store's, None at the beginning.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jobboard import marks, reasons
 from jobboard.engine.committer import record_at
-from jobboard.engine.store import ANY_JOB, NameCount, Order, Place, Sieve, Store
+from jobboard.engine.store import ANY_JOB, Bookmark, NameCount, Order, Sieve, Store
 from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
 from jobboard.units import MINUTE
 
@@ -29,7 +29,7 @@ class Position(NamedTuple):
     """
 
     order: Order
-    place: Place | None = None
+    place: Bookmark | None = None
     behind: tuple[int, int] | None = None
 
 

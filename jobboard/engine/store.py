@@ -153,8 +153,8 @@ Order = Literal["serving", "due", "claims", "trash", "outcomes"]
 """An order in which jobs are searched: all live jobs in serving order, scheduled jobs by due times, claimed jobs in any
 order, trashed jobs and outcomes the newest first."""
 
-Place = Any
-"""A place in an order: an int, a str or a list of them, as JSON has them. Only the store knows its content."""
+Bookmark = Any
+"""A position in an order: an int, a str or a list of them, as JSON has them. Only the store knows its content."""
 
 
 class Sieve(NamedTuple):
@@ -189,14 +189,14 @@ ANY_JOB = Sieve()
 class Walked(NamedTuple):
     """The answer to a walk along an order.
 
-    jobs: the jobs that may fit, each behind its place. An outcome has its COMPLETE record. looked: the number of
-    entries that were looked at. last: the place from which to go on; None at the end of the order.
+    jobs: the jobs that may fit, each behind its bookmark. An outcome has its COMPLETE record. looked: the number of
+    entries that were looked at. last: the bookmark from which to go on; None at the end of the order.
     """
 
     now: int
-    jobs: list[tuple[Place, Stored]]
+    jobs: list[tuple[Bookmark, Stored]]
     looked: int
-    last: Place | None
+    last: Bookmark | None
 
 
 class NameCount(NamedTuple):
@@ -597,7 +597,7 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
         """Look at the next entries of an order behind ``after``, at most ``most`` of them. An index may hold entries of
         other jobs in between, which do not count.
 
@@ -821,10 +821,12 @@ class Store(abc.ABC):
         return []
 
 
-def walk_trash(store: Store, after: Place | None, most: int) -> Walked:
+def walk_trash(store: Store, after: Bookmark | None, most: int) -> Walked:
     """Return a walk along the trash, by the pages of a store."""
     page = store.trash_page(None if after is None else _PLACED._replace(**dict(zip(_NEWEST, after, strict=True))), most)
-    jobs: list[tuple[Place, Stored]] = [([getattr(job, name) for name in _NEWEST], Stored(job, None)) for job in page]
+    jobs: list[tuple[Bookmark, Stored]] = [
+        ([getattr(job, name) for name in _NEWEST], Stored(job, None)) for job in page
+    ]
     return Walked(0, jobs, len(page), jobs[-1][0] if len(page) == most else None)
 
 

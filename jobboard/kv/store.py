@@ -18,6 +18,7 @@ from jobboard.engine import (
     LAPSING,
     OVERDUE,
     BoardMissing,
+    Bookmark,
     Change,
     Committed,
     CommitTerms,
@@ -27,7 +28,6 @@ from jobboard.engine import (
     Look,
     Mark,
     Order,
-    Place,
     Seat,
     Side,
     Sieve,
@@ -532,7 +532,7 @@ class KVStore(Store):
                 return now, [*jobs, there[-1]]
             last, fresh = listed[-1], False
 
-    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after, most, _outcome_place)
@@ -559,7 +559,7 @@ class KVStore(Store):
             if (sieve.names is None or entry.name in sieve.names) and sieve.group in (None, entry.group)
         ]
         now, jobs, _ = self._jobs([entry.uuid for entry in entries])
-        found: list[tuple[Place, Stored]] = [
+        found: list[tuple[Bookmark, Stored]] = [
             (behind((entry.rank, entry.sequence)), job)
             for entry, job in zip(entries, jobs, strict=True)
             if job is not None and _is_of(job, entry)

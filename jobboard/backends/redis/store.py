@@ -44,6 +44,7 @@ from jobboard.engine import (
     OVERDUE,
     Answer,
     BoardMissing,
+    Bookmark,
     Change,
     ClaimTerms,
     Committed,
@@ -55,7 +56,6 @@ from jobboard.engine import (
     Look,
     Mark,
     Order,
-    Place,
     Seat,
     SetupStep,
     Side,
@@ -367,7 +367,7 @@ class RedisStore(Store):
             if len(found) >= limit or not position:
                 return now, found
 
-    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after and after.encode(), most, _outcome_place)
@@ -377,7 +377,7 @@ class RedisStore(Store):
         low = f"({last}" if last else "-"
         limits = (most, False, None, None, sieve.texts())
         now, rows, further, looked = self.run("scan", _NUMBERS[container], low, "+", *limits)
-        found: list[tuple[Place, Stored]] = []
+        found: list[tuple[Bookmark, Stored]] = []
         for member, blob, posting in _rows(rows, 3):
             uuid = member[21:].partition(b"\0")[0] if order == "serving" else member[36:]
             stored = stored_of(uuid, blob, posting, now) if blob is not False else None

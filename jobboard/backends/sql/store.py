@@ -51,6 +51,7 @@ from jobboard.engine import (
     NO_GATE,
     OVERDUE,
     Answer,
+    Bookmark,
     Change,
     ClaimTerms,
     Committed,
@@ -64,7 +65,6 @@ from jobboard.engine import (
     NameCount,
     Occupied,
     Order,
-    Place,
     Seat,
     SetupStep,
     Side,
@@ -626,7 +626,7 @@ class SQLStore(Store):
             for row in rows
         ]
 
-    def walk(self, order: Order, after: Place | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
         if order == "outcomes":
             return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
         text, also, params = self.statements.text, *self._also(sieve)
@@ -644,7 +644,7 @@ class SQLStore(Store):
         rows = self.run_one(made, **params)
         found = [row[3:] for row in rows if row[3] is not None]
         at = RECORD_COLUMNS + 2
-        jobs: list[tuple[Place, Stored]] = sorted(
+        jobs: list[tuple[Bookmark, Stored]] = sorted(
             (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=order == "trash"
         )
         if not rows:
