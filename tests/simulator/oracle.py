@@ -124,6 +124,7 @@ class Oracle:
         self._sessions: dict[str, tuple[int, float]] = {}
         self._tokens: dict[str, int] = defaultdict(int)
         self._windows: dict[str, tuple[int, str]] = {}
+        self._latest = 0
         self._swept: dict[tuple[str, int], int] = {}
         # Since when a limit of a name and ``per`` has bound, and one with its rate.
         self._bound: dict[Any, int] = {}
@@ -461,7 +462,8 @@ class Oracle:
             record = versions[-1].record
             if record is not None and record.key is not None and self.state(versions[-1], self.world.now) in ON_BOARD:
                 holders[record.key].append(uuid)
-        now = self.clock(self.world.now)
+        # A window that has ended once stays ended where the clock is set back, as its key may have been freed.
+        self._latest = now = max(self._latest, self.clock(self.world.now))
         for uuid in jobs:
             record = self.versions[uuid][-1].record
             if record is not None and record.key is not None and len(self.versions[uuid]) == 1:
