@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from jobboard import states
+from jobboard import runtime, states
 from tests.full import FULL
 from tests.simulator.coverage import REQUIRED, missing
 from tests.simulator.play import Result, play
 from tests.simulator.shrinking import shrunk
 from tests.simulator.stories import Story, draw
+from tests.simulator.world import installed
 
 pytestmark = [pytest.mark.backends("memory"), pytest.mark.timeout(7200)]
 
@@ -107,3 +109,13 @@ def test_a_story_is_written_and_read_again(tmp_path: Path) -> None:
     path.write_text(story.written())
 
     assert Story.read(path).written() == story.written()
+
+
+def test_threads_of_other_boards_keep_the_real_runtime() -> None:
+    seen: list[object] = []
+    with installed():
+        thread = threading.Thread(target=lambda: seen.extend([runtime.monotonic(), type(runtime.Lock())]))
+        thread.start()
+        thread.join()
+
+    assert seen == [pytest.approx(time.monotonic(), abs=60), type(threading.Lock())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import contextvars
 import functools
 import hashlib
@@ -13,7 +14,7 @@ import threading
 import types
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from jobboard import runtime
@@ -26,6 +27,10 @@ MOST = 300_000
 
 PATIENCE = 60.0
 """The real seconds after which a thread that holds the baton counts as blocked outside of the world."""
+
+
+_own = threading.local()
+"""``is_simulated``: whether this thread belongs to a world."""
 
 
 class Over(BaseException):
@@ -88,6 +93,7 @@ class Worker:
         threading.Thread(target=self._run, name="simulated", daemon=True).start()
 
     def _run(self) -> None:
+        _own.is_simulated = True
         while True:
             self.go.acquire()
             task, self.task = self.task, None
@@ -413,7 +419,7 @@ def urandom(count: int) -> bytes:
     return bytes.fromhex(World.current.hexes(2 * count))
 
 
-RUNTIME: dict[str, Any] = {
+_SIMULATED: dict[str, Any] = {
     "Condition": Condition,
     "Event": Event,
     "Lock": Lock,
@@ -424,7 +430,6 @@ RUNTIME: dict[str, Any] = {
     "current_thread": current_thread,
     "get_ident": lambda: id(World.current.task),
     "monotonic": monotonic,
-    "random": types.SimpleNamespace(uniform=uniform),
     "sleep": sleep,
     "urandom": urandom,
     "uuid4": lambda: uuid.UUID(bytes=urandom(16), version=4),
@@ -432,4 +437,29 @@ RUNTIME: dict[str, Any] = {
 }
 """The runtime of the library in a world. Tasks are real threads, so ``Local`` stays."""
 
-installed = functools.partial(runtime.replaced, RUNTIME)
+
+def _of_thread(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``simulated`` on the threads of a world alone. Threads of other boards, such as the
+    heartbeat of an earlier test, keep the real runtime."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (simulated if getattr(_own, "is_simulated", False) else real)(*args, **kwargs)
+
+    return call
+
+
+RUNTIME: dict[str, Any] = {
+    **{name: _of_thread(each, getattr(runtime, name)) for name, each in _SIMULATED.items()},
+    "random": types.SimpleNamespace(uniform=_of_thread(uniform, runtime.random.uniform)),
+}
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Give the library the runtime of a world within the block."""
+    _own.is_simulated = True
+    try:
+        with runtime.replaced(RUNTIME):
+            yield
+    finally:
+        _own.is_simulated = False

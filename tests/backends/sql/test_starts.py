@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobboard import Act, codec
+from jobboard import Act, codec, runtime
 from jobboard.backends.sql import starts
 from jobboard.board import JobBoard
 from jobboard.testing import eventually
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.backends("postgresql", "mariadb")
 
 
 class Clock:
-    """The clock by which surveys come, which stands still unless a test moves it."""
+    """The runtime with the clock by which surveys come, which stands still unless a test moves it."""
+
+    Lock = staticmethod(runtime.Lock)
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -39,7 +41,7 @@ def by_limits(request: pytest.FixtureRequest, board: JobBoard) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Have each board use starting points, and a full survey come every EVERY seconds, however long one takes."""
     clock = Clock()
-    monkeypatch.setattr(starts, "time", clock)
+    monkeypatch.setattr(starts, "runtime", clock)
     monkeypatch.setattr(starts, "EXPENSIVE", 0)
     monkeypatch.setattr(starts, "RARELY", 0)
     return clock
