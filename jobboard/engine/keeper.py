@@ -151,10 +151,15 @@ class ClaimKeeper:
 
     def _free(self, uuid: str, token: int) -> None:
         for _ in self._committer.tries():
-            now, stored, record = self._read_claim(uuid, token)
-            if stored is None or record is None or record.keeper is None or (uuid, token) not in self._forsaken:
+            found, stored, record = self._committer.read_job(uuid)
+            if stored is None or record is None or (uuid, token) not in self._forsaken:
                 break
-            if self._committer.commit_one(Change(stored, states.lapse(record, now))):
+            claim = stored.record
+            if claim.state != CLAIMED or claim.token != token or claim.keeper is None:
+                break
+            # A lapse is written down, too: a renewal that is still on its way would move the claim to a living session.
+            freed = states.lapse(record, found.now) if record.state == CLAIMED else record
+            if self._committer.commit_one(Change(stored, freed)):
                 break
         self._forsaken.pop((uuid, token), None)
 
