@@ -36,7 +36,7 @@ class SimulatedDriver(Driver):
         """How often each bell had rung when it was last reported."""
         self.is_closed = False
         self._ttl = self.server.ttl
-        self._session: str | None = None
+        self.session_name: str | None = None
         self._renewed = 0
         self._counter: tuple[int, Version] | None = None
         self._watches = False
@@ -71,7 +71,7 @@ class SimulatedDriver(Driver):
         )
 
     def close(self) -> None:
-        server, session, self._session = self.server, self._session, None
+        server, session, self.session_name = self.server, self.session_name, None
         self.is_closed, self._watches, self._counter = True, False, None
         self.heard_of.clear()
         server.armed.pop(self, None)
@@ -132,8 +132,8 @@ class SimulatedDriver(Driver):
         except Refused as refused:
             if COUNTER in refused.paths:
                 self._counter = None
-            if self._session in refused.paths:
-                self._session = None
+            if self.session_name in refused.paths:
+                self.session_name = None
             raise
         except ConnectionFailure:
             self._counter = None
@@ -164,22 +164,22 @@ class SimulatedDriver(Driver):
     # The session and the bells
 
     def session(self) -> str:
-        if not self.server.habits.pings and self._session is not None and (self.margin or 0) < self._ttl / 2:
+        if not self.server.habits.pings and self.session_name is not None and (self.margin or 0) < self._ttl / 2:
             self.beat()
-        if self._session is None:
+        if self.session_name is None:
             name = f"{self.process.name}-{int(self.server.world.noise('session') * 1e9)}"
             sent = self.server.world.now
-            self._session, _ = self._ask(lambda: self.server.begin(self, name))
+            self.session_name, _ = self._ask(lambda: self.server.begin(self, name))
             self._renewed = sent
-        return str(self._session)
+        return str(self.session_name)
 
     def beat(self) -> None:
-        if self.server.habits.keeps == "session" and not self.server.habits.pings and self._session is not None:
-            sent, session = self.server.world.now, self._session
+        if self.server.habits.keeps == "session" and not self.server.habits.pings and self.session_name is not None:
+            sent, session = self.server.world.now, self.session_name
             if self._ask(lambda: self.server.beat(session)):
                 self._renewed = sent
-            elif self._session == session:
-                self._session = None
+            elif self.session_name == session:
+                self.session_name = None
 
     def watch(self) -> None:
         if len(self.server.armed.get(self, ())) == len(WORDS):

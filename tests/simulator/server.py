@@ -122,6 +122,7 @@ class Server:
 
         def arrive() -> None:
             before = self.commits
+            self._hear(driver)
             try:
                 answer: Any = (self._served(call, act),)
             except Refused as refused:
@@ -228,6 +229,11 @@ class Server:
             return
         self.world.after(self.ttl // 3, functools.partial(self._watch_over, name))
 
+    def _hear(self, driver: SimulatedDriver) -> None:
+        """Take a request for a sign of life, as a ping is."""
+        if self.habits.pings:
+            self.beat(driver.session_name)
+
     def expire(self, name: str) -> None:
         if name in self.sessions:
             driver, _ = self.sessions.pop(name)
@@ -235,10 +241,11 @@ class Server:
             self.ring(MISSED)
             self._tell(driver, CONNECTED)
 
-    def beat(self, name: str) -> bool:
-        if name in self.sessions:
-            self.sessions[name] = self.sessions[name][0], self.world.now
-        return name in self.sessions
+    def beat(self, name: str | None) -> bool:
+        if name is None or name not in self.sessions:
+            return False
+        self.sessions[name] = self.sessions[name][0], self.world.now
+        return True
 
     def arm(self, driver: SimulatedDriver, words: Sequence[str]) -> dict[str, int]:
         """Watch for these words. Each is reported once. Return how often each bell has rung."""
