@@ -92,7 +92,9 @@ def is_trashed(record: Record) -> bool:
 
 
 def is_of_move(record: Record) -> bool:
-    """Return whether a mover has left this record: a sign, a held copy or a departed job."""
+    """Return whether a mover has left this record: a sign, a held copy or a departed job. A copy in the trash has
+    arrived, and is a job like others."""
     if not ((record.who or "").startswith(NAME) or (record.error or "").startswith(NAME)):
         return False
-    return is_sign(record) or copy_mark(record) is not None or departure_mark(record) is not None
+    is_held = record.state == CLAIMED and copy_mark(record) is not None
+    return is_sign(record) or is_held or departure_mark(record) is not None

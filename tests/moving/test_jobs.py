@@ -329,6 +329,14 @@ def test_a_job_whose_key_is_taken_at_the_target_stays(boards: Boards) -> None:
     check(boards, [mine, theirs], trashed=0)
 
 
+def test_a_job_that_has_moved_in_the_trash_is_found_and_restored(boards: Boards) -> None:
+    job = trash_one(boards.source)
+    boards.mover().run()
+    [found] = boards.target.find(states=["TRASHED"])
+    boards.target.restore(found)
+    assert boards.target.claim_next("anna") == job
+
+
 def test_keys_of_trashed_jobs_keep_no_job_out(boards: Boards) -> None:
     trashed = [trash_one(boards.source, key="k") for _ in range(3)]
     live = boards.source.post("live", key="k")
