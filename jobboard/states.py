@@ -214,7 +214,7 @@ class Record(NamedTuple):
     last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
     key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
     expires: the instant from which nobody may begin the job; None: never. note: the last note of a holder, encoded by
-    :mod:`jobboard.codec`; opaque here.
+    ``jobboard/codec.py``; opaque here.
     """
 
     uuid: str

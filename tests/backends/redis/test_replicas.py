@@ -12,7 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.engine import Remembered
 from jobboard.engine.engine import WRITES
 from jobboard.exceptions import ConnectionFailure
-from jobboard.job import Act
+from jobboard.job import Act, Posting
 from jobboard.states import Verb
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, LONG, PATIENCE, Background, take, trash_one
@@ -126,6 +126,7 @@ CALLS: dict[str, tuple[str, Call]] = {
     "note": ("note", lambda it: it.held.note("half of it", flush=True)),
     "extend": ("extend", lambda it: it.board.extend(it.held, "anna", LONG)),
     "consume": ("finish", lambda it: it.board.consume(it.held, "anna")),
+    "consume with follow-ups": ("follow", lambda it: it.board.consume(it.held, "anna", then=[Posting("next")])),
     "abandon": ("finish", lambda it: it.board.abandon(it.held, "anna")),
     "trash": ("finish", lambda it: it.board.trash(it.held, "anna")),
     "finish_many": ("finish", lambda it: it.board.finish_many([Act(it.held, Verb.TRASH)], "anna")),
