@@ -139,7 +139,9 @@ class Answers:
             and call.told != (str(end[0]) if end[0].verb == "consume" else None)
         ):
             self.oracle.fault(f"result: {call} shows {call.told!r} as that of {self._short(job)}, consumed by {end[0]}")
-        if call.outcome == "refused" and since < began and until > ended:
+        purges = (each for each in self.stage.calls if each.verb == "purge" and each.began < ended)
+        is_purged = any(each.jobs[:1] == [job] and each.outcome != "refused" for each in purges)
+        if call.outcome == "refused" and since < began and until > ended and not is_purged:
             self.oracle.fault(f"no outcome: {call} does not show that of {self._short(job)}, consumed at {since}")
 
     def _check_take(self, call: Call) -> None:
@@ -322,6 +324,12 @@ class Answers:
 
     # Losses
 
+    def _has_heard(self, claim: Claim) -> bool:
+        """Return whether the holder has read the loss, or an act of the claim was refused for it."""
+        acts = (call for call in self.stage.calls if call.tokens.get(claim.uuid) == claim.token)
+        errors = (error for call in acts for error in (call.told, call.errors.get(claim.uuid)))
+        return claim.seen_lost or any(isinstance(error, (ClaimLost, NotFound)) for error in errors)
+
     def _check_losses(self) -> None:
         """Report LOST events of standing claims, second ones, and losses that nobody has been told of."""
         for when, process, claim in self.stage.losses:
@@ -333,7 +341,7 @@ class Answers:
             revived = [call for call in self.stage.calls if call.verb == "extend" and claim.uuid in call.tokens]
             if events > 1 + len(revived):
                 self.oracle.fault(f"LOST twice: {self._short(claim.job)} for {claim.who}")
-            if claim.kept and not claim.ended and not process.is_dead and not claim.seen_lost:
+            if claim.kept and not claim.ended and not process.is_dead and not self._has_heard(claim):
                 taken = self._taken_at(claim)
                 if taken is not None and taken < self.world.now - 20_000_000 and made.outcome == "ok":
                     self.oracle.fault(f"loss untold: {claim.who} has not heard that {self._short(claim.job)} is lost")

@@ -501,10 +501,14 @@ class TestActs:
         assert (acted.done, [error.job for error in acted.skipped]) == (0, [job])
         with pytest.raises(JobFailure, match="move"):
             board.release(job)
-        board.trash(job, "jobboard move 0c1f 17")
+        gone = board.post("any")
+        board.cancel(gone, reason="jobboard move 0c1f 17: gone to elsewhere")
         assert list(board.find(states=["TRASHED"])) == []
         assert board.error_groups().groups == ()
         for act in (board.restore, board.purge):
             with pytest.raises(JobFailure, match="move"):
-                act(job)
+                act(gone)
         assert len(list(board.trashed())) == 1
+        # A copy in the trash has arrived.
+        board.trash(job, "jobboard move 0c1f 17")
+        assert list(board.find(states=["TRASHED"])) == [job]
