@@ -1,7 +1,7 @@
 """Searches: pages of jobs that meet conditions, out of a bounded number of jobs that a call looks at.
 
 A search goes along one order after the other, by :meth:`Store.walk <jobboard.engine.Store.walk>`. A *position* names an
-order, and a place in it.
+order, and a bookmark in it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ GROWTH = 5
 
 
 class Position(NamedTuple):
-    """A place in an order; None: its beginning.
+    """An order, and a bookmark in it; None: its beginning.
 
     behind: in the order of claims, (modified_on, sequence) of the last shown job of those that were looked at from
-    ``place`` on.
+    ``bookmark`` on.
     """
 
     order: Order
-    place: Bookmark | None = None
+    bookmark: Bookmark | None = None
     behind: tuple[int, int] | None = None
 
 
@@ -119,15 +119,15 @@ def search(
 def _search_order(
     store: Store, states: frozenset[State], sieve: Sieve, position: Position, limit: int, at_most: int
 ) -> Searched:
-    """Search along an order whose places stay. ``limit`` and ``at_most`` are positive."""
-    order, place, _ = position
+    """Search along an order in which jobs keep their positions. ``limit`` and ``at_most`` are positive."""
+    order, bookmark, _ = position
     is_open = all(each is None for each in sieve) and (order != "serving" or states >= LIVE)
     if order == "serving" and not states >= LIVE:
         sieve = sieve._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
     while True:
-        walked = store.walk(order, place, min(size, at_most - looked), sieve)
+        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve)
         looked += walked.looked
         for at, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -137,9 +137,9 @@ def _search_order(
                     return Searched(jobs, Position(order, at), looked, False)
         if walked.last is None:
             return Searched(jobs, None, looked, True)
-        place = walked.last
+        bookmark = walked.last
         if looked >= at_most or len(jobs) >= limit:
-            return Searched(jobs, Position(order, place), looked, False)
+            return Searched(jobs, Position(order, bookmark), looked, False)
         size *= GROWTH
 
 
@@ -147,23 +147,23 @@ def _search_claims(
     store: Store, states: frozenset[State], sieve: Sieve, position: Position, limit: int, at_most: int
 ) -> Searched:
     """Search among the claims that one call looks at, the longest first."""
-    place, found, looked = position.place, dict[str, Record](), 0
+    bookmark, found, looked = position.bookmark, dict[str, Record](), 0
     while True:
-        walked = store.walk("claims", place, at_most - looked, sieve)
+        walked = store.walk("claims", bookmark, at_most - looked, sieve)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
             if record.state in states and fits(sieve, record, record.state):
                 found[record.uuid] = record
-        place = walked.last
-        if place is None or looked >= at_most:
+        bookmark = walked.last
+        if bookmark is None or looked >= at_most:
             break
     ordered = sorted(found.values(), key=_age)
     left = [record for record in ordered if position.behind is None or _age(record) > position.behind]
-    after = None if place is None else Position("claims", place)
+    after = None if bookmark is None else Position("claims", bookmark)
     if len(left) > limit:
-        after = Position("claims", position.place, _age(left[limit - 1]))
-    return Searched([(record, record.state) for record in left[:limit]], after, looked, place is None)
+        after = Position("claims", position.bookmark, _age(left[limit - 1]))
+    return Searched([(record, record.state) for record in left[:limit]], after, looked, bookmark is None)
 
 
 def _age(record: Record) -> tuple[int, int]:
@@ -176,16 +176,16 @@ def count_names(store: Store, most: int) -> dict[str, NameCount]:
     if counted is not None:
         return counted
     names: dict[str, NameCount] = {}
-    place, looked = None, 0
+    bookmark, looked = None, 0
     while looked < most:
-        walked = store.walk("serving", place, most - looked, ANY_JOB)
+        walked = store.walk("serving", bookmark, most - looked, ANY_JOB)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
             if record.state in LIVE and not marks.is_of_move(record):
                 names[record.name] = _counted(names.get(record.name, NameCount()), record)
-        place = walked.last
-        if place is None:
+        bookmark = walked.last
+        if bookmark is None:
             break
     return names
 
@@ -202,10 +202,10 @@ def _counted(count: NameCount, record: Record) -> NameCount:
 def count_minutes(store: Store, minutes: int, at_most: int) -> list[int] | None:
     """Count the outcomes by the minute of their ends, the last ``minutes`` minutes; None if there are too many."""
     counts = [0] * minutes
-    now, place, looked = store.now(), None, 0
+    now, bookmark, looked = store.now(), None, 0
     first = now // MINUTE - minutes + 1
     while True:
-        walked = store.walk("outcomes", place, at_most - looked, ANY_JOB)
+        walked = store.walk("outcomes", bookmark, at_most - looked, ANY_JOB)
         looked += walked.looked
         for _, stored in walked.jobs:
             minute = stored.record.modified_on // MINUTE - first
@@ -213,8 +213,8 @@ def count_minutes(store: Store, minutes: int, at_most: int) -> list[int] | None:
                 return counts
             # Ends of the minute that begins meanwhile count as the last minute's.
             counts[min(minute, minutes - 1)] += 1
-        place = walked.last
-        if place is None:
+        bookmark = walked.last
+        if bookmark is None:
             return counts
         if looked >= at_most:
             return None

@@ -404,7 +404,7 @@ class TestLostFollowUps:
 
     @pytest.mark.parametrize("taken", [False, True])
     def test_holder_whose_session_or_lease_has_ended(self, board: JobBoard, puppet: Puppet, taken: bool) -> None:
-        """It posts with the end that still counts, and nothing once another holder has the job."""
+        """A late holder posts with an end that still counts, and nothing once another holder has the job."""
         if not reaches(board, puppet):
             return
         job = board.post("resize")
