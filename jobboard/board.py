@@ -1537,16 +1537,7 @@ class JobBoard:
         :raises NotFound: the job is not claimed, or not on the board.
         :raises ClaimLost: the job is claimed with another token; nothing was changed.
         """
-        fields = logs.fields(arguments.job(job))
-        self._operate_on(Verb.RELEASE, job, codec.clip_error(reason), token)
-        LOG.info("%s was taken away from %r: %s", job, fields["who"], reason or "no reason given", extra=fields)
-        self._notify(notifier.RELEASED, job)
-        job.seen_state = TRASHED if job.record.exhausted else UNCLAIMED
-        self._refresh_behind(job)
-        if job.seen_state == TRASHED:
-            self._notify(notifier.TRASHED, job)
-        else:
-            self.waiters.wake()
+        self._operate_on(Verb.RELEASE, job, reason, token)
 
     def cancel(self, job: Job, *, reason: str | None = None, running: bool = False, token: int | None = None) -> None:
         """Put a job into the trash.
@@ -1561,10 +1552,7 @@ class JobBoard:
         :raises NotFound: the job is not on the board.
         :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.STOP if running else Verb.CANCEL, job, codec.clip_error(reason), token)
-        LOG.info("%s was cancelled: %s", job, reason or "no reason given", extra=logs.fields(job))
-        job.seen_state = TRASHED
-        self._notify(notifier.TRASHED, job)
+        self._operate_on(Verb.STOP if running else Verb.CANCEL, job, reason, token)
 
     def restore(self, job: Job, *, reason: str | None = None, token: int | None = None) -> None:
         """Bring a job back from the trash, to its old place and with all its attempts.
@@ -1575,10 +1563,7 @@ class JobBoard:
         :raises NotFound: the job is gone.
         :raises ClaimLost: the job has another token; nothing was changed.
         """
-        self._operate_on(Verb.RESTORE, job, codec.clip_error(reason), token)
-        LOG.info("%s was restored: %s", job, reason or "no reason given", extra=logs.fields(job))
-        job.seen_state = UNCLAIMED
-        self._tell_posted([job])
+        self._operate_on(Verb.RESTORE, job, reason, token)
 
     def post_again(self, job: Job) -> Job:
         """Post a job anew, with the name, details, book, context, priority, group and ``max_attempts`` of this one, but
@@ -1665,32 +1650,30 @@ class JobBoard:
         statuses = self.engine.finish(acts, is_patient=False) if acts else []
         pairs = list(zip(own, statuses, strict=True))
         acted = [job for job, status in pairs if status == OK]
-        self._operated(verb, acted, reason, mine)
+        self._conclude_acts(verb, acted, reason, mine)
         refused = [*((job, status) for job, status in pairs if status != OK), *((job, Status.MOVING) for job in moving)]
         errors = [_refused_act(verb, job, status, "has changed since it was read") for job, status in refused]
         rest = [(status, job, None) for (job, status), error in zip(refused, errors, strict=True) if error is None]
         return len(acted), [*filter(None, errors), *self._refusals(rest)]
 
-    def _operated(self, verb: Verb, jobs: Sequence[Job], reason: str | None, mine: Sequence[Claim]) -> None:
+    def _conclude_acts(self, verb: Verb, jobs: Sequence[Job], reason: str | None, mine: Sequence[Claim]) -> None:
         """Bring handles up to date, notify and log, after acts of an operator.
 
         :param mine: the claims that this board held before the acts.
         """
         if not jobs or verb == Verb.PURGE:
             return
-        if verb == Verb.RESTORE:
-            for job in jobs:
-                job.seen_state = UNCLAIMED
-            self._tell_posted(jobs)
-            return
         uuids = {job.uuid for job in jobs}
         self.claims.refuse([claim for claim in mine if claim.uuid in uuids])
         for job in jobs:
             fields = logs.fields(job)
-            what = f"was taken away from {fields['who']!r}" if verb == Verb.RELEASE else "was cancelled"
-            LOG.info("%s %s: %s", job, what, reason or "no reason given", extra=fields)
-            job.seen_state = TRASHED if verb != Verb.RELEASE or job.record.exhausted else UNCLAIMED
-        if verb == Verb.RELEASE:
+            what = {Verb.RELEASE: f"was taken away from {fields['who']!r}", Verb.RESTORE: "was restored"}
+            LOG.info("%s %s: %s", job, what.get(verb, "was cancelled"), reason or "no reason given", extra=fields)
+            is_live = verb == Verb.RESTORE or (verb == Verb.RELEASE and not job.record.exhausted)
+            job.seen_state = UNCLAIMED if is_live else TRASHED
+        if verb == Verb.RESTORE:
+            self._tell_posted(jobs)
+        elif verb == Verb.RELEASE:
             self._notify(notifier.RELEASED, *jobs)
             self._refresh_behind(*jobs)
             self.waiters.wake()
@@ -1724,8 +1707,10 @@ class JobBoard:
                     purged += self.engine.finish(acts[start : start + BATCH]).count(OK)
         return purged
 
-    def _operate_on(self, verb: Verb, job: Job, error: str | None = None, token: int | None = None) -> None:
+    def _operate_on(self, verb: Verb, job: Job, reason: str | None = None, token: int | None = None) -> None:
+        """Act on a job whatever was read of it, or on the version with ``token`` alone."""
         arguments.job(job)
+        error = codec.clip_error(reason)
         if token is not None:
             arguments.integer("token", token)
         # Before the request: this board may claim the job again after it.
@@ -1734,7 +1719,7 @@ class JobBoard:
         status = self.engine.operate(verb, job.uuid, error, token)
         if status != OK:
             raise _refused_act(verb, job, status, f"has another token than {token}") or self._refusal(status, job)
-        self.claims.refuse(mine)
+        self._conclude_acts(verb, [job], reason, mine)
 
     def siblings(self, limit: int = MENTIONED) -> list[str]:
         """Return the names of other boards in the same store, at most ``limit``.
