@@ -14,6 +14,7 @@ import pytest
 from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, JobFailure
 from jobboard.job import Job, Posting
+from jobboard.priorities import JobPriority
 from jobboard.states import COMPLETE, OK, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
@@ -113,6 +114,28 @@ def at_once(post: Callable[[JobBoard], list[Job]], *boards: JobBoard) -> list[Jo
 
 
 class TestKeys:
+    def test_the_same_key_answers_the_same_job(self, board: JobBoard, other: JobBoard) -> None:
+        first = board.post("resize", details={"a": 1}, key="k")
+        again = other.post("crop", details={"b": 2}, priority="HIGH", key="k", delay=LONG, max_attempts=1)
+        assert again.uuid == first.uuid
+        assert (again.name, again.details, again.priority) == ("resize", {"a": 1}, JobPriority.NORMAL)
+        assert (again.seen_state, again.max_attempts) == (UNCLAIMED, None)
+        assert board.job_count == 1
+        assert board.get(first.uuid).details == {"a": 1}
+
+    def test_key_is_taken_while_the_job_lives(self, board: JobBoard) -> None:
+        job = board.post("resize", key="k", delay=SHORT)
+        assert board.post("resize", key="k").uuid == job.uuid
+        taken = take(board, timeout=LIMIT)
+        assert board.post("resize", key="k").uuid == job.uuid
+        board.abandon(taken, "anna")
+        assert board.post("resize", key="k").uuid == job.uuid
+        let_lapse(board, job)
+        assert board.post("resize", key="k").uuid == job.uuid
+        board.claim(job, "anna")
+        board.release(job)
+        assert board.post("resize", key="k").uuid == job.uuid
+
     @holds("The key of a job is freed by the commit that ends the job.")
     @pytest.mark.parametrize("end", ENDS)
     def test_key_is_free_after_each_end_of_its_job(self, board: JobBoard, end: str) -> None:
