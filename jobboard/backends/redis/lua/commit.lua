@@ -5,7 +5,8 @@
 --   sides: [field, tag or false where no record was, …], to compare
 --   answer: nil, or [field, number of the call, value], stored if its slot holds the answer of an earlier call
 --   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures
---     as msgpack, last fields as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token, trashed on]], …]
+--     as msgpack, last fields as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token,
+--     trashed on]], …]
 --   blobs: [uuid, record without its tag, …]
 --   postings: [uuid, posting, …]
 --   gone: [uuid, …], jobs to remove
