@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -16,9 +15,6 @@ from jobboard.states import CLAIMED, EXHAUSTED, FAILURE_BYTES, LAPSED, TRASHED, 
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LONG, MakeBoard, let_lapse, take
-
-ASIDE = datetime.timedelta(minutes=1)
-"""By how much this machine's clock may differ from the server's."""
 
 
 def told(job: Job) -> list[tuple[str | None, int, str]]:
