@@ -121,13 +121,16 @@ def _search_order(
 ) -> Searched:
     """Search along an order in which jobs keep their positions. ``limit`` and ``at_most`` are positive."""
     order, bookmark, _ = position
-    is_open = all(each is None for each in sieve) and (order != "serving" or states >= LIVE)
-    if order == "serving" and not states >= LIVE:
+    is_whole = order not in ("serving", "due") or states >= LIVE
+    is_open = is_whole and all(each is None for each in sieve)
+    if not is_whole:
         sieve = sieve._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
     while True:
-        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve)
+        # One more than wanted tells whether there are more. A store does not know causes.
+        fitting = None if sieve.cause is not None else limit - len(jobs) + 1
+        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve, fitting)
         looked += walked.looked
         for at, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -148,6 +151,7 @@ def _search_claims(
 ) -> Searched:
     """Search among the claims that one call looks at, the longest first."""
     bookmark, found, looked = position.bookmark, dict[str, Record](), 0
+    sieve = sieve._replace(states=states)
     while True:
         walked = store.walk("claims", bookmark, at_most - looked, sieve)
         looked += walked.looked
@@ -204,6 +208,12 @@ def count_minutes(store: Store, minutes: int, at_most: int) -> list[int] | None:
     counts = [0] * minutes
     now, bookmark, looked = store.now(), None, 0
     first = now // MINUTE - minutes + 1
+    counted = store.minutes(first * MINUTE, at_most + 1)
+    if counted is not None:
+        seen, kept = counted
+        for minute, count in kept.items():
+            counts[min(minute // MINUTE - first, minutes - 1)] += count
+        return counts if seen <= at_most else None
     while True:
         walked = store.walk("outcomes", bookmark, at_most - looked, ANY_JOB)
         looked += walked.looked

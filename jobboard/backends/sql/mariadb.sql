@@ -649,3 +649,7 @@ and (gone_on < :place or gone_on = :place and id < :id)
 
 -- name: behind_lapsed
 and (lock_until < :place or lock_until = :place and id < :id)
+
+-- name: next_board
+-- The index of live jobs has the trashed ones, too.
+select board from {jobs} {by_serving} where board > :after order by board, gone_on, priority, id limit 1

@@ -102,7 +102,7 @@ COUNTING = 10.0
 
 _CONDITIONS = {
     "names": "of_names",
-    "states": "of_states",
+    "states": "in_states",
     "group": "with_group",
     "owner": "with_owner",
     "key": "with_key",
@@ -626,30 +626,36 @@ class SQLStore(Store):
             for row in rows
         ]
 
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
+    def walk(
+        self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None
+    ) -> Walked:
         if order == "outcomes":
             return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
         text, also, params = self.statements.text, *self._also(sieve)
         params["most"] = most
+        is_trash = order == "trash"
         behind: dict[str, str] = {}
         if after is not None:
             params |= {"place": after[0], "id": after[1]}
-            parts = ("gone", "lapsed") if order == "trash" else (order,)
-            behind = {f"behind_{part}" if order == "trash" else "behind": text(f"behind_{part}") for part in parts}
-        back = "asc" if order == "trash" else "desc"
+            parts = ("gone", "lapsed") if is_trash else (order,)
+            behind = {f"behind_{part}" if is_trash else "behind": text(f"behind_{part}") for part in parts}
         entries, places = (
             text(f"walk_{order}", columns=text(columns), **behind) for columns in ("walk_entries", "walk_places")
         )
-        made = self.statements.fill("walk", entries=entries, places=places, also=also, back=back)
-        rows = self.run_one(made, **params)
+        made = {"entries": entries, "places": places, "also": also, "back": "asc" if is_trash else "desc"}
+        if fitting is not None:
+            params["fitting"], made["fitting"] = fitting, text("last_fitting" if is_trash else "first_fitting")
+        rows = self.run_one(self.statements.fill("walk", **made), **params)
         found = [row[3:] for row in rows if row[3] is not None]
         at = RECORD_COLUMNS + 2
         jobs: list[tuple[Bookmark, Stored]] = sorted(
-            (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=order == "trash"
+            (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=is_trash
         )
         if not rows:
             return Walked(0, [], 0, None)
         looked, last = rows[0][0], list(rows[0][1:3])
+        if len(jobs) == fitting:
+            return Walked(found[0][at - 1], jobs, looked, jobs[-1][0])
         return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
 
     def _also(self, sieve: Sieve) -> tuple[str, dict[str, Any]]:
@@ -689,6 +695,10 @@ class SQLStore(Store):
             return counts
 
         return self._bounded(work)
+
+    def minutes(self, since: int, most: int) -> tuple[int, dict[int, int]]:
+        rows = self.run_one("minutes", since=since, most=most)
+        return sum(row[1] for row in rows), {row[0]: int(row[2]) for row in rows}
 
     def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":
