@@ -717,14 +717,16 @@ class JobBoard:
             self._stats = (runtime.monotonic(), cap, BoardStats(**counts))
         return self._stats[2]
 
-    def names(self, *, at_most: int = AT_MOST) -> list[NameStats]:
+    def names(self, *, at_most: int | None = None) -> list[NameStats]:
         """Return the numbers of live jobs by name, in the order of the names.
 
-        :param at_most: on SQL, the highest count: a count of ``at_most`` means so many jobs or more. Elsewhere, the
-            number of jobs that are looked at, in serving order; those behind them do not count.
+        :param at_most: on SQL, the highest count, 1,000 by default: a count of ``at_most`` means so many jobs or more.
+            Elsewhere, the number of jobs that are looked at, in serving order, 20,000 by default; those behind them do
+            not count.
         :raises JobFailure: the count takes too long.
         """
-        arguments.limit(at_most, "at_most")
+        if at_most is not None:
+            arguments.limit(at_most, "at_most")
         return [
             NameStats(name, *count[:3], None if count.oldest is None else moment(count.oldest))
             for name, count in sorted(self.engine.names(at_most).items())

@@ -800,7 +800,7 @@ class Engine(Hears):
         ]
         return Searched(jobs, None, len(seen), True)
 
-    def names(self, most: int) -> dict[str, NameCount]:
+    def names(self, most: int | None = None) -> dict[str, NameCount]:
         """Count the live jobs by name: see :func:`~jobboard.engine.search.count_names`."""
         return count_names(self.store, most)
 

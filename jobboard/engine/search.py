@@ -20,6 +20,12 @@ LOOKED_FIRST = 200
 
 GROWTH = 5
 
+COUNTED = 1000
+"""The highest count of a name on a store with an index of names."""
+
+WALKED = 20_000
+"""The number of jobs among which other stores count names."""
+
 
 class Position(NamedTuple):
     """An order, and a bookmark in it; None: its beginning.
@@ -174,11 +180,12 @@ def _age(record: Record) -> tuple[int, int]:
     return record.modified_on, record.sequence
 
 
-def count_names(store: Store, most: int) -> dict[str, NameCount]:
+def count_names(store: Store, most: int | None) -> dict[str, NameCount]:
     """Count the first ``most`` live jobs by their names; on a store with an index of names, each name up to that."""
-    counted = store.names(most)
+    counted = store.names(most or COUNTED)
     if counted is not None:
         return counted
+    most = most or WALKED
     names: dict[str, NameCount] = {}
     bookmark, looked = None, 0
     while looked < most:

@@ -414,19 +414,38 @@ and created_on >= :posted_from
 and created_on < :posted_before
 
 -- name: name_counts
--- How many jobs of a name can be claimed, up to :most.
-select count(*) from (
-    select 1 from {jobs} {by_name}
-    where board = :board and state = 'UNCLAIMED' and name = :name
-    limit :most
-) as of_name
+-- How many jobs of each name can be claimed, up to :most, and when the first of them was posted. A walk along the index
+-- by name goes from each priority of a name to the next one. A step costs one look-up.
+with recursive firsts (id) as (
+    select (
+        select id from {jobs} where board = :board and state = 'UNCLAIMED' order by name, priority, id limit 1
+    )
+    union all
+    select (
+        select next.id
+        from {jobs} as next
+        where next.board = :board and next.state = 'UNCLAIMED' and (next.name, next.priority) > (here.name, here.priority)
+        order by next.name, next.priority, next.id
+        limit 1
+    )
+    from firsts
+    join {jobs} as here on here.id = firsts.id
+)
+select named.name, (
+    select count(*)
+    from (
+        select 1 as one from {jobs} where board = :board and state = 'UNCLAIMED' and name {is_named} limit :most
+    ) as of_name
+), named.posted
+from (
+    select here.name, min(here.created_on) as posted
+    from firsts
+    join {jobs} as here on here.id = firsts.id
+    group by here.name
+) as named
 
--- name: first_posts
--- The first post of the next priority of a name.
-select priority, created_on from {jobs} {by_name}
-where board = :board and state = 'UNCLAIMED' and name = :name and priority > :priority
-order by {in_names}
-limit 1
+-- name: is_named
+= named.name
 
 -- name: wake_counts
 -- The delayed and the running jobs of each name. What is overdue stands as time has made it.

@@ -373,6 +373,21 @@ where board = :board and state = 'UNCLAIMED' and name > :after
 order by name
 limit 1
 
+-- name: count_of_name
+-- The optimiser would walk along all names for each of them.
+select count(*) from (
+    select 1 from {jobs} force index (`{prefix}_by_name`)
+    where board = :board and state = 'UNCLAIMED' and name = :name
+    limit :most
+) as of_name
+
+-- name: first_posts
+-- The first post of the next priority of a name.
+select priority, created_on from {jobs} force index (`{prefix}_by_name`)
+where board = :board and state = 'UNCLAIMED' and name = :name and priority > :priority
+order by {in_names}
+limit 1
+
 -- name: not_full
 -- Neither names nor groups have line feeds.
 and (job_group is null or concat(name, char(10), job_group) not in (:full))

@@ -23,6 +23,9 @@ between :one_group and :one_group
 -- name: is_wanted
 between wanted.name and wanted.name
 
+-- name: is_named
+between named.name and named.name
+
 -- ==================================================================================================================
 -- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
 --

@@ -675,14 +675,7 @@ class SQLStore(Store):
 
     def names(self, most: int) -> dict[str, NameCount]:
         def work(run: Runner) -> dict[str, NameCount]:
-            counts: dict[str, NameCount] = {}
-            for name in self._names(run):
-                [(waiting,)] = self._rows(run, "name_counts", name=name, most=most)
-                posts, priority = [], -1
-                while rows := self._rows(run, "first_posts", name=name, priority=priority):
-                    [(priority, posted)] = rows
-                    posts.append(posted)
-                counts[name] = NameCount(waiting, oldest=min(posts, default=None))
+            counts = {name: NameCount(waiting, oldest=first) for name, waiting, first in self._ready_names(run, most)}
             for name, state, number, posted in self._rows(run, "wake_counts", most=most):
                 count = counts.get(name, NameCount())
                 if state == UNCLAIMED:
@@ -695,6 +688,21 @@ class SQLStore(Store):
             return counts
 
         return self._bounded(work)
+
+    def _ready_names(self, run: Runner, most: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the names of the jobs that can be claimed, how many there are, up to ``most``, and the first post."""
+        if "count_of_name" not in self.statements:
+            yield from self._rows(run, "name_counts", most=most)
+            return
+        for name in self._names(run):
+            [(waiting,)] = self._rows(run, "count_of_name", name=name, most=most)
+            posts, priority = [], -1
+            while rows := self._rows(run, "first_posts", name=name, priority=priority):
+                [(priority, posted)] = rows
+                posts.append(posted)
+            # The last job may have gone meanwhile.
+            if posts:
+                yield name, waiting, min(posts)
 
     def minutes(self, since: int, most: int) -> tuple[int, dict[int, int]]:
         rows = self.run_one("minutes", since=since, most=most)
