@@ -6,7 +6,7 @@
     python tests/stress/soak.py redis --clock-steps --seed 7         # the server's clock jumps; the harms of seed 7
     python tests/stress/soak.py mariadb --limits --calm              # harm nothing, and judge the order of claims, too
 
-Several processes post, claim, extend, abandon, trash, restore, cancel, release and consume, and write down each act.
+Several processes post, claim, extend, abandon, trash, restore, cancel, stop, release and consume, and write down each act.
 Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
 leaders change, connections break and requests come late. On databases, the workers also end claims and post in
 transactions of their own, and hold these open; snapshots are pinned, and other processes hold SQLite's file. The seed
@@ -259,7 +259,10 @@ class Worker:
         elif kind < 0.15:
             for job in self._some(self.board.iterjobs(states=["CLAIMED"])):
                 self.recorder.release(job)
-        elif kind < 0.2:
+        elif kind < 0.18:
+            for job in self._some(self.board.iterjobs(states=["CLAIMED"])):
+                self.recorder.stop(job)
+        elif kind < 0.23:
             for job in self._some(self.board.iterjobs(only_unclaimed=True)):
                 self.recorder._act(Verb.CANCEL, [job], lambda job=job: self.board.cancel(job))
 
