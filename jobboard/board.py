@@ -143,6 +143,7 @@ UNREADABLE = codec.Content({}, None)
 
 _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.LOST: (ClaimLost, "the claim is lost: it lapsed, or was taken away"),
+    Status.FULL: (ClaimLost, "the claim has lapsed, and set_limit() leaves no room for it"),
     Status.UNCLAIMED: (NotFound, "is not claimed"),
     Status.ABSENT: (NotFound, "is not on the board"),
     Status.TRASHED: (NotFound, "is in the trash"),
@@ -2073,8 +2074,11 @@ class JobBoard:
                 status = Status.LOST  # noqa: PLW2901
             if status == Status.LOST and claim is not None:
                 claim.refuse()
+            if status == Status.FULL and claim is not None:
+                # Nobody has refused the token, and nobody has the job.
+                claim.mark_lost()
             kind, text = _REFUSALS[status]
-            errors.append(_about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job))
+            errors.append(_about(kind(f"{job}: {text}" if kind is ClaimLost else f"{job} {text}"), job))
         return errors
 
     def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:

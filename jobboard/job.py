@@ -279,8 +279,10 @@ class Claim:
         return self._refused and not self._ended
 
     def mark_lost(self) -> None:
-        """Mark the claim lost: the board has given it back at its end."""
-        self._marked = True
+        """Mark the claim lost, though no server has refused its token: the board has given it back at its end, or a full
+        limit leaves no room for a lapsed claim."""
+        with self._lock:
+            self._marked = True
 
     def refuse(self) -> None:
         """Mark the claim lost: the server has refused its token."""

@@ -120,6 +120,7 @@ class Status(enum.StrEnum):
     LIVE = "live"
     PAUSED = "paused"
     LIMITED = "limited"
+    FULL = "full"
     HELD = "held"
     MOVING = "moving"
 

@@ -524,7 +524,7 @@ class Engine(Hears):
                 return made._replace(changes=[change], before=worn_at([stored], found.now))
             revival = plan_revival(self._committer, stored, after)
             if revival is None:
-                return made._replace(deeds=[Deed(Status.LOST, uuid, 0)])
+                return made._replace(deeds=[Deed(Status.FULL, uuid, 0)])
             return made._replace(changes=[change], marks=revival.marks, checks=revival.checks)
 
         forsaken = self._keeper.recall(uuid, holder.token)
