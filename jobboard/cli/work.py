@@ -34,7 +34,7 @@ SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
 OF_THE_CONDUCTOR = frozenset(
     (
         *("jobs", "processes", "job_timeout", "drain_timeout", "max_attempts", "one_failure", "max_retries"),
-        *("retry_base", "retry_cap", "who", "schedules"),
+        *("cancel_grace", "retry_base", "retry_cap", "who", "schedules"),
     )
 )
 """The options that configure a conductor."""
@@ -52,6 +52,12 @@ OF_THE_CONDUCTOR = frozenset(
 @click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
 @click.option("--job-timeout", **SECONDS, help="Fail a job that takes longer than this.")
 @click.option("--drain-timeout", **SECONDS, help="Give back jobs that still run this long after SIGTERM or Ctrl-C.")
+@click.option(
+    "--cancel-grace",
+    default=10.0,
+    **SECONDS,
+    help="Kill a process that goes on this long after its job was taken away, as by 'jobboard cancel --running'.  [default: 10s]",
+)
 @click.option(
     "--max-attempts",
     type=click.IntRange(min=0),
@@ -85,6 +91,7 @@ def work(
     processes: bool,
     job_timeout: float | None,
     drain_timeout: float | None,
+    cancel_grace: float,
     max_attempts: int | None,
     one_failure: bool,
     max_retries: int | None,
@@ -134,6 +141,7 @@ def work(
                 workers=kind,
                 job_timeout=job_timeout,
                 drain_timeout=drain_timeout,
+                cancel_grace=cancel_grace,
                 schedules=schedules,
                 retry=policy(retry_base, retry_cap, attempts, max_retries),
             )

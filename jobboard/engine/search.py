@@ -157,9 +157,9 @@ def _search_claims(
 ) -> Searched:
     """Search among the claims that one call looks at, the longest first."""
     bookmark, found, looked = position.bookmark, dict[str, Record](), 0
-    sieve = sieve._replace(states=states)
+    sieve = sieve._replace(states=states, shorter=position.behind)
     while True:
-        walked = store.walk("claims", bookmark, at_most - looked, sieve)
+        walked = store.walk("claims", bookmark, at_most - looked, sieve, None if sieve.cause is not None else limit + 1)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)

@@ -162,7 +162,8 @@ class Sieve(NamedTuple):
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
     failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a
-    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out.
+    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out. shorter: (modified_on,
+    sequence) of a claim, by which a store may leave out those that are not held for a shorter time.
     """
 
     names: tuple[str, ...] | None = None
@@ -175,6 +176,7 @@ class Sieve(NamedTuple):
     posted_before: int | None = None
     where: Any = None
     states: frozenset[State] | None = None
+    shorter: tuple[int, int] | None = None
 
     def texts(self) -> list[str]:
         """Return the texts that the record of each fitting job contains."""
@@ -608,7 +610,8 @@ class Store(abc.ABC):
         down as trashed. On SQL, these are looked for among the first 20,000 overdue jobs.
 
         :param fitting: the answer may end with this many jobs. ``last`` is then the bookmark of the last of them, and
-            ``looked`` may count entries behind it.
+            ``looked`` may count entries behind it. Of the order of claims, these are the ones held longest, and
+            ``last`` is the same as without ``fitting``.
         """
 
     def names(self, most: int) -> dict[str, NameCount] | None:

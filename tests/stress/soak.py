@@ -62,6 +62,7 @@ from jobboard.job import Act, Job, Posting
 from jobboard.runtime import boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.history import HistoryEntry, Limiting, Unseen, empty_answers, judge
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
@@ -664,8 +665,7 @@ def damage(board: Any) -> list[str]:
 
 def tidy(conf: dict[str, Any]) -> None:
     with jobboard.backend("board", conf) as board:
-        while engine_of(board).tidy(5):
-            continue
+        Harness(board).tidy()
 
 
 def main() -> int:

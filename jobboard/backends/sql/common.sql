@@ -311,6 +311,10 @@ limit :fitting
 order by place desc, id desc
 limit :fitting
 
+-- name: longest_fitting
+order by modified_on, {jobs}.id
+limit :fitting
+
 -- name: walk_places
 {jobs}.id
 
@@ -391,6 +395,9 @@ case
 
 -- name: in_states
 and {state_now} = any(:states)
+
+-- name: held_shorter
+and (modified_on > :shorter or modified_on = :shorter and {jobs}.id > :shorter_id)
 
 -- name: with_group
 and job_group = :group

@@ -103,6 +103,7 @@ COUNTING = 10.0
 _CONDITIONS = {
     "names": "of_names",
     "states": "in_states",
+    "shorter": "held_shorter",
     "group": "with_group",
     "owner": "with_owner",
     "key": "with_key",
@@ -111,6 +112,9 @@ _CONDITIONS = {
     "posted_before": "posted_before",
 }
 """The condition of each field of a sieve."""
+
+_FITTING = {"trash": "last_fitting", "claims": "longest_fitting"}
+"""The order of the jobs that a walk returns first, where it is not that of the walk."""
 
 OTHER_TABLES = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
@@ -644,7 +648,7 @@ class SQLStore(Store):
         )
         made = {"entries": entries, "places": places, "also": also, "back": "asc" if is_trash else "desc"}
         if fitting is not None:
-            params["fitting"], made["fitting"] = fitting, text("last_fitting" if is_trash else "first_fitting")
+            params["fitting"], made["fitting"] = fitting, text(_FITTING.get(order, "first_fitting"))
         rows = self.run_one(self.statements.fill("walk", **made), **params)
         found = [row[3:] for row in rows if row[3] is not None]
         at = RECORD_COLUMNS + 2
@@ -654,7 +658,7 @@ class SQLStore(Store):
         if not rows:
             return Walked(0, [], 0, None)
         looked, last = rows[0][0], list(rows[0][1:3])
-        if len(jobs) == fitting:
+        if len(jobs) == fitting and order != "claims":
             return Walked(found[0][at - 1], jobs, looked, jobs[-1][0])
         return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
 
@@ -665,6 +669,8 @@ class SQLStore(Store):
         if sieve.error is not None:
             # As it stands in the JSON of the failures.
             params["error"] = json.dumps(sieve.error, ensure_ascii=False)[1:-1]
+        if sieve.shorter is not None:
+            params["shorter"], params["shorter_id"] = sieve.shorter
         parts = [part for name, part in _CONDITIONS.items() if params.get(name)]
         also = self.statements.text(*parts) if parts else ""
         where = params.pop("where", None)

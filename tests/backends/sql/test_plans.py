@@ -290,7 +290,12 @@ def test_a_search_ships_what_its_page_has(full: JobBoard, monkeypatch: pytest.Mo
         return rows
 
     monkeypatch.setattr(full.engine.store, "run_one", counted)
-    searches: list[dict[str, Any]] = [{"names": ["n3"]}, {"states": ["UNCLAIMED"]}, {"where": full.table.c.token == 0}]
+    searches: list[dict[str, Any]] = [
+        {"names": ["n3"]},
+        {"states": ["UNCLAIMED"]},
+        {"states": ["CLAIMED"]},
+        {"where": full.table.c.token == 0},
+    ]
     for conditions in searches:
         assert len(full.find_page(5, **conditions).jobs) == 5
     assert max(shipped) <= 6
