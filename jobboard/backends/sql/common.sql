@@ -328,8 +328,11 @@ where board = :board and gone_on is null {behind?}
 order by priority, id
 limit :most
 
--- name: behind_serving
-and (priority, id) > (:place, :id)
+-- name: tie_serving
+and priority = :place and id > :id
+
+-- name: past_serving
+and priority > :place
 
 -- name: walk_claims
 -- The entries of delayed jobs count, too, as they lie between those of claims.
@@ -347,11 +350,11 @@ where board = :board and wake_at > {now} {behind?}
 order by wake_at, id
 limit :most
 
--- name: behind_due
-and (wake_at, id) > (:place, :id)
+-- name: tie_wake
+and wake_at = :place and id > :id
 
--- name: behind_claims
-{behind_due}
+-- name: past_wake
+and wake_at > :place
 
 -- name: walk_trash
 select * from (
@@ -428,12 +431,18 @@ with recursive firsts (id) as (
         select id from {jobs} where board = :board and state = 'UNCLAIMED' order by name, priority, id limit 1
     )
     union all
-    select (
-        select next.id
-        from {jobs} as next
-        where next.board = :board and next.state = 'UNCLAIMED' and (next.name, next.priority) > (here.name, here.priority)
-        order by next.name, next.priority, next.id
-        limit 1
+    select coalesce(
+        (
+            select id from {jobs}
+            where board = :board and state = 'UNCLAIMED' and name {is_here} and priority > here.priority
+            order by name, priority, id
+            limit 1
+        ), (
+            select id from {jobs}
+            where board = :board and state = 'UNCLAIMED' and name > here.name
+            order by name, priority, id
+            limit 1
+        )
     )
     from firsts
     join {jobs} as here on here.id = firsts.id
@@ -450,6 +459,9 @@ from (
     join {jobs} as here on here.id = firsts.id
     group by here.name
 ) as named
+
+-- name: is_here
+= here.name
 
 -- name: is_named
 = named.name

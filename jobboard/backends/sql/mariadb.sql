@@ -652,14 +652,8 @@ select concat('session ', t.trx_mysql_thread_id), concat(p.user, '@', p.host), p
 from information_schema.innodb_trx as t
 join information_schema.processlist as p on p.id = t.trx_mysql_thread_id
 
--- name: behind_serving
--- A comparison of rows finds no place in an index here.
-and (priority > :place or priority = :place and id > :id)
-
--- name: behind_due
-and (wake_at > :place or wake_at = :place and id > :id)
-
 -- name: behind_gone
+-- A comparison of rows finds no place in an index here.
 and (gone_on < :place or gone_on = :place and id < :id)
 
 -- name: behind_lapsed

@@ -23,6 +23,9 @@ between :one_group and :one_group
 -- name: is_wanted
 between wanted.name and wanted.name
 
+-- name: is_here
+between here.name and here.name
+
 -- name: is_named
 between named.name and named.name
 

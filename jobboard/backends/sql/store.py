@@ -635,32 +635,50 @@ class SQLStore(Store):
     ) -> Walked:
         if order == "outcomes":
             return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
+        text = self.statements.text
+        if after is None:
+            return self._walk(order, {}, after, most, sieve, fitting)
+        if order == "trash":
+            behind = {part: text(part) for part in ("behind_gone", "behind_lapsed")}
+            return self._walk(order, behind, after, most, sieve, fitting)
+        # No single condition finds the place behind a bookmark in the index of every database.
+        place = "serving" if order == "serving" else "wake"
+        tied = self._walk(order, {"behind": text(f"tie_{place}")}, after, most, sieve, fitting)
+        if tied.last is not None:
+            return tied
+        if fitting is not None and order != "claims":
+            fitting -= len(tied.jobs)
+        past = self._walk(order, {"behind": text(f"past_{place}")}, after, most - tied.looked, sieve, fitting)
+        return Walked(past.now or tied.now, [*tied.jobs, *past.jobs], tied.looked + past.looked, past.last)
+
+    def _walk(
+        self, order: Order, behind: dict[str, str], after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None
+    ) -> Walked:
         text, also, params = self.statements.text, *self._also(sieve)
         params["most"] = most
-        is_trash = order == "trash"
-        behind: dict[str, str] = {}
         if after is not None:
             params |= {"place": after[0], "id": after[1]}
-            parts = ("gone", "lapsed") if is_trash else (order,)
-            behind = {f"behind_{part}" if is_trash else "behind": text(f"behind_{part}") for part in parts}
         entries, places = (
             text(f"walk_{order}", columns=text(columns), **behind) for columns in ("walk_entries", "walk_places")
         )
+        is_trash = order == "trash"
         made = {"entries": entries, "places": places, "also": also, "back": "asc" if is_trash else "desc"}
         if fitting is not None:
             params["fitting"], made["fitting"] = fitting, text(_FITTING.get(order, "first_fitting"))
         rows = self.run_one(self.statements.fill("walk", **made), **params)
+        if not rows:
+            return Walked(0, [], 0, None)
         found = [row[3:] for row in rows if row[3] is not None]
         at = RECORD_COLUMNS + 2
         jobs: list[tuple[Bookmark, Stored]] = sorted(
             (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=is_trash
         )
-        if not rows:
-            return Walked(0, [], 0, None)
         looked, last = rows[0][0], list(rows[0][1:3])
         if len(jobs) == fitting and order != "claims":
-            return Walked(found[0][at - 1], jobs, looked, jobs[-1][0])
-        return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
+            last = jobs[-1][0]
+        elif looked < most:
+            last = None
+        return Walked(found[0][at - 1] if found else 0, jobs, looked, last)
 
     def _also(self, sieve: Sieve) -> tuple[str, dict[str, Any]]:
         """Return the conditions on the jobs of a walk, and their parameters."""
