@@ -324,14 +324,24 @@ class KVStore(Store):
     def _jobs(
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
-        """Return the time, jobs with the states of their sessions, and the records at these paths."""
+        """Return the time, jobs with the states of their sessions, and the records at these paths.
+
+        The time may be later than the reading. A lease that has ended in between may have been extended before its end,
+        so the jobs are read again."""
         ranges = [Range(ALIVE, ALL)] if uuids and self.traits.keeps == "session" else []
-        found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
-        jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
-        if ranges:
-            jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
-        now = self._time(found.now, (job.record.lock_until for job in jobs if job is not None))
-        return now, jobs, found.nodes[len(uuids) :]
+        now = self._driver.now()
+        for _ in range(tries.STORE):
+            known = now
+            found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
+            jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
+            if ranges:
+                jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
+            ends = [job.record.lock_until for job in jobs if job is not None]
+            now = self._time(max(known, found.now), ends)
+            if not any(end is not None and known < end <= now for end in ends):
+                return now, jobs, found.nodes[len(uuids) :]
+        # By the time before the reading, no lease counts as ended that may have been extended.
+        return known, jobs, found.nodes[len(uuids) :]
 
     def _with_session_state(self, job: Stored, alive: Collection[str]) -> Stored:
         """Return a job with the state of the session that keeps its claim."""
