@@ -13,13 +13,12 @@ that the call has looked at. Writes are not durable here, as nothing but reads i
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,30 @@ OUTCOMES = 100_000
 HOUR = datetime.timedelta(hours=1)
 
 PREPARE = {"sqlite": "ANALYZE", "postgresql": "VACUUM ANALYZE", "mariadb": "ANALYZE TABLE found"}
-EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) ", "mariadb": "EXPLAIN "}
+EXPLAIN = {
+    "sqlite": "EXPLAIN QUERY PLAN ",
+    "postgresql": "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) ",
+    "mariadb": "EXPLAIN ",
+}
+
+ERRORS = '[{"on": 1, "who": "w7", "attempt": 1, "text": "ValueError: no file", "kind": null}]'
+
+CHANGES = (
+    """UPDATE found SET state = 'TRASHED', gone_on = :now - id, modified_on = :now - id, live_key = NULL, who = 'w8',
+    errors = :errors WHERE id % 10 = 2""",
+    """UPDATE found SET state = 'CLAIMED', attempts = 1, token = 1, who = CASE WHEN id % 20 = 4 THEN 'w7' ELSE 'w8' END,
+    lock_until = :later, wake_at = :later WHERE state = 'UNCLAIMED' AND id % 10 = 4""",
+    """INSERT INTO found_outcomes (uuid, board, {kept}, begun, until)
+    SELECT uuid, board, {kept}, modified_on, :later FROM found WHERE id <= :most""",
+    "UPDATE found_outcomes SET modified_on = :now - id * :step",
+)
+"""The changes of the posted jobs to their states."""
 
 
 def searches(board: Any) -> dict[str, Callable[[], Any]]:
     """Return the measured calls, by their names."""
     page = board.find_page
-    then = datetime.datetime.now(datetime.timezone.utc) - HOUR
+    then = datetime.datetime.now(datetime.UTC) - HOUR
     after = page(50).after
     return {
         "any": page,
@@ -94,37 +110,21 @@ def fill(board: Any, jobs: int) -> None:
                 for i in range(start, start + BATCH)
             ]
         )
-    errors = """'[{"on": 1, "who": "w7", "attempt": 1, "text": "ValueError: no file", "kind": null}]'"""
-    now = f"{time.time_ns() // 1000}"
-    later = f"{now} + {36_000 * SECOND}"
-    who = "case when id % 20 = 4 then 'w7' else 'w8' end"
-    with changing(board) as run:
-        run(
-            f"UPDATE found SET state = 'TRASHED', gone_on = {now} - id, modified_on = {now} - id, live_key = NULL,"
-            f" errors = {errors}, who = {who} WHERE id % 10 = 2"
-        )
-        run(
-            f"UPDATE found SET state = 'CLAIMED', attempts = 1, token = 1, who = {who}, lock_until = {later},"
-            f" wake_at = {later} WHERE state = 'UNCLAIMED' AND id % 10 = 4"
-        )
-        run(
-            "INSERT INTO found_outcomes (uuid, board, {0}, begun, until) SELECT uuid, board, {0}, modified_on, {1}"
-            " FROM found WHERE id <= {2}".format(kept(board), later, OUTCOMES)
-        )
-        run(f"UPDATE found_outcomes SET modified_on = {now} - id * {SECOND // 25}")
+    now = time.time_ns() // 1000
+    given = {"now": now, "later": now + 36_000 * SECOND, "step": SECOND // 25, "most": OUTCOMES, "errors": ERRORS}
+    with board.engine.store.links.engine.begin() as connection:
+        for text in CHANGES:
+            connection.execute(sa.text(text.format(kept=kept(board))), given)
     with board.engine.store.links.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(PREPARE[board.engine.store.links.engine.dialect.name])
 
 
 def kept(board: Any) -> str:
     names = [column.name for column in board.engine.store.tables.outcomes.c]
-    return ", ".join(name for name in names if name not in ("uuid", "board", "begun", "until", "result", "refused"))
-
-
-@contextlib.contextmanager
-def changing(board: Any) -> Iterator[Callable[[str], Any]]:
-    with board.engine.store.links.engine.begin() as connection:
-        yield lambda text: connection.execute(sa.text(text))
+    quote = board.engine.store.links.engine.dialect.identifier_preparer.quote
+    return ", ".join(
+        quote(name) for name in names if name not in ("uuid", "board", "begun", "until", "result", "refused")
+    )
 
 
 def show_plans(board: Any, call: Callable[[], Any]) -> None:

@@ -279,8 +279,8 @@ class Claim:
         return self._refused and not self._ended
 
     def mark_lost(self) -> None:
-        """Mark the claim lost, though no server has refused its token: the board has given it back at its end, or a full
-        limit leaves no room for a lapsed claim."""
+        """Mark the claim lost, though no server has refused its token: the board has given it back at its end, or a
+        full limit leaves no room for a lapsed claim."""
         with self._lock:
             self._marked = True
 

@@ -56,7 +56,8 @@ OF_THE_CONDUCTOR = frozenset(
     "--cancel-grace",
     default=10.0,
     **SECONDS,
-    help="Kill a process that goes on this long after its job was taken away, as by 'jobboard cancel --running'.  [default: 10s]",
+    help="Kill a process that goes on this long after its job was taken away, as by 'jobboard cancel --running'.  "
+    "[default: 10s]",
 )
 @click.option(
     "--max-attempts",

@@ -428,12 +428,13 @@ class Finisher:
 
     def _act_of_operator(self, job: Job) -> str | None:
         """Return what an operator has done to a job whose token was refused, with the reason; None if nothing shows."""
+        if job.claim is None or not job.claim.refused:
+            return None
         record = None
-        if job.claim is not None and job.claim.refused:
-            # The claim is lost already, so an outage costs the reason alone.
-            with contextlib.suppress(JobBoardError):
-                [seen] = self._board.engine.read([job.uuid])
-                record = seen.record
+        # The claim is lost already, so an outage costs the reason alone.
+        with contextlib.suppress(JobBoardError):
+            [seen] = self._board.engine.read([job.uuid])
+            record = seen.record
         if record is None or record.token == job.claim.token:
             return None
         last = record.errors[-1] if record.errors else None

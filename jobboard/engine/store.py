@@ -599,9 +599,7 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def walk(
-        self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None
-    ) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         """Look at the next entries of an order behind ``after``, at most ``most`` of them. Entries of other jobs that
         an index holds in between count, too.
 

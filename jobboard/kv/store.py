@@ -542,9 +542,7 @@ class KVStore(Store):
                 return now, [*jobs, there[-1]]
             last, fresh = listed[-1], False
 
-    def walk(
-        self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None
-    ) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after, most, _outcome_place)

@@ -440,9 +440,11 @@ def stale_acts(entries: Sequence[HistoryEntry]) -> list[str]:
             ):
                 faults.append(f"{act.verb} after the claim's end: {uuid}, token {act.token} of {act.process}")
             began = [c.ended for c in claims.get(uuid, ()) if c.token == act.token]
-            for take in takes.get(uuid, ()):
-                if any(ended < take.began for ended in began) and take.ended < act.began:
-                    faults.append(f"{act.verb} after a {take.verb}: {uuid}, token {act.token} of {act.process}")
+            faults += [
+                f"{act.verb} after a {take.verb}: {uuid}, token {act.token} of {act.process}"
+                for take in takes.get(uuid, ())
+                if any(ended < take.began for ended in began) and take.ended < act.began
+            ]
     return faults
 
 

@@ -6,8 +6,8 @@
     python tests/stress/soak.py redis --clock-steps --seed 7         # the server's clock jumps; the harms of seed 7
     python tests/stress/soak.py mariadb --limits --calm              # harm nothing, and judge the order of claims, too
 
-Several processes post, claim, extend, abandon, trash, restore, cancel, stop, release and consume, and write down each act.
-Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
+Several processes post, claim, extend, abandon, trash, restore, cancel, stop, release and consume, and write down each
+act. Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
 leaders change, connections break and requests come late. On databases, the workers also end claims and post in
 transactions of their own, and hold these open; snapshots are pinned, and other processes hold SQLite's file. The seed
 draws all of it, so that the same harms can be done again in the same order. The machine decides what they meet.

@@ -90,7 +90,7 @@ FINE = {
         "",
     ),
     "a stop that overlaps acts of the claim": (
-        "0 post a; 1 claim a token=1 until=31; 2..3 stop a process=q; 2.2 extend a token=1 until=40; 2.8 abandon a token=1",
+        "0 post a; 1 claim a token=1; 2..3 stop a process=q; 2.2 extend a token=1 until=40; 2.8 abandon a token=1",
         "a TRASHED 3",
     ),
     "a stop without a reply": (
@@ -98,7 +98,7 @@ FINE = {
         "",
     ),
     "a job that was perhaps restored after a stop": (
-        "0 post a; 1 claim a token=1; 2 stop a process=q; 3..inf restore a outcome=unknown process=q; 4 claim a token=4",
+        "0 post a; 1 claim a token=1; 2 stop a; 3..inf restore a outcome=unknown process=q; 4 claim a token=4",
         "a CLAIMED 4",
     ),
     "a shortened lease": (

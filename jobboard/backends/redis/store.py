@@ -367,9 +367,7 @@ class RedisStore(Store):
             if len(found) >= limit or not position:
                 return now, found
 
-    def walk(
-        self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None
-    ) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after and after.encode(), most, _outcome_place)

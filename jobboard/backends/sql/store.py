@@ -630,9 +630,7 @@ class SQLStore(Store):
             for row in rows
         ]
 
-    def walk(
-        self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None
-    ) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         if order == "outcomes":
             return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
         text = self.statements.text
@@ -673,7 +671,8 @@ class SQLStore(Store):
         jobs: list[tuple[Bookmark, Stored]] = sorted(
             (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=is_trash
         )
-        looked, last = rows[0][0], list(rows[0][1:3])
+        looked = rows[0][0]
+        last: Bookmark | None = list(rows[0][1:3])
         if len(jobs) == fitting and order != "claims":
             last = jobs[-1][0]
         elif looked < most:

@@ -276,9 +276,10 @@ class TestLimitedLapses:
         stopped: list[bool] = []
         assert first.claim is not None
         first.claim.when_refused(lambda: stopped.append(True))
-        for extend in (lambda: board.extend(first, "anna", expiry=LONG), first.claim.extend):
-            with pytest.raises(ClaimLost, match="set_limit"):
-                extend()
+        with pytest.raises(ClaimLost, match="set_limit"):
+            board.extend(first, "anna", expiry=LONG)
+        with pytest.raises(ClaimLost, match="set_limit"):
+            first.claim.extend()
         # Nobody has refused the token, and the work is not stopped.
         assert (first.claim.seen_lost, first.claim.refused, stopped) == (True, False, [])
         assert other.get(first.uuid).state == UNCLAIMED
