@@ -490,6 +490,7 @@ class JobBoard:
         group: str | None = None,
         key_for: float | datetime.timedelta | None = None,
         on_key: OnKey = "keep",
+        expires: float | datetime.timedelta | datetime.datetime | None = None,
         connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Job:
@@ -514,6 +515,9 @@ class JobBoard:
         :param on_key: ``"replace"``: an unclaimed job that has the key gets the details (book and context, too), the
             priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
             finished job stays as it is.
+        :param expires: seconds (or a timedelta) from now, or an aware datetime, at which the job goes to the trash
+            unless somebody has claimed it; not before it is due. Its first claim ends this, and so do a replacement and
+            a restore.
         :param connection: a transaction of the caller's on SQL, a connection or a session of SQLAlchemy's. The job is
             posted when the caller commits.
         :param extra: arguments of a backend of a third party.
@@ -532,6 +536,7 @@ class JobBoard:
             group=group,
             key_for=key_for,
             on_key=on_key,
+            expires=expires,
         )
         return self._post([posting], "post", self._extras("post", extra, connection=connection))[0]
 
@@ -1826,6 +1831,7 @@ class JobBoard:
         max_attempts: int | None = None,
         group: str | None = None,
         context: Mapping[str, str] | None = None,
+        expires: float | datetime.timedelta | None = None,
         tz: str = "UTC",
         missed: Missed = "one",
     ) -> Schedule:
@@ -1843,6 +1849,8 @@ class JobBoard:
         :param every: instead of ``cron``: seconds (or a timedelta) between two due times, at least 0.1, counted from
             now on the server's clock.
         :param key: with it no job is posted while an earlier one is on the board; that due time counts as done.
+        :param expires: seconds (or a timedelta) from its due time at which a job goes to the trash unless somebody has
+            claimed it.
         :param tz: the time zone of ``cron``, as in ``Europe/Berlin``. Where its clock is put forward, skipped times
             are due right after; where it is put back, a time is due once. An hour of ``*`` takes each hour as it comes.
         :param missed: of the times at which nobody posted, ``one``, the latest, ``all``, the latest 1,000, or ``none``,
@@ -1855,8 +1863,17 @@ class JobBoard:
         # With every=, too, which needs no zone: a mistyped zone would show among the schedules.
         zone(tz)
         codec.check_text("a job's name", name)
+        if isinstance(expires, datetime.datetime):
+            raise TypeError("expires of a schedule counts from each due time: give seconds or a timedelta")
         posting = Posting(
-            cast(str, name), None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
+            cast(str, name),
+            details=details,
+            priority=priority,
+            key=key,
+            max_attempts=max_attempts,
+            context=context,
+            group=group,
+            expires=expires,
         )
         [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
 

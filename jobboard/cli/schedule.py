@@ -49,7 +49,7 @@ _SCHEDULE: list[Column[Schedule]] = [
     Column("last_posted", attrgetter("last_posted"), "last posted for", lambda made: time_of(made.last_posted)),
     *(
         Column(name, attrgetter(name))
-        for name in ("cron", "every", "tz", "priority", "key", "group", "max_attempts", "held", "is_paused")
+        for name in ("cron", "every", "tz", "priority", "key", "group", "max_attempts", "expires", "held", "is_paused")
     ),
 ]
 

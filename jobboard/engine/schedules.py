@@ -84,6 +84,7 @@ class StoredSchedule(NamedTuple):
             entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:2])
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(entry.draft.posting) in (bytes, str)
+            fits = fits and type(entry.draft.expires_in) in (int, type(None))
             fits = fits and {type(last), type(entry.skipped)} <= {int, type(None)}
             fits = fits and type(held) in (str, type(None)) and type(entry.is_paused) is bool
             fits = fits and entry.timetable.has_right_types()
@@ -99,7 +100,11 @@ class StoredSchedule(NamedTuple):
     def job(self, due: int, wire: codec.Wire, uuid: str | None = None) -> Draft:
         """Return the job of a due time, whose uuid does not depend on the poster, unless ``uuid`` is given."""
         uuid = uuid or str(uuid5(UUID(self.draft.uuid), str(due)))
-        return self.draft._replace(uuid=uuid, posting=codec.add_to(self.draft.posting, wire, schedule=[self.id, due]))
+        posting = codec.add_to(self.draft.posting, wire, schedule=[self.id, due])
+        expires_in = self.draft.expires_in
+        if expires_in is None:
+            return self.draft._replace(uuid=uuid, posting=posting)
+        return self.draft._replace(uuid=uuid, posting=posting, expires_in=None, expires=due + expires_in)
 
     def advanced(self, due: int, posted: Mapping[int, bool]) -> StoredSchedule:
         """Return the schedule with another next due time.

@@ -9,7 +9,7 @@
 
     ready   <rank>.<sequence>.<uuid>.<version>.<name>.<group>       jobs that are stored as unclaimed, in serving order
     live    the same                                                every job on the board, in serving order
-    timed   <until>.<sequence>.<S or C>.<uuid>                      due times of scheduled jobs, and ends of leases
+    timed   <until>.<sequence>.<S, C or U>.<uuid>                   due times, ends of leases, and expiries
     kept    <session>.<sequence>.<uuid>                             claims that a session keeps
     holders <session>                                               sessions that may have names in kept
     alive   <session>                                               sessions that live; the driver's own
@@ -156,13 +156,12 @@ def job_names(record: Record, session: str | None) -> tuple[str, ...]:
         return (f"{TRASH}/{newest_of(record)}",)
     entry = entry_name(record.priority, record.sequence, record.uuid, record.version, record.name, record.group)
     live = f"{LIVE}/{entry}"
-    if record.state == UNCLAIMED:
-        return live, f"{READY}/{entry}"
+    names = (live, f"{READY}/{entry}") if record.state == UNCLAIMED else (live,)
     if record.lock_until is not None:
-        return live, f"{TIMED}/{timed_name(record.lock_until, record.sequence, record.state, record.uuid)}"
+        return *names, f"{TIMED}/{timed_name(record.lock_until, record.sequence, record.state, record.uuid)}"
     if session is not None:
         return live, f"{KEPT}/{kept_name(session, record.sequence, record.uuid)}"
-    return (live,)
+    return names
 
 
 def outcome_names(record: Record, until: int | None) -> tuple[str, ...]:

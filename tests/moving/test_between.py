@@ -51,7 +51,7 @@ def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> 
     assert job.schedule == ("ping", due)
 
 
-@pytest.mark.rule("Every act and move keeps the stored fields of a job, and a replacement brings its own expiry.")
+@pytest.mark.rule("Acts and moves keep the expiry of a job until its claim or restore; a replacement brings its own.")
 def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
     """An expiry, the kinds of failures, and the pause of a schedule."""
     harness = Harness(board)

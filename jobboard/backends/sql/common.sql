@@ -246,7 +246,7 @@ order by priority, id
 limit :limit
 
 -- name: trash
--- The jobs in the trash, and those that belong there, as their last lease has lapsed. MariaDB finds the first part of an
+-- The jobs in the trash, and those that belong there, as they have expired or their last lease has lapsed. MariaDB finds the first part of an
 -- index by a comparison alone, and not by "is not null".
 select * from (
     select * from (
@@ -260,8 +260,8 @@ select * from (
     select * from (
         select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
         from {jobs}
-        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
+        where board = :board and wake_at <= {now} and lock_until <= {now}
+            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
         order by lock_until desc, id desc
         limit :limit
     ) as lapsed
@@ -341,8 +341,8 @@ select * from (
     select * from (
         select {columns?}, lock_until as place
         from {jobs}
-        where board = :board and wake_at > 0 and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
+        where board = :board and wake_at > 0 and wake_at <= {now} and lock_until <= {now}
+            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
         order by lock_until desc, id desc
         limit :most
     ) as lapsed
@@ -399,7 +399,7 @@ from (
     select name, created_on, case
         when wake_at > {now} then state
         when state = 'CLAIMED' and lock_until > {now} then state
-        when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED'
+        when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
         else 'UNCLAIMED' end as state
     from {jobs} {by_wake}
     where board = :board and wake_at > 0 and state in ('SCHEDULED', 'CLAIMED')
@@ -422,7 +422,9 @@ union all
 -- name: counts_overdue
 select state, lapsed, count(*)
 from (
-    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
+    select state, case
+        when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+        else 'UNCLAIMED' end as lapsed
     from {jobs}
     where board = :board and wake_at <= {now} and lock_until <= {now}
 ) as overdue

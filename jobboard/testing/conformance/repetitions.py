@@ -451,6 +451,7 @@ class LateCall(NamedTuple):
 ACTS = {
     "posting": {
         "post": LateCall(nothing, one, drain),
+        "post that expires": LateCall(nothing, of_board("post", "resize", expires=LONG), drain),
         "post with a key": LateCall(nothing, keyed, drain),
         "post that replaces": LateCall(keyed, replacing, replacing),
         "post_many": LateCall(nothing, three, drain),
