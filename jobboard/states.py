@@ -174,7 +174,7 @@ class FailureKind(enum.StrEnum):
     """An operator cancelled the job."""
 
     EXPIRED = "expired"
-    """The job expired before its first claim."""
+    """The job expired before anybody claimed it."""
 
     POISON = "poison"
     """The stored job cannot be decoded."""

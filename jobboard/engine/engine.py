@@ -49,6 +49,7 @@ from jobboard.engine.store import (
     SetupStep,
     Side,
     Sieve,
+    Stale,
     Store,
     Stored,
 )
@@ -438,6 +439,7 @@ class Engine(Hears):
             look, rooms = choice.next(), choice.rooms
             made = Plan([], [], checks=[look.gate])
             lease = self._lease(expiry, nonce, look.now)
+            expired = []
             for stored in look.ready:
                 status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
@@ -445,6 +447,11 @@ class Engine(Hears):
                     made.deeds.append(Deed(OK, record.uuid, record.token))
                     if rooms is not None:
                         rooms.enter(record)
+                else:
+                    expired.append(stored.record.uuid)
+            if expired:
+                # Another transaction holds them, so that no sweep can move them.
+                raise Stale(expired)
             made = made._replace(before=worn_at(look.ready, look.now))
             return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
 

@@ -485,8 +485,8 @@ class KVStore(Store):
         return [(name, job) for name, job in jobs if job is not None]
 
     def _read_overdue(self) -> tuple[list[str], list[tuple[State, Record]]]:
-        """Return the names in ``timed`` that have ended, and the stored states and settled records of ended claims and
-        expired jobs."""
+        """Return the names in ``timed`` that have ended; and the stored states and settled records of the ended claims
+        and of the jobs that expire."""
         ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
         listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
@@ -494,7 +494,7 @@ class KVStore(Store):
         timed = [*takewhile(lambda name: self._time_of(name) <= last, self._names(TIMED))]
         now = self._time(found.now, map(time_of, timed))
         ended = [name for name in timed if time_of(name) <= now]
-        read = [name for name in ended if not _is_scheduled(name)]
+        read = [name for name in ended if not _is_due(name)]
         jobs = [
             job for start in range(0, len(read), LISTED) for job in self._read_ended(read[start : start + LISTED], now)
         ]
@@ -590,7 +590,7 @@ class KVStore(Store):
         scheduled = sum(map(_is_scheduled, self._names(TIMED, fresh=True)))
         counts |= {UNCLAIMED: ready, SCHEDULED: scheduled, CLAIMED: live - ready - scheduled, TRASHED: trashed}
         ended, over = self._read_overdue()
-        due = sum(map(_is_scheduled, ended))
+        due = sum(map(_is_due, ended))
         counts[SCHEDULED] -= due
         counts[UNCLAIMED] += due
         for state, record in over:
@@ -901,7 +901,12 @@ def _ended_sessions(listed: Mapping[str, list[str]]) -> set[str]:
 
 
 def _is_scheduled(name: str) -> bool:
-    """Return whether a name in ``timed`` is a due time, and not the end of a lease."""
+    """Return whether a name in ``timed`` is a due time, and not the end of a lease or an expiry."""
+    return _is_due(name) or ".D." in name
+
+
+def _is_due(name: str) -> bool:
+    """Return whether a name in ``timed`` is the due time of a job that does not expire."""
     return f".{SCHEDULED[0]}." in name
 
 

@@ -106,12 +106,13 @@ class TestExpiry:
 
     def test_expiry_is_not_before_the_job_is_due(self, board: JobBoard) -> None:
         later, now = timedelta(seconds=LONG), moment(Harness(board).now())
-        for when in ({"delay": LONG}, {"due": now + later}):
+        times: list[dict[str, Any]] = [{"delay": LONG}, {"due": now + later}]
+        for when in times:
             for expires in (LONG / 2, later / 2, now + later / 2):
                 with pytest.raises(ValueError, match="due"):
-                    board.post("resize", **when, expires=expires)  # type: ignore[arg-type]
-            board.post("resize", **when, expires=2 * later)  # type: ignore[arg-type]
-            board.post("resize", **when, expires=now + 2 * later)  # type: ignore[arg-type]
+                    board.post("resize", **when, expires=expires)
+            board.post("resize", **when, expires=2 * later)
+            board.post("resize", **when, expires=now + 2 * later)
         assert board.stats().scheduled == 4
 
     def test_jobs_of_a_schedule_expire_by_their_due_times(self, board: JobBoard, other: JobBoard) -> None:

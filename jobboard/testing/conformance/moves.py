@@ -84,13 +84,13 @@ class TestArrivals:
             [trashed] = board.trashed()
             assert trashed.record.expires == expires
             board.purge(trashed)
-        [(_, posted)] = harness.insert(first)
+        harness.insert(first)
         # The expiry alone differs.
         replacement = first._replace(uuid=harness.arrival(3).uuid, expires=HELD_UNTIL + 2, replace=True)
         [(_, replaced)] = harness.insert(replacement)
         assert replaced is not None
-        assert (replaced.uuid, replaced.expires) == (posted.uuid, HELD_UNTIL + 2)
-        assert other.get(posted.uuid).record.expires == HELD_UNTIL + 2
+        assert (replaced.uuid, replaced.expires) == (first.uuid, HELD_UNTIL + 2)
+        assert other.get(first.uuid).record.expires == HELD_UNTIL + 2
         plain = board.post("resize")
         assert other.get(plain.uuid).record.expires is None
 
