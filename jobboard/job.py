@@ -44,6 +44,7 @@ class Posting(NamedTuple):
     group: str | None = None
     key_for: float | datetime.timedelta | None = None
     on_key: OnKey = "keep"
+    expires: float | datetime.timedelta | datetime.datetime | None = None
 
 
 class Act(NamedTuple):
@@ -472,6 +473,11 @@ class Job:
         """The time at which a scheduled job becomes claimable, as last seen; None for any other job."""
         record = self.record
         return moment(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
+
+    @property
+    def expires(self) -> datetime.datetime | None:
+        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never."""
+        return None if self.record.expires is None else moment(self.record.expires)
 
     @property
     def ready_on(self) -> datetime.datetime:

@@ -13,6 +13,7 @@ from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, cut_end, name_col
 from jobboard.primitives import span
 from jobboard.priorities import JobPriority
 from jobboard.reasons import reason_line
+from jobboard.states import SCHEDULED, UNCLAIMED
 
 if TYPE_CHECKING:
     from jobboard.job import Job
@@ -86,6 +87,7 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
         name_column("name", lambda job: job.name),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
+        Column("expires", lambda job: job.expires if job.seen_state in (UNCLAIMED, SCHEDULED) else None),
         Column("priority", lambda job: job.priority, "priority", priority, whole=True, least=NARROW),
         Column("group", lambda job: job.group, "group", least=WIDE),
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
