@@ -7,7 +7,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from jobboard.conductor.handlers import Handling, Takes
+from jobboard.conductor.details import InvalidDetails, Takes
+from jobboard.conductor.handlers import Handling
 from jobboard.job import ClaimedJob, Posting
 
 P = ParamSpec("P")
@@ -38,7 +39,7 @@ class Poster(Generic[P, R_co]):
         self._post = post
         self._handler = handler
         self._options = options
-        self._takes = Takes.of(handler)
+        self._takes = Takes.of(handler) if handling is None else handling.takes
         self._signature = inspect.signature(handler)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -61,14 +62,18 @@ class Poster(Generic[P, R_co]):
                 "post one of them by board.post()"
             )
         try:
-            if args:
-                raise TypeError("arguments are given by their names")
-            unknown = sorted(details.keys() - takes.details) if takes.details is not None else []
-            if unknown:
-                raise TypeError(f"it takes no detail {unknown[0]!r}; its details are its keyword-only parameters")
-            signature.bind(*((None,) if takes.job else ()), **details)
+            if takes.form is None or takes.form.model is None:
+                if args:
+                    raise TypeError("arguments are given by their names")
+                unknown = sorted(details.keys() - takes.details) if takes.details is not None else []
+                if unknown:
+                    raise TypeError(f"it takes no detail {unknown[0]!r}; its details are its keyword-only parameters")
+                signature.bind(*((None,) if takes.job else ()), **details)
+            if takes.form is not None:
+                details = takes.form.posted(args, details)
         except TypeError as error:
-            raise TypeError(f"{_name_of(self._handler)}{signature} can't be called so: {error}") from None
+            kind = InvalidDetails if isinstance(error, InvalidDetails) else TypeError
+            raise kind(f"{_name_of(self._handler)}{signature} can't be called so: {error}") from None
         return {"name": self.names[0], "details": details, **self._options}
 
 
