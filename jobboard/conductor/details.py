@@ -27,7 +27,7 @@ Unknown = Literal["ignore", "retry", "trash"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _UNTYPED = (Any, object, inspect.Parameter.empty)
-_JSON_TYPES = (str, int, float, bool, None, type(None), list, dict, collections.abc.Mapping, collections.abc.Sequence)
+_JSON_TYPES = (str, int, float, bool, type(None), list, dict, collections.abc.Mapping, collections.abc.Sequence)
 
 _HARMLESS = frozenset(
     (
