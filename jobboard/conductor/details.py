@@ -175,11 +175,11 @@ class Form:
         :raises InvalidDetails: the details do not fit.
         """
         if self.model is None:
-            details = {
-                name: _jsonable(value, name) if name in self._converters else value for name, value in named.items()
-            }
+            typed = {name: _jsonable(named[name], name) for name in named.keys() & self._converters.keys()}
+            details = {**named, **typed}
         else:
             details = self._of_model(self.model, args, named)
+        details = codec.check_details(details, sys.maxsize)
         _, problems = self._checked(details)
         if problems:
             raise InvalidDetails(_joined(problems))
@@ -190,11 +190,14 @@ class Form:
             raise TypeError(f"give {model.name!r}, or its fields by their names")
         if not args and named.keys() == {model.name} and model.is_instance(named[model.name]):
             args = (named[model.name],)
-        if not args and (more := self._more(named)):
-            raise TypeError(f"{model.name!r} has no field {more[0]!r}")
-        details = _jsonable(args[0] if args else named, model.name)
-        if not isinstance(details, dict):
-            raise InvalidDetails(f"{model.name!r} must be a {model.type.__name__}, not {type(args[0]).__name__}")
+        if args:
+            details = _jsonable(args[0], model.name)
+            if not isinstance(details, dict):
+                raise InvalidDetails(f"{model.name!r} must be a {model.type.__name__}, not {type(args[0]).__name__}")
+        else:
+            details = {name: _jsonable(value, name) for name, value in named.items()}
+        if more := self._more(details):
+            raise InvalidDetails(f"{model.name!r} has no field {more[0]!r}")
         return details
 
     def _more(self, details: Mapping[str, Any]) -> list[str]:
@@ -281,7 +284,7 @@ class _Model(NamedTuple):
             return frozenset(model.__required_keys__ | model.__optional_keys__)
         fields = getattr(model, "__pydantic_fields__", None) or getattr(model, "model_fields", None)
         if fields is None:
-            return frozenset(field.name for field in dataclasses.fields(model) if field.init)
+            return frozenset(field.name for field in dataclasses.fields(model))
         names = set(fields)
         for alias in (field.validation_alias for field in fields.values()):
             for choice in getattr(alias, "choices", (alias,)):
@@ -382,19 +385,18 @@ def _is_json(hint: Any) -> bool:
 
 
 def _jsonable(value: Any, name: str) -> Any:
-    """Return an argument of a post in JSON's shape.
+    """Return an argument of a post in types of JSON.
 
-    :raises TypeError, ValueError: the value has no such shape.
+    :raises InvalidDetails: there is no such form.
     """
     from pydantic_core import to_jsonable_python
 
     try:
-        shaped = to_jsonable_python(value, by_alias=True)
+        shaped = to_jsonable_python(value, by_alias=True, round_trip=True)
     except Exception:  # noqa: BLE001 - serializers are the user's
-        raise InvalidDetails(f"details.{name}: {type(value).__name__} has no form in JSON") from None
-    shaped = codec.check_details({name: shaped}, sys.maxsize)[name]
+        raise InvalidDetails(f"{name!r}: {type(value).__name__} has no form in JSON") from None
     if _STARS in json.dumps(shaped):
-        raise InvalidDetails(f"details.{name}: pydantic hides a secret by stars: annotate the field as str")
+        raise InvalidDetails(f"{name!r}: pydantic hides a secret by stars: annotate the field as str")
     return shaped
 
 

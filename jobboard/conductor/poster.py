@@ -21,7 +21,8 @@ class Poster(Generic[P, R_co]):
     """``resize.post(path="a.jpg")`` posts a job whose handler will be called with these arguments.
 
     The arguments are checked against the handler's signature before anything is sent. Arguments that are left out have
-    the handler's own defaults when it is called.
+    the handler's own defaults when it is called. A parameter that receives all details is given as an instance, or by
+    its fields: ``resize.post(Size(3))``, ``resize.post(width=3)``.
 
     ``names`` are those of the jobs, and ``handling`` has the options of the registration.
     """
@@ -43,7 +44,10 @@ class Poster(Generic[P, R_co]):
         self._signature = inspect.signature(handler)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """:raises TypeError: the handler can't be called with these arguments, or it handles jobs of several names."""
+        """
+        :raises TypeError: the handler can't be called with these arguments, or it handles jobs of several names.
+        :raises InvalidDetails: the arguments do not fit the annotations of the handler.
+        """
         return self._post(**self._arguments(args, kwargs))
 
     def posting(self, /, *args: P.args, **kwargs: P.kwargs) -> Posting:

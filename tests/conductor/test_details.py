@@ -65,6 +65,7 @@ def test_details_are_converted_both_ways(make_board: MakeBoard) -> None:
         (orders.whole, orders.Order(ID, [orders.Size(3)]), {"id": ID, "sizes": [{"width": 3}]}),
         (orders.job_and_whole, orders.Model(id=ID, deep=2), {"id": ID, "deep": 2}),
         (orders.keyed, {"id": ID}, {"id": ID}),
+        (orders.counted, orders.Counted(), {}),
         (orders.opened, orders.Open(a=1), {"a": 1}),  # type: ignore[call-arg]
     ],
 )
@@ -72,7 +73,8 @@ def test_one_parameter_receives_all_details(
     make_board: MakeBoard, handler: Callable[..., Any], instance: Any, fields: dict[str, Any]
 ) -> None:
     board = make_board(keep_done=60)
-    conductor, post = register(board, handler)
+    # What an instance has beside the arguments of its class is not unknown.
+    conductor, post = register(board, handler, unknown="trash")
     jobs = [
         post(instance),
         post(order=instance),
@@ -120,11 +122,12 @@ def test_workers_of_each_kind_convert(make_board: MakeBoard, workers: Any) -> No
         (orders.every_kind, (), {**orders.KINDS, "width": "7"}, "details.width: Input should be a valid integer"),
         (orders.every_kind, (), {**orders.KINDS, "width": True}, "details.width: Input should be a valid integer"),
         (orders.every_kind, (), {**orders.KINDS, "size": {"height": 1}}, "details.size.width: Field required"),
-        (orders.every_kind, (), {**orders.KINDS, "id": orders.NoJSON()}, "details.id: NoJSON has no form in JSON"),
+        (orders.every_kind, (), {**orders.KINDS, "id": orders.NoJSON()}, "'id': NoJSON has no form in JSON"),
         (orders.every_kind, (), {**orders.KINDS, "untyped": ID}, "UUID is not one of"),
         (orders.whole, (), {"id": ID, "size": 3}, "'order' has no field 'size'"),
         (orders.whole, (), {"id": "5ec2e7"}, r"details.id: the value does not fit \(uuid_parsing\)"),
         (orders.whole, (orders.Order(ID),), {"id": ID}, "give 'order', or its fields"),
+        (orders.whole, (orders.Rush(ID, by=ID),), {}, "'order' has no field 'by'"),
         (orders.whole, (3,), {}, "'order' must be a Order, not int"),
         (orders.whole, (orders.Order(ID, [3]),), {}, r"details.sizes\[0\]: Input should be an object"),  # type: ignore[list-item]
         (orders.job_and_whole, (), {"id": orders.SECRET}, r"details.id: the value does not fit \(value_error\)"),

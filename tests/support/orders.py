@@ -9,7 +9,7 @@ import enum
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field, field_validator
 from typing_extensions import TypedDict
 
 if TYPE_CHECKING:
@@ -34,10 +34,24 @@ class Order:
     sizes: list[Size] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(kw_only=True)
+class Rush(Order):
+    by: uuid.UUID
+
+
+@dataclasses.dataclass
+class Counted:
+    number: int = dataclasses.field(init=False, default=3)
+
+
 class Model(BaseModel):
     id: uuid.UUID
     size: Size = Size(1)
     depth: Annotated[int, Field(alias="deep", ge=0)] = 0
+
+    @computed_field
+    def area(self) -> int:
+        return self.size.width * self.size.height
 
     @field_validator("id")
     @classmethod
@@ -102,6 +116,10 @@ def whole(order: Order) -> str:
 
 def job_and_whole(job: ClaimedJob, order: Model) -> str:
     return f"{job.name} {order!r}"
+
+
+def counted(order: Counted) -> str:
+    return repr(order)
 
 
 def keyed(order: Keyed) -> str:
