@@ -131,6 +131,7 @@ def test_workers_of_each_kind_convert(make_board: MakeBoard, workers: Any) -> No
         (orders.whole, (3,), {}, "'order' must be a Order, not int"),
         (orders.whole, (orders.Order(ID, [3]),), {}, r"details.sizes\[0\]: Input should be an object"),  # type: ignore[list-item]
         (orders.job_and_whole, (), {"id": orders.SECRET}, r"details.id: the value does not fit \(value_error\)"),
+        (orders.checked, (), {"path": "5ec2e7"}, r"details.path: the value does not fit \(not_known\)"),
         (orders.job_and_whole, (), {"id": ID, "deep": -1}, "details.deep: Input should be greater than or equal to 0"),
     ],
 )
@@ -258,6 +259,7 @@ def no_conversion(*, client: orders.NoJSON) -> None: ...
     [
         (orders.unresolved_detail, r"the annotation of 'path', 'Path', can't be resolved: import its names outside"),
         (no_conversion, "the annotation of 'client', NoJSON, has no conversion: leave it out"),
+        (orders.incomplete, "the annotation of 'order', Incomplete, has no conversion: .*'Path' is not defined"),
         (two, r"put a \* before 'more'"),
         (beside, "'order' gets all details of beside: give 'path' a default"),
     ],
@@ -277,10 +279,13 @@ def test_options_are_checked(make_board: MakeBoard, option: str, value: str) -> 
 
 def test_bound_arguments_are_no_details(make_board: MakeBoard) -> None:
     board = make_board(keep_done=60)
-    conductor = Conductor("one", board, {"order": functools.partial(bound, client=orders.NoJSON())})
-    job = board.post("order", details={"id": str(ID)})
-    conductor.run(1)
-    assert job.result(0) == repr((orders.Order(ID), True))
+    handlers = {
+        "order": functools.partial(bound, client=orders.NoJSON()),
+        "other": functools.partial(no_conversion, client=orders.NoJSON()),
+    }
+    jobs = [board.post(name, details={"id": str(ID)}) for name in handlers]
+    Conductor("one", board, handlers).run(2)
+    assert [job.result(0) for job in jobs] == [repr((orders.Order(ID), True)), None]
 
 
 def test_a_positional_parameter_of_an_unknown_type_receives_the_job(make_board: MakeBoard) -> None:

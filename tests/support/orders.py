@@ -9,7 +9,8 @@ import enum
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, computed_field, field_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class Keyed(TypedDict, total=False):
     id: uuid.UUID
 
 
+@dataclasses.dataclass
+class Incomplete:
+    path: Path
+
+
 class Login(BaseModel):
     password: SecretStr
 
@@ -77,6 +83,13 @@ class NoJSON: ...
 
 
 SECRET = uuid.UUID("5ec2e700-0000-4000-8000-000000000000")
+
+
+def refuse(value: str) -> str:
+    raise PydanticCustomError("not_known", f"{value} is not known")  # type: ignore[arg-type]
+
+
+def checked(*, path: Annotated[str, AfterValidator(refuse)]) -> None: ...
 
 
 def every_kind(
@@ -135,6 +148,9 @@ def unresolved(job: Nowhere) -> str:  # type: ignore[name-defined]  # noqa: F821
 
 
 def unresolved_detail(job: ClaimedJob, *, path: Path) -> None: ...
+
+
+def incomplete(order: Incomplete) -> None: ...
 
 
 async def whole_on_a_loop(order: Order) -> str:
