@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core import checks
-from django.tasks import task_backends
-from django.tasks.backends.base import BaseTaskBackend
-from django.tasks.base import Task, TaskResult
-from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
-from django.tasks.signals import task_enqueued
 
 from jobboard.backends import fetch
 from jobboard.board import JobBoard
 from jobboard.contrib.django import boards, databases
+from jobboard.contrib.django.interface import (
+    BaseTaskBackend,
+    InvalidTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    task_backends,
+    task_enqueued,
+)
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
 from jobboard.exceptions import JobFailure, NotFound

@@ -10,12 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
-from django.tasks.base import Task, TaskError, TaskResult, TaskResultStatus
-from django.tasks.exceptions import InvalidTask
 from django.utils import timezone
-from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
+from jobboard.contrib.django.interface import (
+    InvalidTask,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+)
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
 from jobboard.results import Outcome

@@ -9,9 +9,8 @@ import threading
 import warnings
 from pathlib import Path
 
-from django.tasks import task
-
 from jobboard import Reject, Retry
+from tests.contrib.django.package import task
 
 release = threading.Event()
 

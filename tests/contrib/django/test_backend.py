@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 from django.core import checks
-from django.tasks import TaskResultStatus, task_backends
-from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
-from django.tasks.signals import task_enqueued
 from django.test import override_settings
 from django.utils import timezone
 
 import jobboard
 from jobboard.contrib.django import boards
+from jobboard.contrib.django.interface import (
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+)
 from jobboard.states import UNCLAIMED
 from tests.contrib.django import tasks
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.tasks import TaskResultStatus, task_backends
 
+from jobboard.contrib.django.interface import TaskResultStatus, task_backends
 from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
 

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.tasks import TaskResultStatus
-from django.tasks.exceptions import TaskResultDoesNotExist
-from django.tasks.signals import task_finished, task_started
 
 from jobboard.contrib.django import worker
+from jobboard.contrib.django.interface import TaskResultDoesNotExist, TaskResultStatus, task_finished, task_started
 from jobboard.contrib.django.results import LOST_WORKER
 from jobboard.exceptions import ClaimLost
 from jobboard.reasons import reason_line

@@ -9,10 +9,9 @@ from importlib import metadata
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
-from django.tasks import task_backends
-from django.tasks.exceptions import InvalidTaskBackend
 
 from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.contrib.django.interface import InvalidTaskBackend, task_backends
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.outcomes import ATTEMPTS, OneFailure
 
