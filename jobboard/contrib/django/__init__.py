@@ -9,6 +9,7 @@ In the settings of a project::
 
 - ``interface``: Django's interface for tasks, of Django itself or of the package
 - ``backend``: the backend that Django calls; ``options``: its ``OPTIONS``; ``boards``: the boards of the process
+- ``task``: the class of tasks, with the options of a post
 - ``databases``: Django's databases and connections, for boards and models
 - ``results``: jobs of tasks, and results of jobs; ``worker``: the handler that runs tasks
 - ``claimable`` and ``fields``: models whose rows are acquired
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jobboard.contrib.django.backend import JobboardBackend as JobboardBackend
+    from jobboard.contrib.django.task import JobboardTask as JobboardTask
 
 
 def __getattr__(name: str) -> Any:
     """Import the backend once it is asked for: models do without tasks."""
-    if name != "JobboardBackend":
+    if name not in ("JobboardBackend", "JobboardTask"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from jobboard.contrib.django.backend import JobboardBackend
+    from jobboard.contrib.django import backend
 
-    return JobboardBackend
+    return getattr(backend, name)

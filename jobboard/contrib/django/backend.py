@@ -21,6 +21,7 @@ from jobboard.contrib.django.interface import (
 )
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
+from jobboard.contrib.django.task import JobboardTask
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.states import COMPLETE
 
@@ -32,6 +33,7 @@ class JobboardBackend(BaseTaskBackend):
     of a :class:`~jobboard.outcomes.RetryPolicy`; and the options of :func:`jobboard.fetch` for that board.
     """
 
+    task_class = JobboardTask
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -67,13 +69,15 @@ class JobboardBackend(BaseTaskBackend):
         return boards.connected(self.checked)
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
-        """Post a task, and return its result.
+        """Post a task, and return its result: that of the task which has its key, if there is one.
 
         :raises InvalidTask, TypeError, ValueError: the task or an argument does not fit. Nothing was posted.
         """
         self.validate_task(task)
         posting = posting_of(task, args, kwargs)
         job = databases.run_within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
+        if not job.created:
+            return result_of(job, self.alias)
         result = result_of(job, self.alias, task)
         task_enqueued.send(type(self), task_result=result)
         return result

@@ -9,6 +9,8 @@ import threading
 import warnings
 from pathlib import Path
 
+from django.test import override_settings
+
 from jobboard import Reject, Retry
 from tests.contrib.django.package import task
 
@@ -108,6 +110,13 @@ def refuse():
 @task
 def hold():
     release.wait(30)
+
+
+with override_settings(TASKS={"default": {"BACKEND": "jobboard.contrib.django.JobboardBackend"}}):
+
+    @task(group="letters", max_attempts=2)
+    def letter(text):
+        raise ValueError(text)
 
 
 @task
