@@ -11,6 +11,7 @@ from jobboard.backends import fetch
 from jobboard.board import JobBoard
 from jobboard.contrib.django import boards, databases
 from jobboard.contrib.django.interface import (
+    DEFAULT_TASK_BACKEND_ALIAS,
     BaseTaskBackend,
     InvalidTaskBackend,
     Task,
@@ -22,7 +23,8 @@ from jobboard.contrib.django.interface import (
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
 from jobboard.contrib.django.task import JobboardTask
-from jobboard.exceptions import JobFailure, NotFound
+from jobboard.exceptions import JobBoardError, JobFailure, NotFound
+from jobboard.reasons import hinting
 from jobboard.states import COMPLETE
 
 
@@ -64,9 +66,23 @@ class JobboardBackend(BaseTaskBackend):
         return self.checked.database
 
     @property
+    def command(self) -> str:
+        """The words before a command on the board, as a user types them."""
+        return (
+            f"python manage.py jobboard{'' if self.alias == DEFAULT_TASK_BACKEND_ALIAS else f' --backend {self.alias}'}"
+        )
+
+    @property
     def board(self) -> JobBoard:
-        """The board, connected, and shared by the process."""
-        return boards.connected(self.checked)
+        """The board, connected, and shared by the process.
+
+        :raises JobBoardError: the board cannot be reached, or is not set up.
+        """
+        try:
+            return boards.connected(self.checked)
+        except JobBoardError as error:
+            error.args = (hinting(error.message, self.command),)
+            raise
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
         """Post a task, and return its result: that of the task which has its key, if there is one.

@@ -14,14 +14,14 @@ if not databases.has_tasks():
 if django.VERSION >= (6,):
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, TaskError, TaskResult, TaskResultStatus
     from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 else:
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django_tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, TaskError, TaskResult, TaskResultStatus
     from django_tasks.exceptions import InvalidTaskBackendError as InvalidTaskBackend
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
@@ -29,6 +29,7 @@ else:
     from django_tasks.utils import normalize_json
 
 __all__ = [
+    "DEFAULT_TASK_BACKEND_ALIAS",
     "BaseTaskBackend",
     "InvalidTask",
     "InvalidTaskBackend",

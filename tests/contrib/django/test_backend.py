@@ -23,6 +23,7 @@ from jobboard.contrib.django.interface import (
     task_backends,
     task_enqueued,
 )
+from jobboard.exceptions import JobFailure
 from jobboard.states import SCHEDULED, UNCLAIMED
 from tests.contrib.django import released, tasks
 
@@ -165,6 +166,18 @@ def test_the_check_names_a_wrong_option(tasks_on: Use, options: dict[str, Any], 
     with pytest.raises(InvalidTaskBackend) as raised:
         tasks.add.enqueue(1)
     assert str(raised.value) == found.msg
+
+
+@pytest.mark.rule("A hint names the command that works in a Django project.")
+def test_an_error_names_the_command_of_the_project(tasks_on: Use, tmp_path: Path) -> None:
+    tasks_on(board=f"sqlite:///{tmp_path}/none.db", auto_setup=False)
+    with pytest.raises(JobFailure, match=r"`python manage\.py jobboard setup` creates it"):
+        tasks.add.enqueue(1)
+    with (
+        override_settings(TASKS={"other": task_backends.settings["default"]}),
+        pytest.raises(JobFailure, match=r"`python manage\.py jobboard --backend other setup` creates it"),
+    ):
+        task_backends["other"].get_result("123")
 
 
 def test_the_options_are_a_uri_for_the_command(tasks_on: Use, tmp_path: Path) -> None:
