@@ -15,6 +15,8 @@ from jobboard import Reject, Retry
 from tests.contrib.django.package import task
 
 release = threading.Event()
+BOARD = {"default": {"BACKEND": "jobboard.contrib.django.JobboardBackend"}}
+"""Settings by which a task gets our class. The tasks without it are as those made for another backend."""
 
 
 @task
@@ -112,7 +114,7 @@ def hold():
     release.wait(30)
 
 
-with override_settings(TASKS={"default": {"BACKEND": "jobboard.contrib.django.JobboardBackend"}}):
+with override_settings(TASKS=BOARD):
 
     @task(group="letters", max_attempts=2)
     def letter(text):

@@ -15,14 +15,18 @@ from typing import Any
 
 import pytest
 from django.test import override_settings
-from tasks import test_dummy_backend as dummy
-from tasks import test_immediate_backend as immediate
-from tasks import test_tasks as tasks
 
 from jobboard.conductor import Conductor
 from jobboard.contrib.django import JobboardBackend, boards, worker
 from jobboard.contrib.django.results import result_of
 from tests.contrib.django import released
+from tests.contrib.django.tasks import BOARD
+
+# So that the tasks of these tests are of our class.
+with override_settings(TASKS=BOARD):
+    from tasks import test_dummy_backend as dummy
+    from tasks import test_immediate_backend as immediate
+    from tasks import test_tasks as tasks
 
 
 class Listing(JobboardBackend):
