@@ -861,7 +861,8 @@ class JobBoard:
         :param at_most: the number of jobs that are looked at.
         """
         arguments.limit(at_most, "at_most")
-        return grouped(self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most))
+        found = self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most)
+        return grouped(itertools.starmap(self._job_or_shell, found.jobs), found.looked)
 
     def finished(self, minutes: int = 60, *, at_most: int = AT_MOST) -> list[int] | None:
         """Return the number of consumed jobs with an outcome in each of the last minutes, the present minute last. Jobs

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks, runtime
-from jobboard.codec import Content, decode_note
+from jobboard.codec import Content, Undecodable, decode_note
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
 from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
@@ -356,6 +356,14 @@ class Job:
     def name(self) -> str:
         """The name, by which handlers and ``names=`` select jobs."""
         return self.record.name
+
+    @property
+    def label(self) -> str:
+        """The text that stands for the job in lists, events and metrics: ``context["label"]``, else the name."""
+        try:
+            return self.context.get("label") or self.name
+        except Undecodable:
+            return self.name
 
     @property
     def content(self) -> Content:

@@ -42,6 +42,14 @@ def _progress_line(progress: dict[str, Any]) -> str:
     return " ".join([*parts, progress["text"] or ""]).strip()
 
 
+def job_name_columns() -> list[Column[Job]]:
+    """Return the name of a job, of which a table shows the label."""
+    return [
+        name_column("name", lambda job: job.name, text=lambda job: job.label),
+        Column("label", lambda job: job.label),
+    ]
+
+
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
     """Return a column of times, which a table shows as seconds before ``now``."""
     return Column(key, when, title, lambda row: span(now - when(row).timestamp()), number=True, least=least)
@@ -84,7 +92,7 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
 
     return [
         uuid_column(lambda job: job.uuid),
-        name_column("name", lambda job: job.name),
+        *job_name_columns(),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
         Column("expires", lambda job: job.expires if job.seen_state in (UNCLAIMED, SCHEDULED) else None),
@@ -137,6 +145,8 @@ def say_job(shown: dict[str, Any]) -> None:
     if workers := shown.pop("workers", None):
         shown["workers"] = ", ".join(workers)
     shown["priority"] = JobPriority.convert(shown["priority"])
+    if shown["label"] == shown["name"]:
+        del shown["label"]
     for name, value in shown.items():
         if value is not None:
             text = f"{time_of(value)} UTC" if isinstance(value, datetime.datetime) else safe(value)

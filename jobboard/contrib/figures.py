@@ -151,7 +151,7 @@ def twin_of(observed: object) -> Conductor | None:
 class JobFigures(abc.ABC):
     """Readings of :data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors.
 
-    Posters may make up any names of jobs: the first 100 names have series of their own, and the others share
+    Posters may make up any labels of jobs: the first 100 have series of their own, and the others share
     ``(other)``.
     """
 
@@ -170,7 +170,7 @@ class JobFigures(abc.ABC):
 
     def _hear(self, event: str, told: dict[str, Any], board: str) -> None:
         job = told["job"]
-        labels = board, self._label(job.name)
+        labels = board, self._label(job.label)
         self.tell(Reading(EVENTS, (*labels, event.removeprefix("job_")), 1))
         if event == events.JOB_FINISHED:
             self.tell(Reading(RUN, labels, told["seconds"]))
