@@ -137,11 +137,11 @@ class Results:
     def outcome(self, done: StoredOutcome, job: Job) -> Outcome:
         """Return a stored outcome as users see it. Damage to its result hides nothing else."""
         try:
-            return Outcome.of(done, job, self.decoded(done))
+            return Outcome.of(done, job, self.decoded(done.result))
         except codec.Undecodable as error:
             LOG.warning("%s: %s", job, error, extra=logs.fields(job))
             return Outcome.of(done._replace(refused=str(error)), job, None)
 
-    def decoded(self, done: StoredOutcome) -> Any:
-        """Return the result of a stored outcome, or raise Undecodable."""
-        return None if done.result is None else codec.decode_result(done.result, self._engine.wire)
+    def decoded(self, result: bytes | str | None) -> Any:
+        """Return a stored result, or raise Undecodable."""
+        return None if result is None else codec.decode_result(result, self._engine.wire)
