@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
-from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.backends.memory import ManualClock
 from jobboard.board import JobBoard
 from jobboard.conductor import Conductor
@@ -14,6 +13,10 @@ from jobboard.conductor.events import JOB_FAILED
 from jobboard.job import Job
 from jobboard.priorities import JobPriority
 from jobboard.states import COMPLETE, SCHEDULED, TRASHED
+
+if TYPE_CHECKING:
+    # Programs that tests start import eventually(), and not asyncio for it.
+    from jobboard.aio import AsyncConductor, AsyncJobBoard
 
 DELAYS = 1000
 """The number of due times for which :func:`drain` moves the clock. More are taken for a handler that never ends."""
@@ -40,8 +43,7 @@ def assert_posted(
     :param count: the exact number of these jobs; None for at least one.
     :raises AssertionError: there is another number of them.
     """
-    if isinstance(board, AsyncJobBoard):
-        board = board.sync
+    board = cast("JobBoard", getattr(board, "sync", board))
     wanted: dict[str, Any] = {"details": details, "key": key, "group": group}
     wanted["priority"] = None if priority is None else int(JobPriority.convert(priority))
     wanted = {field: value for field, value in wanted.items() if value is not None}
@@ -77,19 +79,19 @@ def drain(conductor: Conductor | AsyncConductor, *, scheduled: bool = False) -> 
     :raises ValueError: ``scheduled``, and the board has no such clock.
     :raises AssertionError: 1,000 due times have passed, and there is another delayed job.
     """
-    twin = conductor.sync if isinstance(conductor, AsyncConductor) else conductor
+    twin = cast("Conductor", getattr(conductor, "sync", conductor))
     clock = twin.board.options.get("clock")
     if scheduled and not isinstance(clock, ManualClock):
         raise ValueError(
             f"drain(scheduled=True) moves a clock, and {twin.board} has none to move: use the fixture memory_board, or "
             'fetch {"board": "memory", "clock": ManualClock()}'
         )
-    if isinstance(conductor, AsyncConductor):
-        return _drain_async(conductor, clock if scheduled else None)
-    with _raising(conductor):
-        conductor.run(until_empty=True)
-        for _ in _due_times(conductor, clock if scheduled else None):
-            conductor.run(until_empty=True)
+    if twin is not conductor:
+        return _drain_async(cast("AsyncConductor", conductor), clock if scheduled else None)
+    with _raising(twin):
+        twin.run(until_empty=True)
+        for _ in _due_times(twin, clock if scheduled else None):
+            twin.run(until_empty=True)
     return None
 
 
