@@ -118,7 +118,7 @@ def _raising(conductor: Conductor) -> Iterator[None]:
     if failures:
         first, *others = failures
         if others:
-            first.add_note(f"and {len(others)} more failures, the last one: {others[-1]!r}")
+            first.add_note(f"{len(others)} more failed, the last with {others[-1]!r}")
         raise first
 
 

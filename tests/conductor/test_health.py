@@ -7,8 +7,6 @@ import contextlib
 import logging
 import socket
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,17 +19,10 @@ from jobboard.conductor import Conductor, health
 from jobboard.testing import eventually
 from tests.conftest import Runner
 from tests.support.conductors import WAIT, Hanging, MakeBoard
+from tests.support.probes import status
 
 MEMORY = pytest.mark.backends("memory")
 RULE = pytest.mark.rule("/livez tells whether the thread of run() looks, and /readyz whether a conductor takes jobs.")
-
-
-def status(address: str, path: str) -> int:
-    try:
-        with urllib.request.urlopen(f"{address}/{path}", timeout=WAIT) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
 
 
 @contextlib.contextmanager

@@ -54,9 +54,7 @@ def test_a_run_until_empty_leaves_what_nobody_can_do_now(make_board: MakeBoard) 
 
 @pytest.mark.rule("A run until empty does what can be done, its own returns and follow-ups included, and no more.")
 @pytest.mark.backends("memory", "sqlite")
-def test_a_job_on_its_way_back_holds_a_run_until_empty(
-    make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_on_its_way_back_holds_a_run_until_empty(make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so does the slot of a limit that its claim holds: the ends are held back until a claim has been in vain."""
     board = make_board()
     board.set_limit("limited", concurrency=1)
