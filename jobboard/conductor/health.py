@@ -53,7 +53,7 @@ def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterato
     :return: the address.
     :raises OSError: the port is taken.
     """
-    look = _Look(conductor.board)
+    look = _BackendProbe(conductor.board)
 
     class Probe(BaseHTTPRequestHandler):
         timeout = SILENCE
@@ -80,7 +80,7 @@ def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterato
             """Log no probes."""
 
     # Not an HTTPServer, which looks up the name of the host.
-    class Server(ThreadingTCPServer):
+    class ProbeServer(ThreadingTCPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         allow_reuse_address = daemon_threads = True
 
@@ -88,7 +88,7 @@ def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterato
             LOG.debug("a probe of %s failed", conductor.name)
 
     try:
-        server = Server((host, port), Probe)
+        server = ProbeServer((host, port), Probe)
     except OSError as error:
         raise OSError(f"can't listen on {host}:{port}: {error.strerror}") from error
     try:
@@ -103,7 +103,7 @@ def serving(conductor: Conductor, port: int, host: str = "127.0.0.1") -> Iterato
         server.server_close()
 
 
-class _Look:
+class _BackendProbe:
     """Looks at a board, each on a thread of its own, and one at a time: probes that come meanwhile share it."""
 
     def __init__(self, board: JobBoard) -> None:
