@@ -5,18 +5,15 @@ from __future__ import annotations
 import abc
 import dataclasses
 import logging
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobboard.board import JobBoard
 from jobboard.conductor import Conductor, events
-from jobboard.engine import Rules
-from jobboard.exceptions import JobBoardError
+from jobboard.exceptions import JobBoardError, JobFailure
 from jobboard.notifier import ANY
-from jobboard.primitives import BoardStats, KeptStats
+from jobboard.reading import BoardLook, BoardReader
 
 if TYPE_CHECKING:
     from jobboard.aio import AsyncConductor
@@ -53,6 +50,9 @@ NEXT_DUE = Figure("schedules_next_due", "The due time of the next schedule, sinc
 LATE = Figure("schedules_late", "The delay of the earliest due post.", seconds=True)
 OUTCOMES = Figure("outcomes", "Outcomes of consumed jobs.")
 
+PARTS = ("stats", "rules", "kept")
+"""The parts of a look at a board that its figures need."""
+
 OF_BOARDS = (UP, JOBS, PAUSED, LIMIT, RATE_LIMIT, SCHEDULES, NEXT_DUE, LATE, OUTCOMES)
 """The figures of a board, read on demand."""
 
@@ -81,29 +81,29 @@ class BoardFigures:
         names = sorted(board.name for board in boards)
         if len(set(names)) < len(names):
             raise ValueError(f"boards are told apart by their names, and these are {', '.join(map(repr, names))}")
-        self._counts = [_Count(board, max_age) for board in boards]
-        self._timeout = timeout
+        self._readers = [BoardReader(board) for board in boards]
+        self._max_age, self._timeout = max_age, timeout
 
     def read(self) -> Iterator[Reading]:
         end = time.monotonic() + self._timeout
-        for name, look in [(count.board.name, count.begin()) for count in self._counts]:
+        # All boards at once: one that is slow must not take the time of the others.
+        for name, answer in [(each.board.name, each.ask(PARTS, self._max_age)) for each in self._readers]:
             try:
-                counted = look.result(max(0.0, end - time.monotonic()))
+                look = answer(max(0.0, end - time.monotonic()))
+                if look.cap is not None:
+                    raise JobFailure("its jobs take too long to count")
             except (JobBoardError, TimeoutError) as error:
-                LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
+                LOG.warning("the board %r could not be counted: %s", name, error)
                 yield Reading(UP, (name,), 0)
                 continue
-            yield from _readings(name, counted)
+            yield from _readings(name, look)
 
 
-class _Counted(NamedTuple):
-    stats: BoardStats
-    rules: Rules
-    kept: KeptStats
-
-
-def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
-    stats, rules, kept = counted
+def _readings(board: str, look: BoardLook) -> Iterator[Reading]:
+    stats, rules, kept = look.stats, look.rules, look.kept
+    assert stats is not None
+    assert rules is not None
+    assert kept is not None
     yield Reading(UP, (board,), 1)
     for state, number in dataclasses.asdict(stats).items():
         yield Reading(JOBS, (board, state), number)
@@ -120,26 +120,6 @@ def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
     yield Reading(LATE, (board,), kept.late)
     if kept.outcomes is not None:
         yield Reading(OUTCOMES, (board,), kept.outcomes)
-
-
-class _Count:
-    """Counts of a board, made on a thread of its own. Callers that come during a count share it."""
-
-    def __init__(self, board: JobBoard, max_age: float) -> None:
-        self.board = board
-        self._max_age = max_age
-        self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
-        self._look: Future[_Counted] | None = None
-
-    def begin(self) -> Future[_Counted]:
-        with self._lock:
-            if self._look is None or self._look.done():
-                self._look = self._thread.submit(self._count)
-            return self._look
-
-    def _count(self) -> _Counted:
-        return _Counted(self.board.stats(self._max_age), self.board.engine.rules(), self.board.kept_stats())
 
 
 def twin_of(observed: object) -> Conductor | None:
