@@ -140,7 +140,10 @@ class Conductor:
             self.notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
         if on_success is not None:
             check_callback("on_success", on_success)
-            self.notifier.register(events.JOB_CONSUMED, lambda event, told: on_success(told["job"], told["result"]))
+            result_of = board.results.returned
+            self.notifier.register(
+                events.JOB_CONSUMED, lambda event, told: on_success(told["job"], result_of(told["job"].claim))
+            )
         self._handlers = Handlers()
         if isinstance(handlers, Mapping):
             for job_name, handler in handlers.items():

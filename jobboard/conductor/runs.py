@@ -372,11 +372,7 @@ class Runs:
 
     def _tell(self, happened: Iterable[tuple[str, Job]]) -> None:
         for event, job in happened:
-            told: dict[str, Any] = {"job": job}
-            if event == events.JOB_CONSUMED and self.notifier.listened_to:
-                returned = None if job.claim is None else job.claim.returned
-                told["result"] = self.board.results.decoded(None if returned is None else returned.result)
-            self.notifier.notify(event, told)
+            self.notifier.notify(event, {"job": job})
 
     def _decide(self, run: Run) -> bool:
         with self._lock:
