@@ -95,7 +95,7 @@ class BoardFigures:
             raise ValueError(f"boards are told apart by their names, and these are {', '.join(map(repr, names))}")
         self._readers = [BoardReader(board) for board in boards]
         self._max_age, self._timeout = max_age, timeout
-        self._names = _Names()
+        self._names = _NamesWithSeries()
 
     def read(self) -> Iterator[Reading]:
         end = time.monotonic() + self._timeout
@@ -179,7 +179,7 @@ def twin_of(observed: object) -> Conductor | None:
     return twin if isinstance(twin, Conductor) else None
 
 
-class _Names:
+class _NamesWithSeries:
     """The names of jobs that have series of their own: posters may make up any names."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class JobFigures(abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._names = _Names()
+        self._names = _NamesWithSeries()
 
     @abc.abstractmethod
     def tell(self, reading: Reading) -> None:
