@@ -948,7 +948,7 @@ class JobBoard:
         try:
             self._content(record)
             if done is not None:
-                self.results.decoded(done)
+                self.results.decoded(done.result)
         except codec.Undecodable as error:
             yield Oddity(place, str(error), advice)
 
@@ -1507,6 +1507,9 @@ class JobBoard:
         """Bring the handles up to date, and notify, once ends of claims stand.
 
         :param posted: their follow-ups."""
+        for each in ends:
+            for claim in each.held:
+                claim.returned = each.end.result
         self.claims.complete_ends(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []

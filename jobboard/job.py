@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jobboard import forks, runtime
 from jobboard.codec import Content, Undecodable, decode_note
 from jobboard.exceptions import JobFailure, JobTrashed, NotFound
-from jobboard.primitives import RANKS
+from jobboard.primitives import RANKS, Returned
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
@@ -117,6 +117,7 @@ class Claim:
         **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked", "_on_refusal", "_refused")),
         "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
         "noted": "The last note that was made under the claim, encoded; None before.",
+        "returned": "The result that a consume under the claim has stored, encoded; None before.",
         "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
         "token": "The fencing token, which rises with each claim of the job.",
         "who": "The name that the claim was made with.",
@@ -129,6 +130,7 @@ class Claim:
         self.kept = kept
         self.deadline = deadline
         self.noted: bytes | str | None = None
+        self.returned: Returned | None = None
         self._marked = self._refused = self._given_up = self._ended = False
         self._on_refusal: Callable[[], object] | None = None
         self._generation = forks.generation

@@ -381,7 +381,8 @@ class KeptStats:
 
     schedules: their number. next_due: the next due time of those that are not paused, which may have passed; None
     without one. late: the seconds for which nobody has posted a due job, 0.0 if nothing is due. outcomes: their number,
-    with those that have just expired; None on SQL and ZooKeeper, where a count would read each.
+    with those that have just expired. On SQL, 100,000 means so many or more. None on ZooKeeper, where a count would
+    list all.
     """
 
     schedules: int

@@ -26,29 +26,19 @@ from jobboard.cli.tables import WIDE, Column, as_dict, cut_middle, name_column, 
 from jobboard.engine import Rules
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
-from jobboard.obstacles import first_jobs, unhandled
+from jobboard.obstacles import unhandled
 from jobboard.primitives import BoardStats, KeptStats, span
+from jobboard.reading import ERRORS, BoardReader, rest
 from jobboard.retry import outage_backoff
-from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED
+from jobboard.states import SCHEDULED, UNCLAIMED
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-SHARE = 10
-"""The least pause after a look, in lengths of the look: a slow server gets little to do."""
-
-LONGEST = 30.0
-"""The longest pause after a look, in seconds: one slow answer may have been a hiccup."""
-
-ERRORS = 10
-"""The number of errors that are shown."""
+PARTS = ("stats", "rules", "kept", "entities", "claims", "jobs", "trashed")
+"""The parts of a look at a board that a snapshot shows."""
 
 _COUNTED = ("unclaimed", "scheduled", "claimed", "trashed", "on_board")
-
-
-def rest(took: float, interval: float) -> float:
-    """Return the pause after a look that took so many seconds."""
-    return max(interval, min(LONGEST, SHARE * took))
 
 
 @command("jobboard top", "jobboard top --interval 10", "jobboard top --once --json | jq .counts.unclaimed")
@@ -242,39 +232,34 @@ class Overview:
 
 
 def look(board: JobBoard, before: Overview | None = None) -> Overview:
-    """Look at a board.
+    """BoardLook at a board.
 
     :param before: the last look, from which the changes are taken.
     """
-    at, now, stats = datetime.datetime.now(datetime.UTC), board.engine.now() / 1e6, board.stats()
-    claims = first_jobs(board, stats.claimed, CLAIMED) if stats.claimed else []
-    seen = Overview(
-        board,
-        at,
-        now,
-        stats,
-        board.kept_stats(),
-        board.engine.rules(),
-        board.entities(),
-        first_jobs(board),
-        sorted(claims, key=lambda job: job.last_modified),
-        [Job(board, record, record.posting, TRASHED) for record in board.engine.trash_page(None, ERRORS)],
-        {},
-    )
-    if before is None or now <= before.now:
+    return _overview(BoardReader(board), before)
+
+
+def _overview(reader: BoardReader, before: Overview | None) -> Overview:
+    look = reader.read(PARTS)
+    if look.stats is None or look.kept is None or look.rules is None:
+        raise AssertionError("a look has the parts that were asked for")
+    lists = look.entities or (), look.jobs or (), look.claims or (), look.trashed or ()
+    at = datetime.datetime.now(datetime.UTC)
+    seen = Overview(reader.board, at, look.now, look.stats, look.kept, look.rules, *lists, {})
+    if before is None or look.now <= before.now:
         return seen
-    old, new, seconds = before.counts(), seen.counts(), now - before.now
+    old, new, seconds = before.counts(), seen.counts(), look.now - before.now
     return replace(seen, change={name: (new[name] - old[name]) / seconds for name in new})
 
 
 def _looks(board: JobBoard, interval: float) -> Iterator[tuple[Overview, float]]:
-    """Look, again and again: yield each look, or the last one while the board is away, and the pause after it."""
-    seen = None
+    """BoardLook, again and again: yield each look, or the last one while the board is away, and the pause after it."""
+    reader, seen = BoardReader(board), None
     failures = 0
     while True:
         began = time.monotonic()
         try:
-            seen = look(board, seen)
+            seen = _overview(reader, seen)
         except JobBoardError as error:
             if seen is None:
                 raise

@@ -18,11 +18,11 @@ from jobboard.cli.common import BoardOptions, command, names_option
 from jobboard.cli.output import log_to_stderr, say_json, warn
 from jobboard.cli.summary import warn_of_empty
 from jobboard.cli.tables import Column, as_dict, name_column, table, uuid_column
-from jobboard.cli.top import rest
 from jobboard.exceptions import ConnectionFailure
 from jobboard.job import Job
 from jobboard.notifier import ABANDONED, CLAIMED, CONSUMED, EXTENDED, POSTED, RELEASED, REMOTE, REMOVAL, TRASHED
 from jobboard.primitives import PAGE, span
+from jobboard.reading import rest
 from jobboard.reasons import reason_line
 from jobboard.retry import outage_backoff
 from jobboard.states import State

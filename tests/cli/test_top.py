@@ -11,7 +11,8 @@ import pytest
 import jobboard
 from jobboard import Entity
 from jobboard.cli import top
-from jobboard.cli.top import as_json, as_line, look, rest
+from jobboard.cli.top import as_json, as_line, look
+from jobboard.reading import rest
 from jobboard.testing import eventually
 from tests.support.commands import Commands, screen_of
 

@@ -490,6 +490,10 @@ select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on > 0
 union all
 {counts_overdue}
 
+-- name: count_outcomes
+-- No more than :most, over an index.
+select count(*) from (select 1 as one from {outcomes} where board = :board limit :most) as kept
+
 -- name: counts_overdue
 select state, lapsed, count(*)
 from (
