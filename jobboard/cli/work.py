@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, command, positive_duration
+from jobboard.cli.common import BoardOptions, cipher_option, command, positive_duration
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
@@ -34,7 +34,7 @@ SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
 OF_THE_CONDUCTOR = frozenset(
     (
         *("jobs", "processes", "job_timeout", "drain_timeout", "max_attempts", "one_failure", "max_retries"),
-        *("retry_base", "retry_cap", "who", "schedules"),
+        *("retry_base", "retry_cap", "who", "schedules", "cipher"),
     )
 )
 """The options that configure a conductor."""
@@ -74,6 +74,7 @@ OF_THE_CONDUCTOR = frozenset(
     type=click.IntRange(0, 65535),
     help="Serve metrics for Prometheus on this port; 0 is any free port.",
 )
+@cipher_option
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of this host for metrics.")
 @click.option("--schedules/--no-schedules", default=True, help="Also post the due jobs of schedules.  [default: yes]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -95,6 +96,7 @@ def work(
     metrics_port: int | None,
     metrics_host: str,
     schedules: bool,
+    cipher: object,
     log_format: str,
     verbose: bool,
 ) -> None:
@@ -118,7 +120,7 @@ def work(
     elif isinstance(found, Conductor):
         conductor, run = found, found.run
     else:
-        board = settings.fetch()
+        board = settings.fetch(cipher=cipher)
         refuse_read_only(board)
         if isinstance(found, Mapping) and not found:
             raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
