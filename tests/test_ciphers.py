@@ -324,6 +324,10 @@ def test_worker_processes(make_board: MakeBoard) -> None:
     [follow_up] = board.iterjobs()
     assert (follow_up.name, follow_up.details) == ("next", DETAILS)
     denied(lambda: plain.get(follow_up.uuid).details)
+    board.act("cancel", board.find())
+    job = board.post("mail", details=DETAILS)
+    Conductor("one", board, {"mail": ciphers.note_and_retry}, workers="processes", max_simultaneous_jobs=1).run(1)
+    assert (board.get(job.uuid).checkpoint, plain.get(job.uuid).progress.text) == ([SECRET], "encrypted")
 
 
 @memory
@@ -346,13 +350,16 @@ def test_limits_count_encrypted_bytes(make_board: MakeBoard) -> None:
 
 
 @memory
-@pytest.mark.rule("A follow-up of a worker process that does not fit once encrypted is a failure of its handler.")
-def test_large_follow_ups_of_processes_fail(make_board: MakeBoard) -> None:
-    board = make_board(cipher=OLD, max_details=1_000)
-    job = board.post("mail")
+@pytest.mark.rule("Follow-ups of a worker process that do not fit once encrypted are a failure of its handler.")
+@pytest.mark.parametrize(
+    ("size", "number", "text"), [(60_000, 1, "bytes encrypted"), (40_000, 10, "one commit stores")]
+)
+def test_large_follow_ups_of_processes_fail(make_board: MakeBoard, size: int, number: int, text: str) -> None:
+    board = make_board(cipher=OLD, max_details=80_000)
+    job = board.post("mail", details={"size": size, "number": number})
     late = RetryPolicy(base=1000, cap=3600)
     Conductor("one", board, {"mail": ciphers.large}, workers="processes", max_simultaneous_jobs=1, retry=late).run(1)
-    assert "bytes encrypted" in board.get(job.uuid).error
+    assert text in board.get(job.uuid).error
 
 
 @memory

@@ -45,8 +45,14 @@ def report(job: jobboard.Job) -> dict[str, Any]:
 
 
 def large(job: jobboard.Job) -> Any:
-    """A handler whose follow-up fits into the limit as it stands, and not once it is encrypted."""
-    return jobboard.Then(None, [jobboard.Posting("next", details={"fill": "x" * 900})])
+    """A handler whose follow-ups fit into the limits as they stand, and not once they are encrypted."""
+    posting = jobboard.Posting("next", details={"fill": "x" * job.details["size"]})
+    return jobboard.Then(None, [posting] * job.details["number"])
+
+
+def note_and_retry(job: jobboard.Job) -> None:
+    job.note(job.details["secret"], checkpoint=[job.details["secret"]])
+    raise jobboard.Retry(delay=600)
 
 
 def forms(secret: bytes) -> Iterator[bytes]:
@@ -67,7 +73,7 @@ def _sql(conf: dict[str, Any], engine: sa.Engine) -> Iterator[bytes]:
         names = [name for name in sa.inspect(connection).get_table_names() if name.startswith(conf["table"])]
         assert len(names) > 1
         for name in names:
-            for row in connection.execute(sa.text(f"select * from {name}")):
+            for row in connection.execute(sa.select(sa.text("*")).select_from(sa.table(name))):
                 for value in row:
                     yield bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode()
 
