@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast, get_ar
 
 from jobboard import arguments, codec, followups, logs, marks, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
+from jobboard.ciphers import Cipher, Seal, Sealed
 from jobboard.claims import Claims
 from jobboard.engine import (
     DuePosts,
@@ -47,6 +48,7 @@ from jobboard.exceptions import (
     JobBoardError,
     JobFailure,
     JobFailures,
+    NoKey,
     NotFound,
     UnclaimableJob,
 )
@@ -141,6 +143,11 @@ _SeenRecord: TypeAlias = tuple[Record, State]
 UNREADABLE = codec.Content({}, None)
 """The content of a posting that can't be decoded."""
 
+PUT_OFF_FOR = 60
+"""The seconds for which a claimed job that this board can't read is given back to the others."""
+
+PUT_OFF = GIVEN_BACK._replace(delay=PUT_OFF_FOR * 1_000_000)
+
 _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.LOST: (ClaimLost, "the claim is lost: it lapsed, or was taken away"),
     Status.FULL: (ClaimLost, "the claim has lapsed, and set_limit() leaves no room for it"),
@@ -193,6 +200,7 @@ class JobBoard:
     :param conf: a URI, the plain name of a backend, or a dict with ``board`` and options.
     :param client: a connected client of the caller's own, which the board uses and never closes.
     :param persistence: a TaskFlow persistence backend, from which ``job.book`` is loaded.
+    :param cipher: a :class:`~jobboard.ciphers.Cipher`, which encrypts details, books, notes and results.
     :param store: the class of the backend's store.
     :raises ValueError: an option is unknown or does not fit.
 
@@ -205,22 +213,28 @@ class JobBoard:
         conf: str | Mapping[str, Any],
         client: Any = None,
         persistence: Any = None,
+        cipher: Cipher | None = None,
         *,
         store: type[Store],
     ) -> None:
         self._name = codec.check_text("a board's name", name)
+        if cipher is not None:
+            conf = {**({"board": conf} if isinstance(conf, str) else conf), "cipher": cipher}
         self._conf = configuration.parse(conf, {**configuration.COMMON, **store.options}, store.uri_parts)
         self._persistence = persistence
+        self._seal: Seal | None = self._conf["cipher"]
+        # The reasons for which jobs were put off, each logged once.
+        self._put_off: set[str] = set()
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         self.tracing = NO_TRACING
         raw = Engine(Seat(name, self._conf, client, self._conf.location), store)
         self.engine = RetryingEngine(raw, self._conf["retry_for"])
         self.claims = Claims(name, self.engine, self._ttl, lost=self._claim_lost, chores=self._do_chores)
         self.waiters = Waiters(self.engine)
-        self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"])
+        self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"], self._seal)
         self.result_form = self.results.form
         bound = self.engine.backend.traits.commit_bound
-        self.posting_form = followups.PostingForm(self._conf["max_details"], self.engine.wire, bound)
+        self.posting_form = followups.PostingForm(self._conf["max_details"], self.engine.wire, bound, self._seal)
         self._notifier = notifier.Notifier(name, self._listen)
         self._lifecycle = runtime.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
@@ -563,7 +577,8 @@ class JobBoard:
     def _insert_all(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
         self.engine.check_open()
         numbered = verb == "post_many"
-        drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire, numbered=numbered)
+        form = self.posting_form
+        drafts = arguments.drafts(postings, form.max_details, form.wire, form.seal, numbered=numbered)
         pairs = zip(drafts, postings, strict=True)
         jobs: list[Job] = []
         for batch in batches(pairs, lambda pair: len(pair[0].posting), POST_BATCH, POST_BYTES):
@@ -632,7 +647,8 @@ class JobBoard:
         for page in pages:
             if only_claimable and page:
                 may_go = self.engine.open_to_claims([record for record, _ in page])
-                page = [(record, state) for record, state in page if record.uuid in may_go]  # noqa: PLW2901
+                readable = self.engine.raw.readable
+                page = [seen for seen in page if seen[0].uuid in may_go and seen[0].version <= readable]  # noqa: PLW2901
             for record, state in page:
                 try:
                     yield self._job(record, state)
@@ -940,7 +956,7 @@ class JobBoard:
 
     def _unread(self, kind: str, record: Record, advice: str, done: StoredOutcome | None = None) -> Iterator[Oddity]:
         place = f"{kind} {record.uuid}"
-        if record.version > codec.VERSION:
+        if codec.is_newer(record.version):
             why = f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}"
             until_then = "until then, this process passes the job over" if done is None else advice
             yield Oddity(place, why, f"upgrade the library here; {until_then}")
@@ -949,6 +965,9 @@ class JobBoard:
             self._content(record)
             if done is not None:
                 self.results.decoded(done.result)
+        except NoKey:
+            # Another board has the key.
+            return
         except codec.Undecodable as error:
             yield Oddity(place, str(error), advice)
 
@@ -961,10 +980,13 @@ class JobBoard:
             for as long as this process lives.
         :raises UnclaimableJob: somebody has claimed the job, ``who`` included, or it is not due; nothing was changed.
         :raises NotFound: the job is not on the board.
+        :raises NoKey: the job is encrypted, and this board can't decrypt it; nothing was changed.
         :raises ClaimLost: the claim was made, but its answer came so late that the claim has lapsed.
         """
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
+        if arguments.job(job).is_encrypted:
+            job.opened  # noqa: B018 - it raises
         answer, sent = self.engine.claim(arguments.job(job).uuid, who, span)
         if answer.status != OK or answer.record is None:
             self.tracing.refused(job, answer.status, sent)
@@ -1098,23 +1120,40 @@ class JobBoard:
                 raise
 
     def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
-        """Return a claimed job; None: its posting can't be decoded, and goes to the trash."""
+        """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or another process has to
+        read it, and the job is put off."""
         try:
-            return ClaimedJob(self, record, self._content(record), CLAIMED)
+            if codec.is_newer(record.version):
+                # A cipher hides it from the look.
+                raise NoKey(f"posted in version {record.version} by a newer version of this library")
+            job = ClaimedJob(self, record, self._content(record), CLAIMED)
+            if job.content.sealed is not None:
+                job.opened  # noqa: B018 - it raises
+            if record.note is not None:
+                job._noted()
+            return job
+        except NoKey as error:
+            shell, end = Job(self, record, UNREADABLE, SCHEDULED), PUT_OFF
+            if (why := str(error.cause or error)) not in self._put_off:
+                self._put_off.add(why)
+                what = f"goes back for {PUT_OFF_FOR} s, as do others without a further warning"
+                LOG.warning("%s %s: %s", shell, what, why, extra=logs.fields(shell))
         except codec.Undecodable as error:
-            end = End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)
-            poison = Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)
             shell = Job(self, record, UNREADABLE, TRASHED)
+            end = End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
-            try:
-                self.engine.finish([poison])
-            except JobBoardError as failure:
-                # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
-                LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
-                self.engine.raw.forsake(record.uuid, record.token)
-            else:
+        try:
+            self.engine.finish(
+                [Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)]
+            )
+        except JobBoardError as failure:
+            # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
+            LOG.warning("%s could not be put back or trashed: %s", shell, failure, extra=logs.fields(shell))
+            self.engine.raw.forsake(record.uuid, record.token)
+        else:
+            if end.verb == Verb.TRASH:
                 self._notify(notifier.TRASHED, shell)
-            return None
+        return None
 
     def _attach(self, jobs: Sequence[Job], who: str, span: int | None, sent: float, margin: int | None) -> None:
         """Attach claims to jobs, and keep them. Their leases count from ``sent``, when the request was sent."""
@@ -1227,7 +1266,7 @@ class JobBoard:
         self._note(claim, text, percent, checkpoint, flush)
 
     def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
-        given = (text, percent, checkpoint, self.engine.wire)
+        given = (text, percent, checkpoint, self.engine.wire, self._seal)
         self.keep_note(claim, lambda before: arguments.note(before, *given), flush)
 
     def keep_note(self, claim: Claim, make: Callable[[codec.Note], bytes | str], flush: bool) -> None:
@@ -1579,7 +1618,8 @@ class JobBoard:
 
     def post_again(self, job: Job) -> Job:
         """Post a job anew, with the name, details, book, context, priority, group and ``max_attempts`` of this one, but
-        without its key, due time and history. This job may be in any state, and stays as it is.
+        without its key, due time and history. This job may be in any state, and stays as it is. An encrypted job needs
+        no key: the new one has the same encrypted details and book.
 
         :raises TypeError, ValueError: the details do not fit this board.
         :raises JobFailure: the details can't be read.
@@ -1589,8 +1629,11 @@ class JobBoard:
     def _anew(self, job: Job) -> Posting:
         """Return the posting of a job, for another job."""
         record = job.board._job(job.record, job.seen_state).record
-        book = None if job.book_uuid is None else SimpleNamespace(name=job.book_name, uuid=job.book_uuid)
-        own = Posting(record.name, book, job.details, job.priority, max_attempts=record.max_attempts)
+        content, book = job.content, None
+        if content.book is not None:
+            book = SimpleNamespace(**content.book)
+        details: Any = content.details if content.sealed is None else Sealed(content.sealed)
+        own = Posting(record.name, book, details, job.priority, max_attempts=record.max_attempts)
         return own._replace(context=job.context or None, group=record.group)
 
     def act(
@@ -1882,7 +1925,8 @@ class JobBoard:
             group=group,
             expires=expires,
         )
-        [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
+        form = self.posting_form
+        [draft] = arguments.drafts([posting], form.max_details, form.wire, form.seal)
 
         made: StoredSchedule
 
@@ -1899,7 +1943,7 @@ class JobBoard:
         self.waiters.alarm()
         # Others may have removed it before a repetition has told that it was set.
         entry = entry or made
-        return Schedule.of(entry, self._decoded(entry.draft.posting))
+        return Schedule.of(entry, self._decoded(entry.draft.posting), self._seal)
 
     def _is_alike(self, before: StoredSchedule, timetable: Timetable, draft: Draft) -> bool:
         """Return whether a setting equals the stored schedule."""
@@ -1907,17 +1951,19 @@ class JobBoard:
         same = before.draft._replace(uuid=draft.uuid, posting=draft.posting)
         if before.timetable != timetable or same != draft:
             return False
+        postings = before.draft.posting, draft.posting
         try:
-            return self._decoded(before.draft.posting) == self._decoded(draft.posting)
-        except codec.Undecodable:
+            one, other = (codec.open_content(self._decoded(each), self._seal) for each in postings)
+        except (codec.Undecodable, NoKey):
             return False
+        return one == other
 
     def schedules(self) -> list[Schedule]:
         """Return the schedules of this board, by their ids. Unreadable ones are left out, with a warning."""
         found = []
         for entry in sorted(self.engine.schedules()):
             try:
-                found.append(Schedule.of(entry, self._decoded(entry.draft.posting)))
+                found.append(Schedule.of(entry, self._decoded(entry.draft.posting), self._seal))
             except codec.Undecodable as error:
                 LOG.warning("the schedule %r is left out: %s", entry.id, error)
         return found
@@ -2095,7 +2141,7 @@ class JobBoard:
 
     def _job(self, record: Record, state: State) -> Job:
         """:raises JobFailure: the posting can't be read here."""
-        if record.version > codec.VERSION:
+        if codec.is_newer(record.version):
             raise JobFailure(f"job {record.uuid} was posted by a newer version of this library; upgrade to read it")
         try:
             return Job(self, record, self._content(record), state)
@@ -2117,6 +2163,28 @@ class JobBoard:
 
     def _decoded(self, posting: bytes | str) -> codec.Content:
         return codec.decode(posting, self.engine.wire)
+
+    def _open(self, content: codec.Content, job: Job) -> codec.Content:
+        """:raises NoKey: the content can't be decrypted here."""
+        with _naming(job):
+            return codec.open_content(content, self._seal)
+
+    def _open_note(self, note: codec.Note, job: Job) -> codec.Note:
+        """:raises NoKey: the note can't be decrypted here."""
+        with _naming(job):
+            return codec.open_note(note, self._seal)
+
+    def opened_record(self, job: Job) -> Record:
+        """Return the record of a job for a process without the cipher, with a decrypted note."""
+        note = job.record.note
+        if self._seal is None or note is None:
+            return job.record
+        opened = self._open_note(codec.decode_note(note), job)
+        return job.record._replace(note=codec.encode_note(opened, self.engine.wire))
+
+    def sealed_note(self, note: bytes | str) -> bytes | str:
+        """Return a note from a process without the cipher, encrypted."""
+        return note if self._seal is None else codec.encode_note(codec.decode_note(note), self.engine.wire, self._seal)
 
     def _load_book(self, uuid: str) -> Any:
         if self._persistence is None:
@@ -2199,6 +2267,15 @@ def _about(error: JobBoardError, job: Job) -> JobBoardError:
     """Return the error, with the job that it is about."""
     error.job = job
     return error
+
+
+@contextlib.contextmanager
+def _naming(job: Job) -> Iterator[None]:
+    """Name the job in the error of its decryption."""
+    try:
+        yield
+    except NoKey as error:
+        raise _about(NoKey(f"{job} is {error}", error), job) from error
 
 
 def _unclaimed(job: Job) -> JobBoardError:

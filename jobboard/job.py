@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks, runtime
-from jobboard.codec import Content, Undecodable, decode_note
-from jobboard.exceptions import JobFailure, JobTrashed, NotFound
+from jobboard.codec import KEYS, Content, Note, Undecodable, decode_note
+from jobboard.exceptions import JobFailure, JobTrashed, NoKey, NotFound
 from jobboard.primitives import RANKS, Returned
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
@@ -329,7 +329,7 @@ class Job:
     """
 
     __slots__ = {
-        **dict.fromkeys(("__weakref__", "_book", "_context", "_posted", "record")),
+        **dict.fromkeys(("__weakref__", "_book", "_context", "_opened", "_posted", "record")),
         "board": "The board of the job.",
         "claim": "The claim made through this handle, also after its end; None before.",
         "created": "Whether the post that returned this handle has made the job; False if another job had the key.",
@@ -346,6 +346,7 @@ class Job:
         self.created = self.replaced = False
         self.record = record
         self._posted = posted
+        self._opened: Content | None = None
         self._book = book
         self._context: dict[str, str] | None = None
 
@@ -375,9 +376,29 @@ class Job:
         return self._posted
 
     @property
+    def opened(self) -> Content:
+        """The content of the posting, decrypted when it is first asked for.
+
+        :raises NoKey: the board can't decrypt it.
+        """
+        if self._opened is None:
+            content = self.content
+            self._opened = content if content.sealed is None else self.board._open(content, self)
+        return self._opened
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if the details and the book are stored encrypted, as of a board with a ``cipher``, whether or not this
+        board has the key."""
+        return self.record.version >= KEYS
+
+    @property
     def details(self) -> dict[str, Any]:
-        """The data of the work, as posted."""
-        return self.content.details
+        """The data of the work, as posted.
+
+        :raises NoKey: they are encrypted, and the board can't decrypt them.
+        """
+        return self.opened.details
 
     @property
     def context(self) -> dict[str, str]:
@@ -457,16 +478,27 @@ class Job:
 
     @property
     def progress(self) -> Progress | None:
-        """The text and percentage of the last :meth:`note`, as last seen; None without them."""
-        noted = decode_note(self.record.note)
+        """The text and percentage of the last :meth:`note`, as last seen; None without them. The text is "encrypted"
+        where the board can't decrypt the note."""
+        try:
+            noted = self._noted()
+        except NoKey:
+            return Progress("encrypted", None, moment(decode_note(self.record.note).on))
         if noted.text is None and noted.percent is None:
             return None
         return Progress(noted.text, noted.percent, moment(noted.on))
 
     @property
     def checkpoint(self) -> Any:
-        """The data from which the work can go on, as last noted in this attempt or an earlier one; None without."""
-        return decode_note(self.record.note).checkpoint
+        """The data from which the work can go on, as last noted in this attempt or an earlier one; None without.
+
+        :raises NoKey: it is encrypted, and the board can't decrypt it.
+        """
+        return self._noted().checkpoint
+
+    def _noted(self) -> Note:
+        noted = decode_note(self.record.note)
+        return noted if noted.sealed is None else self.board._open_note(noted, self)
 
     @property
     def created_on(self) -> datetime.datetime:
@@ -503,14 +535,14 @@ class Job:
 
     @property
     def book_name(self) -> str | None:
-        """The name of the logbook, as posted."""
-        book = self.content.book
+        """The name of the logbook, as posted. It is encrypted with the details."""
+        book = self.opened.book
         return book.get("name") if book else None
 
     @property
     def book_uuid(self) -> str | None:
-        """The uuid of the logbook, as posted."""
-        book = self.content.book
+        """The uuid of the logbook, as posted. It is encrypted with the details."""
+        book = self.opened.book
         return book.get("uuid") if book else None
 
     @property

@@ -6,8 +6,10 @@ import datetime
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from jobboard.codec import Content
+from jobboard.ciphers import Seal
+from jobboard.codec import Content, open_content
 from jobboard.engine import StoredSchedule
+from jobboard.exceptions import NoKey
 from jobboard.priorities import rank_of
 from jobboard.states import moment
 
@@ -33,7 +35,6 @@ class Schedule:
     next_due: datetime.datetime
     last_posted: datetime.datetime | None
     name: str
-    details: dict[str, Any] = field(repr=False)
     priority: int
     key: str | None
     group: str | None
@@ -43,11 +44,28 @@ class Schedule:
     skipped_since: datetime.datetime | None = None
     is_paused: bool = False
     expires: float | None = None
+    _details: Any = field(default=None, repr=False)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The details of the posted jobs.
+
+        :raises NoKey: they are encrypted, and the board can't decrypt them.
+        """
+        if isinstance(self._details, NoKey):
+            raise NoKey(f"the schedule {self.id!r} is {self._details}", self._details)
+        found: dict[str, Any] = self._details
+        return found
 
     @classmethod
-    def of(cls, entry: StoredSchedule, content: Content) -> Self:
+    def of(cls, entry: StoredSchedule, content: Content, seal: Seal | None) -> Self:
         """Return a stored schedule, with the content of its postings."""
         timetable, draft = entry.timetable, entry.draft
+        details: dict[str, Any] | NoKey
+        try:
+            details = open_content(content, seal).details
+        except NoKey as error:
+            details = error
         return cls(
             id=entry.id,
             cron=timetable.cron,
@@ -57,7 +75,6 @@ class Schedule:
             next_due=moment(entry.due),
             last_posted=None if entry.last is None else moment(entry.last),
             name=draft.name,
-            details=content.details,
             priority=rank_of(draft.priority),
             key=draft.key,
             group=draft.group,
@@ -67,4 +84,5 @@ class Schedule:
             skipped_since=None if entry.skipped is None else moment(entry.skipped),
             is_paused=entry.is_paused,
             expires=None if draft.expires_in is None else draft.expires_in / 1e6,
+            _details=details,
         )

@@ -19,7 +19,7 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
-from jobboard.cli.jobs import error_column, job_name_columns, progress_column
+from jobboard.cli.jobs import encrypted_column, error_column, job_name_columns, progress_column
 from jobboard.cli.output import one_line, say, say_json, time_of
 from jobboard.cli.summary import remarks, remarks_dict, warn_of_empty
 from jobboard.cli.tables import WIDE, Column, as_dict, cut_middle, name_column, table_of, uuid_column
@@ -161,6 +161,7 @@ class Overview:
             Column("lease", lease, "lease", lease_text, whole=True),
             Column("attempts", lambda job: job.attempts, "attempt", attempt, whole=True),
             progress_column(),
+            encrypted_column(),
         ]
         failed: list[Column[Job]] = [
             Column(None, lambda job: f"{span(age(job))} ago", "when", number=True),

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, command, positive_duration
+from jobboard.cli.common import BoardOptions, cipher_option, command, positive_duration
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
@@ -34,7 +34,7 @@ SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
 OF_THE_CONDUCTOR = frozenset(
     (
         *("jobs", "processes", "max_jobs_per_process", "job_timeout", "drain_timeout", "max_attempts", "one_failure"),
-        *("max_retries", "cancel_grace", "retry_base", "retry_cap", "who", "schedules"),
+        *("max_retries", "cancel_grace", "retry_base", "retry_cap", "who", "schedules", "cipher"),
     )
 )
 """The options that configure a conductor."""
@@ -83,6 +83,7 @@ OF_THE_CONDUCTOR = frozenset(
     type=click.IntRange(0, 65535),
     help="Serve metrics for Prometheus on this port; 0 is any free port.",
 )
+@cipher_option
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of this host for metrics.")
 @click.option(
     "--health-port",
@@ -115,6 +116,7 @@ def work(
     health_port: int | None,
     health_host: str,
     schedules: bool,
+    cipher: object,
     log_format: str,
     verbose: bool,
 ) -> None:
@@ -138,7 +140,7 @@ def work(
     elif isinstance(found, Conductor):
         conductor, run = found, found.run
     else:
-        board = settings.fetch()
+        board = settings.fetch(cipher=cipher)
         refuse_read_only(board)
         if isinstance(found, Mapping) and not found:
             raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")

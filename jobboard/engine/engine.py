@@ -129,6 +129,8 @@ class Engine(Hears):
         self.backend = make(seat)
         """The store, open or not."""
         self._is_open = False
+        self.readable = codec.version_of(seat.conf["cipher"])
+        """The highest version of postings that the board claims."""
         self._ttl = int(seat.conf["claim_ttl"] * 1e6)
         self._creates = seat.conf["auto_setup"] and not seat.conf["read_only"]
         for name in WRITES if seat.conf["read_only"] else ():
@@ -195,7 +197,7 @@ class Engine(Hears):
         self._keeper = ClaimKeeper(committer)
         self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.traits.wire)
         self._recent = Recent()
-        self._finder = Finder(committer, self._ttl)
+        self._finder = Finder(committer, self._ttl, self.readable)
         self._idle = IdleScopes(committer)
         self._expirations = Expirations(self._clear_up_soon)
         committer.on_commit = self._expirations.note
@@ -420,9 +422,9 @@ class Engine(Hears):
             lease, rules = ClaimTerms(who, *self._lease(expiry, nonce, 0)), self._finder.rules
             taken = None
             if rules.gate.value is None:
-                taken = store.take(lease, limit, names, codec.VERSION, nonce)
+                taken = store.take(lease, limit, names, self.readable, nonce)
             elif limit == 1 and not rules.paused:
-                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.scopes)
+                job = store.take_limited(lease, names, self.readable, nonce, rules.gate, rules.scopes)
                 taken = job and ([job], None)
             if taken is not None:
                 jobs, event = taken

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from jobboard import codec, runtime
+from jobboard import runtime
 from jobboard.engine import tries
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Rooms
@@ -37,11 +37,13 @@ class Finder:
     """The looks for jobs. A look uses the latest known rules, and is repeated where it shows rules with other results.
 
     :param recheck: the µs after which a waiter for a full scope looks again at the latest.
+    :param readable: the highest version of postings that is found.
     """
 
-    def __init__(self, committer: Committer, recheck: int) -> None:
+    def __init__(self, committer: Committer, recheck: int, readable: int) -> None:
         self.committer = committer
         self.recheck = recheck
+        self.readable = readable
         self.rules = Rules()
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
@@ -73,10 +75,10 @@ class Finder:
             rules = self.rules
             claimable = rules.claimable(names, full)
             if claimable is None:
-                look = store.look(0, [], codec.VERSION)
+                look = store.look(0, [], self.readable)
             else:
                 allowed, without, groups = claimable
-                look = store.look(limit, allowed, codec.VERSION, without, groups, where)
+                look = store.look(limit, allowed, self.readable, without, groups, where)
             if look.gate.tag != rules.gate.tag:
                 self.rules = rules = Rules.of(look.gate)
                 if rules.claimable(names, full) != claimable:
@@ -150,7 +152,7 @@ class Finder:
             if stored.record.state == UNCLAIMED
             and (names is None or stored.record.name in names)
             and stored.record.name not in paused
-            and stored.record.version <= codec.VERSION
+            and stored.record.version <= self.readable
         ]
         return look._replace(ready=sorted([*look.ready, *back], key=_order), overdue=[])
 
