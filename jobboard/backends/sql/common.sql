@@ -257,7 +257,7 @@ order by priority, id
 limit :limit
 
 -- name: trash
--- The jobs in the trash, and those that belong there, as their last lease has lapsed. MariaDB finds the first part of an
+-- The jobs in the trash, and those that belong there, as they have expired or their last lease has lapsed. MariaDB finds the first part of an
 -- index by a comparison alone, and not by "is not null".
 select * from (
     select * from (
@@ -271,8 +271,8 @@ select * from (
     select * from (
         select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
         from {jobs}
-        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
+        where board = :board and wake_at <= {now} and lock_until <= {now}
+            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
         order by lock_until desc, id desc
         limit :limit
     ) as lapsed
@@ -374,7 +374,8 @@ select * from (
             order by wake_at, id
             limit {most_settled}
         ) as {jobs}
-        where state = 'CLAIMED' and lock_until <= {now} and attempts >= max_attempts {behind_lapsed?}
+        where lock_until <= {now}
+            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
         order by lock_until desc, id desc
         limit :most
     ) as lapsed
@@ -393,7 +394,7 @@ and (lock_until, id) < (:place, :id)
 case
     when wake_at is null or wake_at > {now} then state
     when state = 'CLAIMED' and lock_until > {now} then state
-    when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED'
+    when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
     else 'UNCLAIMED' end
 
 -- name: in_states
@@ -489,10 +490,16 @@ select 'TRASHED', '', count(*) from {jobs} where board = :board and gone_on > 0
 union all
 {counts_overdue}
 
+-- name: count_outcomes
+-- No more than :most, over an index.
+select count(*) from (select 1 as one from {outcomes} where board = :board limit :most) as kept
+
 -- name: counts_overdue
 select state, lapsed, count(*)
 from (
-    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
+    select state, case
+        when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+        else 'UNCLAIMED' end as lapsed
     from {jobs}
     where board = :board and wake_at <= {now} and lock_until <= {now}
 ) as overdue

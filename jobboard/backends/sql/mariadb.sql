@@ -270,10 +270,11 @@ select json_array('', {now}, (
 ))
 
 -- name: claim
--- Locks one job that is unclaimed, or due.
+-- Locks one job that is unclaimed, or due, and does not expire.
 select json_array('' collate utf8mb4_bin, {record}, tag, {now})
 from {jobs} force index (`{prefix}_uuid`)
 where uuid = :uuid and board = :board and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+    and expires is null
 for update
 
 -- name: claim_locked
@@ -288,7 +289,8 @@ begin not atomic
     {keep_answer}
     update {jobs} force index (primary)
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, :now), who = :who, keeper = :keeper,
-        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, tag = tag + 1, returned = null, spare = ''
+        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, expires = null, tag = tag + 1,
+        returned = null, spare = ''
     where id in (:ids);
     commit;
 end

@@ -97,6 +97,9 @@ SLOT_CALLS = 250
 """The number of calls after which a slot is replaced on PostgreSQL. Each call leaves an old version of the slot's
 answer, which stays while an older snapshot may need it, and a page holds some fifty."""
 
+MOST_OUTCOMES = 100_000
+"""The number of outcomes at which their count ends."""
+
 COUNTING = 10.0
 """The seconds that a count may take, whatever the deadline of other requests."""
 
@@ -756,8 +759,9 @@ class SQLStore(Store):
         return found, found.sides[-1].tag if len(found.sides) == limit else None
 
     def counts(self, states: Collection[State], cap: int | None = None) -> dict[State, int]:
-        if set(states) <= {COMPLETE}:
-            return {}
+        if set(states) == {COMPLETE}:
+            [(outcomes,)] = self._count_jobs("count_outcomes", most=cap or MOST_OUTCOMES)
+            return {COMPLETE: outcomes}
         counts: dict[str, int] = {}
         rows = self._count_jobs("counts") if cap is None else []
         if cap is not None:

@@ -95,7 +95,7 @@ class Tables:
         rests, is_live = c.lock_until.is_(None), c.gone_on.is_(None)
         state = sa.case(
             (sa.not_(is_live), str(TRASHED)),
-            (rests, str(UNCLAIMED)),
+            (sa.or_(rests, sa.and_(c.state == str(UNCLAIMED), c.lock_until == c.expires)), str(UNCLAIMED)),
             (c.state == str(CLAIMED), str(CLAIMED)),
             else_=str(SCHEDULED),
         )
