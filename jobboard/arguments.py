@@ -214,9 +214,23 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire, seal: 
         limit(attempts, "max_attempts", 2**31 - 1)
     rank = rank_of(JobPriority.convert(given.priority))
     job = (uuid, name, rank, given.key, version, posting, attempts, delay, due, None, given.group)
-    if given.key_for is None and given.on_key == "keep":
-        return Draft(*job)
-    return Draft(*job, *_window(given))
+    window = (None, False) if given.key_for is None and given.on_key == "keep" else _window(given)
+    if given.expires is None:
+        return Draft(*job, *window)
+    return Draft(*job, *window, *_expiry(given.expires, delay, due))
+
+
+def _expiry(
+    given: float | datetime.timedelta | datetime.datetime, delay: int | None, due: int | None
+) -> tuple[int | None, int | None]:
+    """Return the µs until a job expires, or the instant. The engine compares a span with an instant."""
+    if isinstance(given, datetime.datetime):
+        span, time, least = None, _instant("expires", given), due
+    else:
+        span, time, least = micros("expires", given, positive=True), None, delay
+    if least is not None and cast(int, span or time) < least:
+        raise ValueError(f"expires={shortened(given)}: must not be before the job is due")
+    return span, time
 
 
 def _window(given: Posting) -> tuple[int | None, bool]:
@@ -272,12 +286,15 @@ def _due(given: Posting) -> int | None:
         return None
     if given.delay is not None:
         raise ValueError("give delay or due, not both")
-    due = aware("due", given.due)
-    if due >= _LAST:
-        raise ValueError(
-            f"due={given.due}: must lie before {moment(_LAST)}, the last time that every backend can store"
-        )
-    return due
+    return _instant("due", given.due)
+
+
+def _instant(what: str, value: datetime.datetime) -> int:
+    """Return a time that is to be stored."""
+    time = aware(what, value)
+    if time >= _LAST:
+        raise ValueError(f"{what}={value}: must lie before {moment(_LAST)}, the last time that every backend can store")
+    return time
 
 
 def _book(book: Any) -> dict[str, str] | None:

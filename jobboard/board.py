@@ -150,6 +150,7 @@ PUT_OFF = GIVEN_BACK._replace(delay=PUT_OFF_FOR * 1_000_000)
 
 _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.LOST: (ClaimLost, "the claim is lost: it lapsed, or was taken away"),
+    Status.FULL: (ClaimLost, "the claim has lapsed, and set_limit() leaves no room for it"),
     Status.UNCLAIMED: (NotFound, "is not claimed"),
     Status.ABSENT: (NotFound, "is not on the board"),
     Status.TRASHED: (NotFound, "is in the trash"),
@@ -504,6 +505,7 @@ class JobBoard:
         group: str | None = None,
         key_for: float | datetime.timedelta | None = None,
         on_key: OnKey = "keep",
+        expires: float | datetime.timedelta | datetime.datetime | None = None,
         connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Job:
@@ -528,6 +530,9 @@ class JobBoard:
         :param on_key: ``"replace"``: an unclaimed job that has the key gets the details (book and context, too), the
             priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
             finished job stays as it is.
+        :param expires: seconds (or a timedelta) from now, or an aware datetime, at which the job goes to the trash
+            unless somebody has claimed it; not before it is due. Its first claim ends this, and so do a replacement and
+            a restore.
         :param connection: a transaction of the caller's on SQL, a connection or a session of SQLAlchemy's. The job is
             posted when the caller commits.
         :param extra: arguments of a backend of a third party.
@@ -546,6 +551,7 @@ class JobBoard:
             group=group,
             key_for=key_for,
             on_key=on_key,
+            expires=expires,
         )
         return self._post([posting], "post", self._extras("post", extra, connection=connection))[0]
 
@@ -733,14 +739,16 @@ class JobBoard:
             self._stats = (runtime.monotonic(), cap, BoardStats(**counts))
         return self._stats[2]
 
-    def names(self, *, at_most: int = AT_MOST) -> list[NameStats]:
+    def names(self, *, at_most: int | None = None) -> list[NameStats]:
         """Return the numbers of live jobs by name, in the order of the names.
 
-        :param at_most: on SQL, the highest count: a count of ``at_most`` means so many jobs or more. Elsewhere, the
-            number of jobs that are looked at, in serving order; those behind them do not count.
+        :param at_most: on SQL, the highest count, 1,000 by default: a count of ``at_most`` means so many jobs or more.
+            Elsewhere, the number of jobs that are looked at, in serving order, 20,000 by default; those behind them do
+            not count.
         :raises JobFailure: the count takes too long.
         """
-        arguments.limit(at_most, "at_most")
+        if at_most is not None:
+            arguments.limit(at_most, "at_most")
         return [
             NameStats(name, *count[:3], None if count.oldest is None else moment(count.oldest))
             for name, count in sorted(self.engine.names(at_most).items())
@@ -869,7 +877,8 @@ class JobBoard:
         :param at_most: the number of jobs that are looked at.
         """
         arguments.limit(at_most, "at_most")
-        return grouped(self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most))
+        found = self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most)
+        return grouped(itertools.starmap(self._job_or_shell, found.jobs), found.looked)
 
     def finished(self, minutes: int = 60, *, at_most: int = AT_MOST) -> list[int] | None:
         """Return the number of consumed jobs with an outcome in each of the last minutes, the present minute last. Jobs
@@ -955,7 +964,7 @@ class JobBoard:
         try:
             self._content(record)
             if done is not None:
-                self.results.decoded(done)
+                self.results.decoded(done.result)
         except NoKey:
             # Another board has the key.
             return
@@ -1535,6 +1544,9 @@ class JobBoard:
         """Bring the handles up to date, and notify, once ends of claims stand.
 
         :param posted: their follow-ups."""
+        for each in ends:
+            for claim in each.held:
+                claim.returned = each.end.result
         self.claims.complete_ends(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []
@@ -1867,14 +1879,16 @@ class JobBoard:
         max_attempts: int | None = None,
         group: str | None = None,
         context: Mapping[str, str] | None = None,
+        expires: float | datetime.timedelta | None = None,
         tz: str = "UTC",
         missed: Missed = "one",
     ) -> Schedule:
         """Have a job posted at certain times: by any conductor of this board, or by ``jobboard schedule run``.
 
         Each due time gets one job, however many posters there are. A schedule that has this id already is replaced,
-        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs stay. A schedule that is
-        set again with the same arguments stays as it is, with its next due time: each start of a process may set it.
+        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs and a pause stay. A
+        schedule that is set again with the same arguments stays as it is, with its next due time: each start of a
+        process may set it.
 
         :param id: at most 255 characters.
         :param cron: five fields, as in a crontab, or ``@daily`` and the like; at most 255 characters.
@@ -1883,6 +1897,8 @@ class JobBoard:
         :param every: instead of ``cron``: seconds (or a timedelta) between two due times, at least 0.1, counted from
             now on the server's clock.
         :param key: with it no job is posted while an earlier one is on the board; that due time counts as done.
+        :param expires: seconds (or a timedelta) from its due time at which a job goes to the trash unless somebody has
+            claimed it.
         :param tz: the time zone of ``cron``, as in ``Europe/Berlin``. Where its clock is put forward, skipped times
             are due right after; where it is put back, a time is due once. An hour of ``*`` takes each hour as it comes.
         :param missed: of the times at which nobody posted, ``one``, the latest, ``all``, the latest 1,000, or ``none``,
@@ -1895,8 +1911,17 @@ class JobBoard:
         # With every=, too, which needs no zone: a mistyped zone would show among the schedules.
         zone(tz)
         codec.check_text("a job's name", name)
+        if isinstance(expires, datetime.datetime):
+            raise TypeError("expires of a schedule counts from each due time: give seconds or a timedelta")
         posting = Posting(
-            cast(str, name), None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
+            cast(str, name),
+            details=details,
+            priority=priority,
+            key=key,
+            max_attempts=max_attempts,
+            context=context,
+            group=group,
+            expires=expires,
         )
         form = self.posting_form
         [draft] = arguments.drafts([posting], form.max_details, form.wire, form.seal)
@@ -1906,7 +1931,8 @@ class JobBoard:
         def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
             nonlocal made
             last = None if before is None else before.last
-            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
+            is_paused = before is not None and before.is_paused
+            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last, is_paused=is_paused)
             if before is not None and self._is_alike(before, timetable, draft):
                 made = before
             return made
@@ -1939,6 +1965,55 @@ class JobBoard:
             except codec.Undecodable as error:
                 LOG.warning("the schedule %r is left out: %s", entry.id, error)
         return found
+
+    def pause_schedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Post no job of a schedule until :meth:`resume_schedule`; posted jobs stay.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        self._pause_schedule(id, True)
+
+    def resume_schedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Post the jobs of a paused schedule again. ``missed`` of the schedule decides about due times in the pause.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        self._pause_schedule(id, False)
+
+    def _pause_schedule(self, id: str, is_paused: bool) -> None:  # noqa: A002 - as its users have it
+        found: StoredSchedule | None = None
+
+        def make(now: int, before: StoredSchedule | None) -> StoredSchedule | None:
+            nonlocal found
+            found = before
+            return None if before is None else _unheld(before)._replace(is_paused=is_paused)
+
+        self.engine.set_schedule(codec.check_text("a schedule's id", id), make)
+        if found is None:
+            raise _unreadable_schedule(id)
+        LOG.info("board %r: schedule %r %s", self._name, id, "paused" if is_paused else "resumed")
+        self.waiters.alarm()
+
+    def post_now(self, id: str) -> Job:  # noqa: A002 - as its users have it
+        """Post a job of a schedule now, also while the schedule is paused. The next due time stays.
+
+        ``job.schedule`` has the time of this post. If another job has the key of the schedule, that job is returned:
+        ``job.created`` is false.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        entry, now = self.engine.find_schedule(codec.check_text("a schedule's id", id))
+        if entry is None:
+            raise _unreadable_schedule(id)
+        draft = _unheld(entry).job(now, self.engine.wire, uuid=str(runtime.uuid4()))
+        [answer] = self.engine.insert([draft])
+        job = self._posted_job(answer, draft, None)
+        if job.created:
+            self._tell_posted([job])
+        return job
 
     def kept_stats(self) -> KeptStats:
         """Return the numbers of schedules and outcomes, and the delay of the schedules."""
@@ -2145,8 +2220,11 @@ class JobBoard:
                 status = Status.LOST  # noqa: PLW2901
             if status == Status.LOST and claim is not None:
                 claim.refuse()
+            if status == Status.FULL and claim is not None:
+                # Nobody has refused the token, and nobody has the job.
+                claim.mark_lost()
             kind, text = _REFUSALS[status]
-            errors.append(_about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job))
+            errors.append(_about(kind(f"{job}: {text}" if kind is ClaimLost else f"{job} {text}"), job))
         return errors
 
     def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:
@@ -2219,6 +2297,20 @@ def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
     if claim.inherited:
         raise _about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
     return Holder(who, claim.token)
+
+
+def _unreadable_schedule(id: str) -> NotFound:  # noqa: A002 - as its users have it
+    return NotFound(f"there is no schedule {id!r} that can be read here")
+
+
+def _unheld(entry: StoredSchedule) -> StoredSchedule:
+    """Return the schedule.
+
+    :raises JobFailure: a move holds it.
+    """
+    if entry.held is not None:
+        raise JobFailure(f"the schedule {entry.id!r} is held by a move: `jobboard move` completes it")
+    return entry
 
 
 def _refused_act(verb: Verb, job: Job, status: Status, lost: str) -> JobBoardError | None:

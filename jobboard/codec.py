@@ -45,6 +45,14 @@ _LOADS = json.JSONDecoder().decode
 _JSON_GROWTH = 6
 """The most bytes of JSON for one of msgpack: a control character, or False and its comma."""
 
+_WAYS_OUT = {
+    **dict.fromkeys(("date", "time"), "its isoformat()"),
+    **dict.fromkeys(("UUID", "Decimal"), "its str()"),
+    "timedelta": "its total_seconds()",
+    "Enum": "its value",
+}
+"""The form in JSON of instances of classes of these names."""
+
 Wire = Literal["msgpack", "json"]
 
 
@@ -254,8 +262,17 @@ def _shaped(value: Any, path: tuple[Any, ...]) -> Any:
         return {_shaped_key(key, path): _shaped(item, (*path, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_shaped(item, (*path, index)) for index, item in enumerate(value)]
-    kind = type(value).__name__
-    raise TypeError(f"{_shown(path)}: {kind} is not one of str, int, float, bool, None, list and dict")
+    raise TypeError(f"{_shown(path)}: {_no_json(value, path)}")
+
+
+def _no_json(value: Any, path: tuple[Any, ...]) -> str:
+    """Return what is wrong with a value of another type, and the way out."""
+    wrong = f"{type(value).__name__} is not one of str, int, float, bool, None, list and dict"
+    way = next((_WAYS_OUT[base.__name__] for base in type(value).__mro__ if base.__name__ in _WAYS_OUT), None)
+    if way is None:
+        return wrong
+    typed = ", or annotate the parameter of its handler, and use the handler's post()" if path[0] == "details" else ""
+    return f"{wrong}: give {way}{typed}"
 
 
 def _shaped_key(key: Any, path: tuple[Any, ...]) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks, runtime
-from jobboard.codec import KEYS, Content, Note, decode_note
+from jobboard.codec import KEYS, Content, Note, Undecodable, decode_note
 from jobboard.exceptions import JobFailure, JobTrashed, NoKey, NotFound
-from jobboard.primitives import RANKS
+from jobboard.primitives import RANKS, Returned
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
@@ -44,6 +44,7 @@ class Posting(NamedTuple):
     group: str | None = None
     key_for: float | datetime.timedelta | None = None
     on_key: OnKey = "keep"
+    expires: float | datetime.timedelta | datetime.datetime | None = None
 
 
 class Act(NamedTuple):
@@ -116,6 +117,7 @@ class Claim:
         **dict.fromkeys(("_ended", "_generation", "_given_up", "_job", "_lock", "_marked", "_on_refusal", "_refused")),
         "deadline": "The end of the lease for sure, on this machine's clock; None for a claim as long as its process.",
         "noted": "The last note that was made under the claim, encoded; None before.",
+        "returned": "The result that a consume under the claim has stored, encoded; None before.",
         "kept": "Whether the board keeps the claim by heartbeats. The lease of another claim is fixed.",
         "token": "The fencing token, which rises with each claim of the job.",
         "who": "The name that the claim was made with.",
@@ -128,6 +130,7 @@ class Claim:
         self.kept = kept
         self.deadline = deadline
         self.noted: bytes | str | None = None
+        self.returned: Returned | None = None
         self._marked = self._refused = self._given_up = self._ended = False
         self._on_refusal: Callable[[], object] | None = None
         self._generation = forks.generation
@@ -279,8 +282,10 @@ class Claim:
         return self._refused and not self._ended
 
     def mark_lost(self) -> None:
-        """Mark the claim lost: the board has given it back at its end."""
-        self._marked = True
+        """Mark the claim lost, though no server has refused its token: the board has given it back at its end, or a
+        full limit leaves no room for a lapsed claim."""
+        with self._lock:
+            self._marked = True
 
     def refuse(self) -> None:
         """Mark the claim lost: the server has refused its token."""
@@ -354,6 +359,14 @@ class Job:
     def name(self) -> str:
         """The name, by which handlers and ``names=`` select jobs."""
         return self.record.name
+
+    @property
+    def label(self) -> str:
+        """The text that stands for the job in lists, events and metrics: ``context["label"]``, else the name."""
+        try:
+            return self.context.get("label") or self.name
+        except Undecodable:
+            return self.name
 
     @property
     def content(self) -> Content:
@@ -502,6 +515,11 @@ class Job:
         """The time at which a scheduled job becomes claimable, as last seen; None for any other job."""
         record = self.record
         return moment(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
+
+    @property
+    def expires(self) -> datetime.datetime | None:
+        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never."""
+        return None if self.record.expires is None else moment(self.record.expires)
 
     @property
     def ready_on(self) -> datetime.datetime:

@@ -11,7 +11,7 @@ from jobboard import codec, logs
 from jobboard.ciphers import Seal
 from jobboard.engine import RetryingEngine, StoredOutcome
 from jobboard.exceptions import NoKey
-from jobboard.job import Job
+from jobboard.job import Claim, Job
 from jobboard.primitives import PAGE, End, Returned
 from jobboard.states import Failure, moment, workers
 
@@ -156,13 +156,17 @@ class Results:
     def outcome(self, done: StoredOutcome, job: Job) -> Outcome:
         """Return a stored outcome as users see it. Damage to its result hides nothing else."""
         try:
-            return Outcome.of(done, job, self.decoded(done))
+            return Outcome.of(done, job, self.decoded(done.result))
         except NoKey as error:
             return Outcome.of(done, job, error)
         except codec.Undecodable as error:
             LOG.warning("%s: %s", job, error, extra=logs.fields(job))
             return Outcome.of(done._replace(refused=str(error)), job, None)
 
-    def decoded(self, done: StoredOutcome) -> Any:
-        """Return the result of a stored outcome, or raise Undecodable or NoKey."""
-        return None if done.result is None else codec.decode_result(done.result, self._engine.wire, self._seal)
+    def returned(self, claim: Claim) -> Any:
+        """Return the result that a consume under a claim has stored, or raise Undecodable or NoKey."""
+        return self.decoded(None if claim.returned is None else claim.returned.result)
+
+    def decoded(self, result: bytes | str | None) -> Any:
+        """Return a stored result, or raise Undecodable or NoKey."""
+        return None if result is None else codec.decode_result(result, self._engine.wire, self._seal)

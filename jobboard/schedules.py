@@ -22,7 +22,9 @@ class Schedule:
     time for which a job was posted, or was not posted because its ``key`` was taken; None before the first. missed: the
     rule for due times at which nobody posted. held: the reason why nobody posts it for now, an unfinished
     ``jobboard move``; else None. skipped_since: the first of the latest due times that got no job, as the key was
-    taken; None if the latest one got its job. The other fields are posted.
+    taken; None if the latest one got its job. expires: the seconds from its due time after which a job goes to the
+    trash unless somebody has claimed it; None: never. is_paused: nobody posts it until
+    :meth:`~jobboard.board.JobBoard.resume_schedule`. The other fields are posted.
     """
 
     id: str
@@ -40,6 +42,8 @@ class Schedule:
     context: dict[str, str] = field(repr=False)
     held: str | None = None
     skipped_since: datetime.datetime | None = None
+    is_paused: bool = False
+    expires: float | None = None
     _details: Any = field(default=None, repr=False)
 
     @property
@@ -78,5 +82,7 @@ class Schedule:
             context=content.context or {},
             held=entry.held,
             skipped_since=None if entry.skipped is None else moment(entry.skipped),
+            is_paused=entry.is_paused,
+            expires=None if draft.expires_in is None else draft.expires_in / 1e6,
             _details=details,
         )

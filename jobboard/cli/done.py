@@ -26,8 +26,13 @@ _ONLY_LIVE = {"due", "owner", "token", "last_modified", "progress"}
 
 def _of_job(column: Column[Job]) -> Column[Outcome]:
     """Return a field of an outcome's job as one of the outcome."""
-    title = column.title if column.key in ("uuid", "name", "attempts") else None
-    return replace(cast(Any, column), value=lambda left: column.value(left.job), text=None, title=title)
+    title, text = column.title if column.key in ("uuid", "name", "attempts") else None, column.text
+    return replace(
+        cast(Any, column),
+        value=lambda left: column.value(left.job),
+        text=None if text is None else lambda left: text(left.job),
+        title=title,
+    )
 
 
 def _columns(now: float = 0.0) -> list[Column[Outcome]]:

@@ -14,6 +14,7 @@ from jobboard.exceptions import NoKey
 from jobboard.primitives import span
 from jobboard.priorities import JobPriority
 from jobboard.reasons import reason_line
+from jobboard.states import SCHEDULED, UNCLAIMED
 
 if TYPE_CHECKING:
     from jobboard.job import Job
@@ -49,6 +50,14 @@ def encrypted_column() -> Column[Job]:
 def _progress_line(progress: dict[str, Any]) -> str:
     parts = [] if progress["percent"] is None else [f"{progress['percent']:.3g}%"]
     return " ".join([*parts, progress["text"] or ""]).strip()
+
+
+def job_name_columns() -> list[Column[Job]]:
+    """Return the name of a job, of which a table shows the label."""
+    return [
+        name_column("name", lambda job: job.name, text=lambda job: job.label),
+        Column("label", lambda job: job.label),
+    ]
 
 
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
@@ -93,9 +102,10 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
 
     return [
         uuid_column(lambda job: job.uuid),
-        name_column("name", lambda job: job.name),
+        *job_name_columns(),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
+        Column("expires", lambda job: job.expires if job.seen_state in (UNCLAIMED, SCHEDULED) else None),
         Column("priority", lambda job: job.priority, "priority", priority, whole=True, least=NARROW),
         Column("group", lambda job: job.group, "group", least=WIDE),
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
@@ -158,6 +168,8 @@ def say_job(shown: dict[str, Any]) -> None:
     if workers := shown.pop("workers", None):
         shown["workers"] = ", ".join(workers)
     shown["priority"] = JobPriority.convert(shown["priority"])
+    if shown["label"] == shown["name"]:
+        del shown["label"]
     for name, value in shown.items():
         if value is not None:
             text = f"{time_of(value)} UTC" if isinstance(value, datetime.datetime) else safe(value)

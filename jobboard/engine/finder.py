@@ -103,7 +103,7 @@ class Finder:
         """
         look = self.look(limit, names, full, where)
         settled, rounds = False, self.committer.tries()
-        while look.overdue and not (settled and look.ready):
+        while look.overdue and not (settled and look.ready and not _has_expired(look)):
             met = self.committer.sweep(look.overdue, look.now)
             trashed.extend(record for record in met if record.state == TRASHED)
             waits = self._note_refused(look.overdue, met)
@@ -141,6 +141,9 @@ class Finder:
     def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, full)
+        if _has_expired(look):
+            look = self.look(limit + len(look.overdue), names, full)
+            look = look._replace(ready=[each for each in look.ready if not _is_expired(each, look.now)])
         paused = self.rules_of(look.gate).paused
         ended = (stored._replace(record=record_at(stored, look.now)) for stored in look.overdue)
         back = [
@@ -168,6 +171,16 @@ class Finder:
         rooms = Rooms(self.committer, rules, 0, None)
         rooms.learn(jobs)
         return rules, rooms
+
+
+def _is_expired(ready: Stored, now: int) -> bool:
+    until = ready.record.lock_until
+    return until is not None and until <= now
+
+
+def _has_expired(look: Look) -> bool:
+    """Return whether a job that could be claimed has expired, and has not been swept."""
+    return any(_is_expired(each, look.now) for each in look.ready)
 
 
 class Choice:
