@@ -1123,11 +1123,9 @@ class JobBoard:
         """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or another process has to
         read it, and the job is put off."""
         try:
-            if codec.is_newer(record.version):
-                # A cipher hides it from the look.
-                raise NoKey(f"posted in version {record.version} by a newer version of this library")
-            job = ClaimedJob(self, record, self._content(record), CLAIMED)
-            if job.content.sealed is not None:
+            content = self._content(record) if record.version == codec.VERSION else self._content_of_version(record)
+            job = ClaimedJob(self, record, content, CLAIMED)
+            if content.sealed is not None:
                 job.opened  # noqa: B018 - it raises
             if record.note is not None:
                 job._noted()
@@ -2154,6 +2152,14 @@ class JobBoard:
             return self._job(record, state)
         except JobFailure:
             return Job(self, record, UNREADABLE, state)
+
+    def _content_of_version(self, record: Record) -> codec.Content:
+        """Return the content of a claimed job of any version.
+
+        :raises NoKey: a newer version of this library has posted it. The look of a board with a cipher shows it."""
+        if codec.is_newer(record.version):
+            raise NoKey(f"posted in version {record.version} by a newer version of this library")
+        return self._content(record)
 
     def _content(self, record: Record) -> codec.Content:
         """:raises codec.Undecodable: the record is damaged."""
