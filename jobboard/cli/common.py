@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from jobboard.cli.loading import load
 from jobboard.cli.output import say, say_json
 from jobboard.cli.redaction import without_secrets
 
@@ -180,8 +181,6 @@ def _with_board_options(function: F, board: str | None = _BOARD, name: str | Non
 
 
 def _load(context: click.Context, option: click.Option, spec: str | None) -> object:
-    from jobboard.cli.work import load
-
     return None if spec is None else load(spec)
 
 
