@@ -104,14 +104,19 @@ def unhandled(jobs: Iterable[Job], rules: Rules, entities: Iterable[Entity]) -> 
     Paused names are left out, and names with a claimed job: a worker without a conductor runs them.
     """
     jobs = list(jobs)
-    handled = {job.name for job in jobs if job.seen_state == CLAIMED}
+    waiting = Counter(job.name for job in jobs if job.seen_state == UNCLAIMED)
+    return unhandled_names(waiting, {job.name for job in jobs if job.seen_state == CLAIMED}, rules, entities)
+
+
+def unhandled_names(waiting: Counter[str], running: set[str], rules: Rules, entities: Iterable[Entity]) -> list[str]:
+    """Return the names among those of waiting jobs that no conductor handles: see :func:`unhandled`."""
+    handled = set(running)
     for entity in entities:
         if entity.kind == "conductor":
             names = _names_of(entity)
             if names is None:
                 return []
             handled.update(names)
-    waiting = Counter(job.name for job in jobs if job.seen_state == UNCLAIMED)
     return [name for name, _ in waiting.most_common() if name not in handled and name not in rules.paused]
 
 
@@ -306,7 +311,7 @@ class _Survey:
     # Schedules
 
     def _skipping_schedules(self) -> Iterator[Obstacle]:
-        schedules = [each for each in self._board.engine.schedules() if each.skipped is not None and each.held is None]
+        schedules = [each for each in self._board.engine.schedules() if each.skipped is not None and each.is_active]
         keys = {each.draft.key for each in schedules if each.draft.key is not None}
         holders = self._board.engine.key_holders(sorted(keys)) if keys else {}
         for each in sorted(schedules):

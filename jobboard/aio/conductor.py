@@ -17,6 +17,7 @@ from jobboard.aio.tasks import Tasks
 from jobboard.aio.threads import Threads, see_through
 from jobboard.conductor import Conductor, Tally
 from jobboard.conductor.conductor import UNSET
+from jobboard.conductor.details import Invalid, Unknown
 from jobboard.conductor.handlers import Handler, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import Runs
@@ -49,7 +50,7 @@ class AsyncConductor:
         that goes on all the same keeps its slot until it ends, as a thread does.
     :param drain_timeout: the time after which coroutines still at work are cancelled, and their jobs given back; that
         attempt does not count.
-    :param on_error: may be a coroutine function.
+    :param on_error, on_success: may be coroutine functions.
 
     ``name`` and ``board`` are attributes, too. ``sync`` is the conductor that does all but running the handlers: only
     :meth:`run` of this conductor runs it.
@@ -68,6 +69,7 @@ class AsyncConductor:
         drain_timeout: float | datetime.timedelta | None = None,
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
+        on_success: Callable[[ClaimedJob, Any], object] | None = None,
         schedules: bool = True,
         where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -88,6 +90,7 @@ class AsyncConductor:
             drain_timeout=drain_timeout,
             retry=retry,
             on_error=None if on_error is None else callback_of(on_error, self._its_loop),
+            on_success=None if on_success is None else callback_of(on_success, self._its_loop),
             schedules=schedules,
             where=where,
             extra=extra,
@@ -119,12 +122,21 @@ class AsyncConductor:
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
+        invalid: Invalid = "retry",
+        unknown: Unknown = "ignore",
     ) -> Registering[Coroutine[Any, Any, Job]]:
         """See :meth:`Conductor.handles <jobboard.conductor.Conductor.handles>`.
 
         Handlers may be coroutine functions. Their ``post`` is one.
         """
-        registering = self.sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
+        registering = self.sync.handles(
+            *names,
+            retry=retry,
+            timeout=timeout,
+            max_simultaneous=max_simultaneous,
+            invalid=invalid,
+            unknown=unknown,
+        )
         return Registering(registering.register, self.board.post, names)
 
     def wraps(self, wrapper: W) -> W:
@@ -154,7 +166,7 @@ class AsyncConductor:
         if not beside.cancelled() and (error := beside.exception()) is not None:
             LOG.error("the conductor %r works no more: %s", self.name, error)
 
-    async def run(self, max_dispatches: int | None = None, *, signals: bool = True) -> None:
+    async def run(self, max_dispatches: int | None = None, *, until_empty: bool = False, signals: bool = True) -> None:
         """See :meth:`Conductor.run <jobboard.conductor.Conductor.run>`.
 
         If cancelled, cancel the handlers at work, give their jobs back without using up an attempt, and end.
@@ -171,7 +183,8 @@ class AsyncConductor:
         try:
             with caught or contextlib.nullcontext():
                 await see_through(
-                    thread.begin(self.sync.run, max_dispatches), functools.partial(self.sync.stop, drain=False)
+                    thread.begin(self.sync.run, max_dispatches, until_empty=until_empty),
+                    functools.partial(self.sync.stop, drain=False),
                 )
         finally:
             self._is_running = False

@@ -58,6 +58,11 @@ class Tasks(WorkerThreads):
         handling = dataclasses.replace(run.handling, handler=call)
         self._perform(run, handling)
 
+    def look(self) -> None:
+        # A loop that a handler holds up looks no more. A closed one has ended its tasks.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._runs.look)
+
     def close(self, seconds: float | None) -> None:
         """Cancel the tasks at work, and wait a moment for their end."""
         with contextlib.suppress(RuntimeError):

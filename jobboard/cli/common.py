@@ -179,6 +179,17 @@ def _with_board_options(function: F, board: str | None = _BOARD, name: str | Non
     return wrapper  # type: ignore[return-value]
 
 
+def _load(context: click.Context, option: click.Option, spec: str | None) -> object:
+    from jobboard.cli.work import load
+
+    return None if spec is None else load(spec)
+
+
+cipher_option = click.option(
+    "--cipher", metavar="MODULE:NAME", callback=_load, help="The cipher object that decrypts details and results."
+)
+
+
 def example(*lines: str) -> str:
     """Return the end of a help text: commands to copy."""
     return "\b\nFor example:\n" + "\n".join(f"  {line}" for line in lines)

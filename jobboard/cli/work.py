@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, command, positive_duration
+from jobboard.cli.common import BoardOptions, cipher_option, command, positive_duration
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
@@ -33,8 +33,8 @@ LOG = logging.getLogger(__name__)
 SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
 OF_THE_CONDUCTOR = frozenset(
     (
-        *("jobs", "processes", "job_timeout", "drain_timeout", "max_attempts", "one_failure", "max_retries"),
-        *("retry_base", "retry_cap", "who", "schedules"),
+        *("jobs", "processes", "max_jobs_per_process", "job_timeout", "drain_timeout", "max_attempts", "one_failure"),
+        *("max_retries", "cancel_grace", "retry_base", "retry_cap", "who", "schedules", "cipher"),
     )
 )
 """The options that configure a conductor."""
@@ -50,8 +50,16 @@ OF_THE_CONDUCTOR = frozenset(
 @click.argument("handlers", metavar="MODULE:NAME")
 @click.option("--jobs", default=8, show_default=True, type=click.IntRange(min=1), help="The number of jobs at once.")
 @click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
+@click.option("--max-jobs-per-process", type=click.IntRange(min=1), help="Replace a process after this number of jobs.")
 @click.option("--job-timeout", **SECONDS, help="Fail a job that takes longer than this.")
 @click.option("--drain-timeout", **SECONDS, help="Give back jobs that still run this long after SIGTERM or Ctrl-C.")
+@click.option(
+    "--cancel-grace",
+    default=10.0,
+    **SECONDS,
+    help="Kill a process that goes on this long after its job was taken away, as by 'jobboard cancel --running'.  "
+    "[default: 10s]",
+)
 @click.option(
     "--max-attempts",
     type=click.IntRange(min=0),
@@ -68,13 +76,21 @@ OF_THE_CONDUCTOR = frozenset(
 @click.option("--retry-base", default=USUAL.base, **SECONDS, help="The approximate pause after the first failure.")
 @click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="The longest pause after a failure.")
 @click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after this number of jobs.")
+@click.option("--until-empty", is_flag=True, help="Stop once nothing can be done: delayed jobs are left.")
 @click.option("--who", help="The name of the worker.  [default: host, pid and a random suffix]")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     help="Serve metrics for Prometheus on this port; 0 is any free port.",
 )
+@cipher_option
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of this host for metrics.")
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /livez and /readyz on this port; 0 is any free port.",
+)
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of this host for probes.")
 @click.option("--schedules/--no-schedules", default=True, help="Also post the due jobs of schedules.  [default: yes]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
@@ -83,22 +99,28 @@ def work(
     handlers: str,
     jobs: int,
     processes: bool,
+    max_jobs_per_process: int | None,
     job_timeout: float | None,
     drain_timeout: float | None,
+    cancel_grace: float,
     max_attempts: int | None,
     one_failure: bool,
     max_retries: int | None,
     retry_base: float,
     retry_cap: float,
     max_jobs: int | None,
+    until_empty: bool,
     who: str | None,
     metrics_port: int | None,
     metrics_host: str,
+    health_port: int | None,
+    health_host: str,
     schedules: bool,
+    cipher: object,
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Work on jobs until SIGTERM, SIGHUP or Ctrl-C.
+    """Work on jobs until SIGTERM, SIGHUP or Ctrl-C, or with --until-empty until nothing can be done.
 
     The worker finishes the jobs that it has begun. A second Ctrl-C ends the command at once. MODULE:NAME is a callable,
     called with every job, or a mapping of job names to callables. The current folder is searched for the module first.
@@ -110,15 +132,15 @@ def work(
     from jobboard.conductor.events import JOB_FINISHED
 
     found = load(handlers)
-    run: Callable[[int | None], object]
+    run: Callable[..., object]
     if isinstance(found, (AsyncConductor, Conductor)):
         _refuse_options(settings, handlers)
     if isinstance(found, AsyncConductor):
-        conductor, run = found.sync, lambda most: asyncio.run(found.run(most))
+        conductor, run = found.sync, lambda most, **extra: asyncio.run(found.run(most, **extra))
     elif isinstance(found, Conductor):
         conductor, run = found, found.run
     else:
-        board = settings.fetch()
+        board = settings.fetch(cipher=cipher)
         refuse_read_only(board)
         if isinstance(found, Mapping) and not found:
             raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
@@ -134,6 +156,8 @@ def work(
                 workers=kind,
                 job_timeout=job_timeout,
                 drain_timeout=drain_timeout,
+                cancel_grace=cancel_grace,
+                max_jobs_per_process=max_jobs_per_process,
                 schedules=schedules,
                 retry=policy(retry_base, retry_cap, attempts, max_retries),
             )
@@ -156,10 +180,14 @@ def work(
             from jobboard.contrib.prometheus import serving
 
             LOG.info("metrics are at %s", stack.enter_context(serving(conductor, metrics_port, metrics_host)))
+        if health_port is not None:
+            from jobboard.conductor.health import serving as serving_health
+
+            LOG.info("health is at %s", stack.enter_context(serving_health(conductor, health_port, health_host)))
         stack.callback(board.close)
         connect_patiently(board)
         warn_of_empty(board)
-        run(max_jobs)
+        run(max_jobs, until_empty=until_empty)
     tally = dataclasses.asdict(conductor.tally)
     settings.tell(", ".join(f"{what} {count}" for what, count in tally.items()), **tally)
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from jobboard import arguments, codec, logs, outcomes, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor import events, processes, workers
+from jobboard.conductor.details import Invalid, Takes, Unknown
 from jobboard.conductor.finisher import Tally
-from jobboard.conductor.handlers import Handler, Handlers, Handling, Takes, Wrapper
+from jobboard.conductor.handlers import Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.poster import Registering
-from jobboard.conductor.runs import Run, Runs
+from jobboard.conductor.runs import GLANCE, Run, Runs
 from jobboard.conductor.scheduler import Scheduler
 from jobboard.conductor.signals import stopped_by_signals
 from jobboard.exceptions import ConnectionFailure, JobBoardError
@@ -38,10 +39,6 @@ RESERVE, RESERVED = 1.0, 0.2
 
 PRECEDENCE = 2.0
 """The longest wait for the ends of finished work before the first claim after an outage, in seconds."""
-
-GLANCE = 1.0
-"""Seconds between two checks for signals in the main thread. A signal that arrives just before a thread sleeps on a
-lock does not wake the thread."""
 
 NAMED = 10
 """The number of job names that a summary shows."""
@@ -79,9 +76,14 @@ class Conductor:
         by :meth:`cancel(running=True) <jobboard.board.JobBoard.cancel>`. :class:`~jobboard.outcomes.Cancelled` is
         raised in the handler. A process that goes on is killed, with all that the handler has started. A thread is told
         as after ``job_timeout``.
+    :param max_jobs_per_process: the number of jobs after which a process is replaced, as handlers may leak memory. The
+        old process has ended before the slot takes another job, for which the next one starts. None: never.
     :param retry: the time at which failed jobs come back; :meth:`handles` takes another policy for its own.
     :param on_error: called with the job and the exception of each handler that failed (not of Retry, Reject and
         Cancelled), on the thread of the listeners; an error of its own is logged and does no harm.
+    :param on_success: called in the same way with each consumed job and its result as stored, after the commit. The
+        result is None without ``keep_done``. A process that dies in between calls nothing: post follow-ups by
+        :class:`~jobboard.followups.Then`.
     :param schedules: also post the due jobs of the board's schedules, of all names.
     :param where: on SQL, claim only jobs for which this condition on ``board.table`` holds.
     :param extra: arguments that a third party's backend adds to ``claim_many``.
@@ -102,8 +104,10 @@ class Conductor:
         job_timeout: float | datetime.timedelta | None = None,
         drain_timeout: float | datetime.timedelta | None = None,
         cancel_grace: float | datetime.timedelta = 10.0,
+        max_jobs_per_process: int | None = None,
         retry: RetryPolicy | None = None,
         on_error: Callable[[ClaimedJob, BaseException], object] | None = None,
+        on_success: Callable[[ClaimedJob, Any], object] | None = None,
         schedules: bool = True,
         where: Condition | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -119,6 +123,13 @@ class Conductor:
         self._timeout = arguments.seconds("job_timeout", job_timeout, positive=True)
         self._drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
         self._grace = arguments.seconds("cancel_grace", cancel_grace) or 0.0
+        self._per_process = max_jobs_per_process
+        if max_jobs_per_process is not None:
+            arguments.limit(max_jobs_per_process, "max_jobs_per_process")
+            if kind is not processes.PROCESSES:
+                raise ValueError(
+                    f"max_jobs_per_process={max_jobs_per_process}: handlers run in {kind.name}: add workers='processes'"
+                )
         self._retry = retry
         self._schedules = schedules
         # The board checks the names of all its arguments before the first claim.
@@ -128,6 +139,12 @@ class Conductor:
         if on_error is not None:
             check_callback("on_error", on_error)
             self.notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
+        if on_success is not None:
+            check_callback("on_success", on_success)
+            result_of = board.results.returned
+            self.notifier.register(
+                events.JOB_CONSUMED, lambda event, told: on_success(told["job"], result_of(told["job"].claim))
+            )
         self._handlers = Handlers()
         if isinstance(handlers, Mapping):
             for job_name, handler in handlers.items():
@@ -163,6 +180,26 @@ class Conductor:
         """True while ``run()`` is under way, its draining included."""
         return self._dispatching
 
+    @property
+    def alive(self) -> bool:
+        """True before :meth:`run`, and while its thread has looked within three ``claim_ttl``. False once it has
+        returned. A conductor that waits for a job, for room or for the backend looks each second."""
+        if not self._dispatching:
+            return not self._ran
+        return (runs := self._runs) is None or runs.is_alive
+
+    @property
+    def ready(self) -> bool:
+        """True while :meth:`run` takes jobs: it is not draining, and its board is connected. A lost connection shows
+        here on ZooKeeper alone; :func:`jobboard.conductor.health.serving` asks the backend."""
+        return self._dispatching and not self._stopping.is_set() and self.board.connected
+
+    @property
+    def handlers(self) -> Any:
+        """The handlers with their options, as another conductor takes them: ``Conductor(None, another_board,
+        conductor.handlers)``. A mapping, or one handler for jobs of any name; None before there is one."""
+        return self._handlers.any or self._handlers.named or None
+
     # Handlers
 
     def handles(
@@ -171,12 +208,15 @@ class Conductor:
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
+        invalid: Invalid = "retry",
+        unknown: Unknown = "ignore",
     ) -> Registering[Job]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
 
-        A positional parameter receives the job. A keyword-only parameter receives the detail of the same name. A
-        function has ``post`` from then on: ``resize.post(path="a.jpg")`` posts a job with these details on the
-        conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
+        A positional parameter receives the job. A keyword-only parameter receives the detail of the same name, checked
+        and converted by its annotation. A positional parameter that is a dataclass, a TypedDict or a pydantic model
+        receives all details. A function has ``post`` from then on: ``resize.post(path="a.jpg")`` posts a job with these
+        details on the conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
 
         :param retry: for these jobs, instead of the conductor's own.
         :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit. A thread goes on
@@ -184,7 +224,14 @@ class Conductor:
         :param max_simultaneous: how many jobs of each of these names run at once in this conductor, so that slow jobs
             leave slots to others. The conductor claims no more of them than it can begin. None: up to
             ``max_simultaneous_jobs``.
-        :raises TypeError: no names; or, from the decorator, a handler, a name or a limit that does not fit.
+        :param invalid: what becomes of a job whose details do not fit the handler: the call fails like any other
+            (``retry``), or the job goes to the trash.
+        :param unknown: what becomes of a job with details that the handler does not take. The handler does not see them
+            (``ignore``), the job comes back without using up an attempt (``retry``), or it goes to the trash. Unknown
+            details are looked for before ``invalid`` counts.
+        :raises TypeError: no names; or, from the decorator, a handler, an annotation, a name or a limit that does not
+            fit.
+        :raises MissingDriver: from the decorator: an annotation needs a conversion, and pydantic is not installed.
         :raises ValueError: from the decorator: one of the names, or any name, has a handler already; a name or a limit
             that does not fit.
         :raises RuntimeError: the conductor is running, and its handlers in processes.
@@ -194,7 +241,7 @@ class Conductor:
         self._check_open()
 
         def register(handler: Handler) -> Handling:
-            handling = self._handling(handler, retry, timeout, max_simultaneous)
+            handling = self._handling(handler, retry, timeout, max_simultaneous, invalid, unknown)
             for name in names:
                 self._handlers.add(name, handling)
             # A claim that is waiting knows only the earlier names.
@@ -225,10 +272,13 @@ class Conductor:
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
+        invalid: Invalid = "retry",
+        unknown: Unknown = "ignore",
     ) -> Handling:
+        takes = None
         if isinstance(handler, Handling):
             # Another conductor has registered it. Its own options go before those of this conductor.
-            own, handler = handler, handler.handler
+            own, takes, handler = handler, handler.takes, handler.handler
             retry, max_simultaneous = own.retry, own.max_simultaneous
             timeout = UNSET if own.timeout is None else own.timeout
         outcomes.check_handler(handler, self._kind.coroutines)
@@ -241,7 +291,7 @@ class Conductor:
             arguments.limit(max_simultaneous, "max_simultaneous")
         return Handling(
             handler=handler,
-            takes=Takes.of(handler),
+            takes=takes or Takes.of(handler, invalid, unknown),
             retry=policy,
             timeout=self._timeout if timeout is UNSET else timeout,
             max_simultaneous=max_simultaneous,
@@ -256,8 +306,13 @@ class Conductor:
 
     # Life
 
-    def run(self, max_dispatches: int | None = None) -> None:
+    def run(self, max_dispatches: int | None = None, *, until_empty: bool = False) -> None:
         """Work until :meth:`stop`, or until ``max_dispatches`` jobs have begun; then finish the begun jobs.
+
+        :param until_empty: also return once nothing can be done: no job of the handled names can be claimed, and this
+            conductor holds none, so that none is given back or followed up. Due schedules are posted before. Scheduled,
+            paused and limited jobs do not count, nor do the claims of other conductors. A handler that hangs in the
+            last slot, or in the last of its name, does.
 
         In the main thread SIGTERM, SIGINT and SIGHUP stop it too, for as long as it runs; a second SIGINT ends the
         process. SIGHUP is left to a program that handles or ignores it. A backend that can't be reached later on is
@@ -282,8 +337,9 @@ class Conductor:
                 if self._dispatching:
                     raise RuntimeError(f"the conductor {self.name!r} is running already: make another to run beside it")
                 ours = self._dispatching = True
+                self._runs = None
             with stopped_by_signals(self.name, self.stop, lambda: self.at_work), self.board.borrowed(self._left):
-                self._run(limit)
+                self._run(limit, until_empty)
         finally:
             if ours:
                 with self._changed:
@@ -303,8 +359,8 @@ class Conductor:
             self._drains = self._drains and drain
             self._stopping.set()
             self._changed.notify_all()
-        if self._runs is not None:
-            self._runs.wake()
+        if (runs := self._runs) is not None:
+            runs.wake()
         self.board.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -319,7 +375,7 @@ class Conductor:
         """The number of jobs at work, in the workers or before them."""
         return 0 if self._runs is None else self._runs.at_work
 
-    def _run(self, limit: int | None) -> None:
+    def _run(self, limit: int | None, until_empty: bool) -> None:
         self._runs = runs = Runs(
             self.name,
             self.board,
@@ -330,6 +386,8 @@ class Conductor:
             self._stopping,
             self._tally,
             self._grace,
+            self._per_process,
+            until_empty,
         )
         scheduler = Scheduler(self.name, self.board)
         pool = self._kind.start(runs)
@@ -353,11 +411,11 @@ class Conductor:
             # Not on this thread: a request that the backend does not answer must not hold up the end.
             started(f"{self.name}-claimer", claim)
             try:
-                self._wait_for_work(runs)
+                self._wait_for_work(runs, pool)
             except BaseException:
                 # The caller's own signal handler has raised.
                 self.stop()
-                self._wait_for_work(runs)
+                self._wait_for_work(runs, pool)
                 raise
         finally:
             runs.close()
@@ -372,9 +430,10 @@ class Conductor:
         for error in broken:
             raise error
 
-    def _wait_for_work(self, runs: Runs) -> None:
+    def _wait_for_work(self, runs: Runs, pool: workers.WorkerThreads) -> None:
         """Wait until no job is left to claim or to run, or the time is up."""
         while self._drains:
+            pool.look()
             left = self._left(min(RESERVE, (self._drain_timeout or 0.0) * RESERVED))
             if left == 0 or runs.wait(GLANCE if left is None else min(left, GLANCE)):
                 return
@@ -412,9 +471,10 @@ class Conductor:
                 if was_away:
                     runs.finisher.note_outage()
                     was_away = False
-                while (untried := runs.finisher.untried) and not runs.stopped:
-                    self.board.engine.read(untried[:1])
-                    runs.finisher.catch_up(PRECEDENCE)
+                self._catch_up(runs)
+                found, is_last = 0, runs.has_nothing
+                if is_last and self._schedules:
+                    self.board.post_due()
                 for count, names, waits in runs.wishes(most):
                     with runs.finisher.claiming():
                         jobs = self.board.claim_many(
@@ -426,10 +486,13 @@ class Conductor:
                             **self._extra,
                         )
                         has_claimed = True
+                        found += len(jobs)
                         begun += self._begin(jobs, runs, pool)
                     if len(jobs) < count:
                         break
                 failures = 0
+                if is_last and not found:
+                    return
             except JobBoardError as error:
                 # Only an administrator can lift a refusal, so the first refusal ends the run.
                 is_refusal = not isinstance(error, ConnectionFailure) or error.refused
@@ -443,6 +506,12 @@ class Conductor:
                 pause = outage_backoff(failures)
                 LOG.warning("%s could not claim, trying again in %.1f s: %s", self.name, pause, error)
                 self._stopping.wait(pause)
+
+    def _catch_up(self, runs: Runs) -> None:
+        """Have the ends that an outage has held up tried before the next claim."""
+        while (untried := runs.finisher.untried) and not runs.stopped:
+            self.board.engine.read(untried[:1])
+            runs.finisher.catch_up(PRECEDENCE)
 
     def _begin(self, jobs: Sequence[ClaimedJob], runs: Runs, pool: workers.WorkerThreads) -> int:
         """Begin the work on claimed jobs, and return their number, without jobs whose work has ended before."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
-from jobboard import outcomes, runtime
+from jobboard import followups, outcomes, runtime
 from jobboard.conductor import child
 from jobboard.conductor.handlers import timed_out
 from jobboard.conductor.runs import Run, Runs
@@ -90,6 +90,9 @@ class WorkerProcesses(WorkerThreads):
                 done = outcomes.decide_end(failure.with_traceback(None), run.job, run.handling.retry)
             if done is not None:
                 self._runs.end(run, *done)
+            if process is not None and process.tasks == self._runs.per_process:
+                # Before the slot is free: the old and the new process never take memory at once.
+                process.end()
 
         try:
             yield work
@@ -102,11 +105,14 @@ PROCESSES = Kind("processes", WorkerProcesses, fixed=True)
 
 
 class Process:
-    """A process that runs handlers, seen from the conductor."""
+    """A process that runs handlers, seen from the conductor.
+
+    tasks: the number of jobs that it got.
+    """
 
     def __init__(self, name: str, handlers: bytes, grace: float) -> None:
         self._grace = grace
-        self._task = 0
+        self.tasks = 0
         # Not forked: a handler must not inherit threads, locks and connections of this process.
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
@@ -157,11 +163,13 @@ class Process:
         :raises WorkerDied: the process has died.
         """
         job, claim, board = run.job, run.job.claim, run.job.board
-        self._task += 1
-        forms = board.result_form, board.posting_form, board.engine.wire
-        task = child.Task(self._task, job.record, job.content, job.context, claim.who, claim.token, *forms)
+        self.tasks += 1
+        # The cipher stays here.
+        keeps = None if board.result_form is None else board.result_form[:2]
+        forms = keeps, board.posting_form._replace(seal=None), board.engine.wire
+        task = child.Task(self.tasks, board.opened_record(job), job.opened, job.context, claim.who, claim.token, *forms)
         report = self._exchange(run, run.handling.timeout, child.packed(task))
-        return None if report is None else (report.end, _error_of(report))
+        return None if report is None else (followups.sealed(job, report.end), _error_of(report))
 
     def _exchange(self, run: Run, limit: float | None, message: bytes = b"") -> Any:
         """Send a message, and return the answer; None after ``limit`` seconds, or once the run is decided.
@@ -177,8 +185,8 @@ class Process:
             while True:
                 # The process has to see the loss before it is told to look.
                 self._shared.lease = child.lease_of(run.job.claim)
-                if message and run.job.claim.refused and self._shared.stopped != self._task:
-                    self._shared.stopped = self._task
+                if message and run.job.claim.refused and self._shared.stopped != self.tasks:
+                    self._shared.stopped = self.tasks
                     # It looks there.
                     os.kill(self._process.ident or 0, child.STOP)
                     until = min(until, runtime.monotonic() + self._grace)
@@ -237,7 +245,8 @@ def _noted(run: Run, noted: child.HandlerNote) -> bytes:
     """Keep a note of the handler, and return the answer that its process waits for."""
     answer: child.Refusal | None = None
     try:
-        run.job.board.keep_note(run.job.claim, lambda _: noted.note, noted.flush)
+        board = run.job.board
+        board.keep_note(run.job.claim, lambda _: board.sealed_note(noted.note), noted.flush)
     except JobFailure as error:
         answer = type(error), str(error)
     return child.packed(answer) if noted.flush else b""

@@ -25,6 +25,10 @@ from jobboard.states import Record
 
 LOG = logs.Log(__name__)
 
+GLANCE = 1.0
+"""Seconds between two looks of the thread of run(). A signal that arrives just before a thread sleeps on a lock does
+not wake the thread."""
+
 HANGING = 10
 """The number of jobs whose handlers hang that the metadata name."""
 
@@ -68,6 +72,8 @@ class Runs:
     :param stopping: set once no more jobs are to be claimed; :meth:`wake` comes next.
     :param tally: the counts that these runs add to.
     :param grace: the seconds that a handler in a process has to end once its job was taken away.
+    :param per_process: the number of jobs after which a process is replaced; None for any number.
+    :param until_empty: the conductor ends once nothing can be done.
 
     ``closed`` is set once the conductor ends, whether or not its claimer has ended.
     """
@@ -82,10 +88,13 @@ class Runs:
     stopping: runtime.Event
     tally: Counter[str]
     grace: float
+    per_process: int | None
+    until_empty: bool
 
     def __post_init__(self) -> None:
         self.finisher = Finisher(self.name, self.board, self._count_ends)
         self._began = runtime.monotonic(), runtime.utc_now()
+        self._looked, self._ttl = runtime.monotonic(), self.board.characteristics.claim_ttl
         # The context of run(). Each job gets a copy.
         self.context = contextvars.copy_context()
         # Two conditions of one lock: many changes make room for more jobs, and few end the work.
@@ -130,7 +139,16 @@ class Runs:
 
     def called_off(self, names: tuple[str, ...] | None) -> bool:
         """Return whether a claim of jobs of these names should stop waiting."""
-        return self.stopped or self.finisher.has_overtaken or self.names() != names
+        return self.stopped or self.finisher.has_overtaken or self.names() != names or self.has_nothing
+
+    @property
+    def has_nothing(self) -> bool:
+        """True if the conductor is to end with the next claim in vain: it holds no job, and has room for any."""
+        return (
+            self.until_empty
+            and not self._claims
+            and (self.handlers.any is not None or self.names() == tuple(self.handlers.named))
+        )
 
     def wishes(self, most: int) -> Iterator[tuple[int, tuple[str, ...] | None, bool]]:
         """Yield claims to make: how many jobs, of which names, and whether to wait for one.
@@ -140,7 +158,7 @@ class Runs:
         """
         names = self.names()
         first = int(min([most, *map(self._room_for, names or ())]))
-        yield first, names, True
+        yield first, names, not self.has_nothing
         others = tuple(name for name in names or () if self._room_for(name) == math.inf)
         if first < most and others:
             yield most - first, others, False
@@ -261,6 +279,15 @@ class Runs:
                 LOG.warning("%s: %s %s %d now", self.name, run.job, what, self.hung, extra=logs.fields(run.job))
         return False
 
+    def look(self) -> None:
+        """Note that the thread of run() goes on."""
+        self._looked = runtime.monotonic()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread of run() has looked within three ``claim_ttl``."""
+        return runtime.monotonic() - self._looked <= 3 * max(self._ttl, GLANCE)
+
     def wake(self) -> None:
         """Have the claimer and the thread of run() look again."""
         with self._lock:
@@ -326,7 +353,7 @@ class Runs:
             ],
             # Readers compare this clock with theirs: the metadata are at most as old as a lease.
             "clock": runtime.wall_time(),
-            "claim_ttl": self.board.characteristics.claim_ttl,
+            "claim_ttl": self._ttl,
             **self.tally,
         }
 
@@ -338,6 +365,9 @@ class Runs:
             self._claims -= len(ends)
             self.tally.update(event.removeprefix("job_") for event, _ in ends)
             self._room.notify()
+        if self.has_nothing:
+            # The claimer may wait for another job.
+            self.board.wake()
         self._tell(ends)
 
     def _tell(self, happened: Iterable[tuple[str, Job]]) -> None:

@@ -41,6 +41,10 @@ class WorkerThreads:
         for run in runs:
             self._queue.put(run)
 
+    def look(self) -> None:
+        """Note that the thread of ``run()`` goes on."""
+        self._runs.look()
+
     def close(self, seconds: float | None) -> None:
         """End the workers that can be ended. Wait at most ``seconds``. Threads end by themselves, or hang."""
         self._queue.put(None)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import datetime
 import logging
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobboard.board import JobBoard
 from jobboard.conductor import Conductor, events
-from jobboard.engine import Rules
-from jobboard.exceptions import JobBoardError
+from jobboard.exceptions import JobBoardError, JobFailure
 from jobboard.notifier import ANY
-from jobboard.primitives import BoardStats, KeptStats
+from jobboard.reading import LONG, BoardLook, BoardReader
+from jobboard.states import UNCLAIMED
 
 if TYPE_CHECKING:
     from jobboard.aio import AsyncConductor
@@ -52,8 +52,20 @@ SCHEDULES = Figure("schedules", "Schedules of the board.")
 NEXT_DUE = Figure("schedules_next_due", "The due time of the next schedule, since 1970.", seconds=True)
 LATE = Figure("schedules_late", "The delay of the earliest due post.", seconds=True)
 OUTCOMES = Figure("outcomes", "Outcomes of consumed jobs.")
+CONDUCTORS = Figure("conductors", "Conductors that are alive.")
+SLOTS = Figure("slots", "Jobs that the conductors run at once, at most.")
+HUNG = Figure("slots_hung", "Slots whose handlers still run although they were given up.")
+OLDEST = Figure("oldest", "The age of the oldest waiting job.", seconds=True)
+NAME_WAITING = Figure("name_waiting", "Waiting jobs by name.", ("board", "job_name"))
+NAME_OLDEST = Figure("name_oldest", "The age of the oldest waiting job by name.", ("board", "job_name"), seconds=True)
 
-OF_BOARDS = (UP, JOBS, PAUSED, LIMIT, RATE_LIMIT, SCHEDULES, NEXT_DUE, LATE, OUTCOMES)
+PARTS = ("stats", "rules", "kept", "entities")
+"""The parts of a look at a board that its figures need."""
+
+OF_BOARDS = (
+    *(UP, JOBS, PAUSED, LIMIT, RATE_LIMIT, SCHEDULES, NEXT_DUE, LATE, OUTCOMES, CONDUCTORS, SLOTS, HUNG),
+    *(OLDEST, NAME_WAITING, NAME_OLDEST),
+)
 """The figures of a board, read on demand."""
 
 EVENTS = Figure("job_events", "Events of jobs.", ("board", "job_name", "event"))
@@ -81,29 +93,62 @@ class BoardFigures:
         names = sorted(board.name for board in boards)
         if len(set(names)) < len(names):
             raise ValueError(f"boards are told apart by their names, and these are {', '.join(map(repr, names))}")
-        self._counts = [_Count(board, max_age) for board in boards]
-        self._timeout = timeout
+        self._readers = [BoardReader(board) for board in boards]
+        self._max_age, self._timeout = max_age, timeout
+        self._names = _NamesWithSeries()
 
     def read(self) -> Iterator[Reading]:
         end = time.monotonic() + self._timeout
-        for name, look in [(count.board.name, count.begin()) for count in self._counts]:
+        # All boards at once: one that is slow must not take the time of the others.
+        for reader, answer in [(each, each.ask(PARTS, self._max_age)) for each in self._readers]:
             try:
-                counted = look.result(max(0.0, end - time.monotonic()))
+                look = answer(max(0.0, end - time.monotonic()))
+                if look.cap is not None:
+                    raise JobFailure("its jobs take too long to count")
             except (JobBoardError, TimeoutError) as error:
-                LOG.warning("the board %r could not be counted: %s", name, error or "no answer in time")
-                yield Reading(UP, (name,), 0)
+                LOG.warning("the board %r could not be counted: %s", reader.board.name, error)
+                yield Reading(UP, (reader.board.name,), 0)
                 continue
-            yield from _readings(name, counted)
+            yield from _readings(reader.board.name, look)
+            yield from self._waiting(reader, max(0.0, end - time.monotonic()))
+
+    def _waiting(self, reader: BoardReader, timeout: float) -> Iterator[Reading]:
+        """Read the jobs that wait. They cost more, so that the reader says when: a look may be minutes old."""
+        # Only SQL has an index by name.
+        part = "names" if hasattr(reader.board, "table") else "jobs"
+        look = reader.look([part])
+        if part not in look.times:
+            try:
+                look = reader.read([part], LONG, timeout)
+            except (JobBoardError, TimeoutError) as error:
+                LOG.warning("the waiting jobs of %r could not be read: %s", reader.board.name, error)
+                return
+        board, since = reader.board.name, look.now - max(look.times.values()) + look.times[part]
+        if part == "jobs":
+            posts = [job.created_on for job in look.jobs or () if job.seen_state == UNCLAIMED]
+            yield Reading(OLDEST, (board,), _age(since, min(posts, default=None)))
+            return
+        waiting: Counter[str] = Counter()
+        ages: dict[str, float] = {}
+        for each in look.names or ():
+            name, age = self._names.label(each.name), _age(since, each.oldest)
+            waiting[name] += each.waiting
+            ages[name] = max(age, ages.get(name, 0.0))
+        yield Reading(OLDEST, (board,), max(ages.values(), default=0.0))
+        for name, age in ages.items():
+            yield Reading(NAME_WAITING, (board, name), waiting[name])
+            yield Reading(NAME_OLDEST, (board, name), age)
 
 
-class _Counted(NamedTuple):
-    stats: BoardStats
-    rules: Rules
-    kept: KeptStats
+def _age(now: float, posted: datetime.datetime | None) -> float:
+    return 0.0 if posted is None else max(0.0, now - posted.timestamp())
 
 
-def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
-    stats, rules, kept = counted
+def _readings(board: str, look: BoardLook) -> Iterator[Reading]:
+    stats, rules, kept = look.stats, look.rules, look.kept
+    assert stats is not None
+    assert rules is not None
+    assert kept is not None
     yield Reading(UP, (board,), 1)
     for state, number in dataclasses.asdict(stats).items():
         yield Reading(JOBS, (board, state), number)
@@ -120,26 +165,12 @@ def _readings(board: str, counted: _Counted) -> Iterator[Reading]:
     yield Reading(LATE, (board,), kept.late)
     if kept.outcomes is not None:
         yield Reading(OUTCOMES, (board,), kept.outcomes)
-
-
-class _Count:
-    """Counts of a board, made on a thread of its own. Callers that come during a count share it."""
-
-    def __init__(self, board: JobBoard, max_age: float) -> None:
-        self.board = board
-        self._max_age = max_age
-        self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{board.name}-counter")
-        self._look: Future[_Counted] | None = None
-
-    def begin(self) -> Future[_Counted]:
-        with self._lock:
-            if self._look is None or self._look.done():
-                self._look = self._thread.submit(self._count)
-            return self._look
-
-    def _count(self) -> _Counted:
-        return _Counted(self.board.stats(self._max_age), self.board.engine.rules(), self.board.kept_stats())
+    conductors = look.conductors()
+    yield Reading(CONDUCTORS, (board,), len(conductors))
+    for figure, field in ((SLOTS, "slots"), (HUNG, "hung")):
+        # The metadata may be those of another version, or of another program.
+        numbers = [each.metadata.get(field) for each in conductors]
+        yield Reading(figure, (board,), sum(each for each in numbers if isinstance(each, int)))
 
 
 def twin_of(observed: object) -> Conductor | None:
@@ -148,15 +179,26 @@ def twin_of(observed: object) -> Conductor | None:
     return twin if isinstance(twin, Conductor) else None
 
 
-class JobFigures(abc.ABC):
-    """Readings of :data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors.
-
-    Posters may make up any names of jobs: the first 100 names have series of their own, and the others share
-    ``(other)``.
-    """
+class _NamesWithSeries:
+    """The names of jobs that have series of their own: posters may make up any names and labels."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
+
+    def label(self, name: str) -> str:
+        if len(self._names) < MAX_NAMES:
+            self._names.add(name)
+        return name if name in self._names else OTHER
+
+
+class JobFigures(abc.ABC):
+    """Readings of :data:`EVENTS`, :data:`RUN` and :data:`WAIT` of this process's conductors.
+
+    The first 100 names have series of their own, and the others share ``(other)``.
+    """
+
+    def __init__(self) -> None:
+        self._names = _NamesWithSeries()
 
     @abc.abstractmethod
     def tell(self, reading: Reading) -> None:
@@ -170,14 +212,9 @@ class JobFigures(abc.ABC):
 
     def _hear(self, event: str, told: dict[str, Any], board: str) -> None:
         job = told["job"]
-        labels = board, self._label(job.name)
+        labels = board, self._names.label(job.label)
         self.tell(Reading(EVENTS, (*labels, event.removeprefix("job_")), 1))
         if event == events.JOB_FINISHED:
             self.tell(Reading(RUN, labels, told["seconds"]))
         elif event == events.JOB_CLAIMED and job.attempts + job.retries == 1:
             self.tell(Reading(WAIT, labels, (job.last_modified - job.ready_on).total_seconds()))
-
-    def _label(self, name: str) -> str:
-        if len(self._names) < MAX_NAMES:
-            self._names.add(name)
-        return name if name in self._names else OTHER

@@ -40,7 +40,17 @@ class BoardCollector(Collector):
         jobboard_schedules{board="pictures"} 2.0
         jobboard_schedules_next_due_seconds{board="pictures"} 1.7e9     since 1970; where there is any
         jobboard_schedules_late_seconds{board="pictures"} 0.0     since when the latest is due
-        jobboard_outcomes{board="pictures"} 7.0     not on SQL and ZooKeeper
+        jobboard_outcomes{board="pictures"} 7.0     not on ZooKeeper; on SQL up to 100,000
+        jobboard_conductors{board="pictures"} 3.0
+        jobboard_slots{board="pictures"} 24.0     of these conductors together
+        jobboard_slots_hung{board="pictures"} 0.0     handlers that go on after their timeout
+        jobboard_oldest_seconds{board="pictures"} 12.5     since the post of the oldest waiting job
+        jobboard_name_waiting{board="pictures",job_name="resize"} 7.0     on SQL
+        jobboard_name_oldest_seconds{board="pictures",job_name="resize"} 12.5     on SQL
+
+    The last three are read at most every 15 s, and on SQL no more often than 7 s for each name, as SQL counts name by
+    name. Other backends have no index by name: there ``jobboard_oldest_seconds`` is the oldest among the first 500 jobs
+    in the order of serving. At most 100 names have series of their own, and the others share ``(other)``.
 
     A board that does not answer has ``jobboard_up`` 0 and no ``jobboard_jobs``; the rest of the scrape goes on.
 

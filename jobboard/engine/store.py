@@ -164,7 +164,8 @@ class Sieve(NamedTuple):
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
     failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a
-    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out.
+    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out. shorter: (modified_on,
+    sequence) of a claim, by which a store may leave out those that are not held for a shorter time.
     """
 
     names: tuple[str, ...] | None = None
@@ -177,6 +178,7 @@ class Sieve(NamedTuple):
     posted_before: int | None = None
     where: Any = None
     states: frozenset[State] | None = None
+    shorter: tuple[int, int] | None = None
 
     def texts(self) -> list[str]:
         """Return the texts that the record of each fitting job contains."""
@@ -641,18 +643,31 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
-        """Look at the next entries of an order behind ``after``, at most ``most`` of them. An index may hold entries of
-        other jobs in between, which do not count.
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
+        """Look at the next entries of an order behind ``after``, at most ``most`` of them. Entries of other jobs that
+        an index holds in between count, too.
 
         The answer has the jobs among these entries that may fit. It may leave out jobs that surely do not fit, and has
         to leave out those that do not meet ``where``. The jobs of the trash include those that no sweep has written
-        down as trashed.
+        down as trashed. On SQL, these are looked for among the first 20,000 overdue jobs.
+
+        :param fitting: the answer may end with this many jobs. ``last`` is then the bookmark of the last of them, and
+            ``looked`` may count entries behind it. Of the order of claims, these are the ones held longest, and
+            ``last`` is the same as without ``fitting``.
         """
 
     def names(self, most: int) -> dict[str, NameCount] | None:
         """Count the live jobs by name, each count up to ``most``. None: the store has no index of names, and the engine
         walks along the jobs."""
+        return None
+
+    def minutes(self, since: int, most: int) -> tuple[int, dict[int, int]] | None:
+        """Count the outcomes of the jobs that have ended since an instant, up to ``most``. None: the store has no index
+        for it, and the engine walks along the outcomes.
+
+        :returns: the number of outcomes that were looked at, and by the beginning of the minute in which they ended,
+            the number of outcomes that have not expired.
+        """
         return None
 
     @abc.abstractmethod

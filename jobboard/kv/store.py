@@ -330,14 +330,24 @@ class KVStore(Store):
     def _jobs(
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
-        """Return the time, jobs with the states of their sessions, and the records at these paths."""
+        """Return the time, jobs with the states of their sessions, and the records at these paths.
+
+        The time may be later than the reading. A lease that has ended in between may have been extended before its end,
+        so the jobs are read again."""
         ranges = [Range(ALIVE, ALL)] if uuids and self.traits.keeps == "session" else []
-        found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
-        jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
-        if ranges:
-            jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
-        now = self._time(found.now, (job.record.lock_until for job in jobs if job is not None))
-        return now, jobs, found.nodes[len(uuids) :]
+        now = self._driver.now()
+        for _ in range(tries.STORE):
+            known = now
+            found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
+            jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
+            if ranges:
+                jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
+            ends = [job.record.lock_until for job in jobs if job is not None]
+            now = self._time(max(known, found.now), ends)
+            if not any(end is not None and known < end <= now for end in ends):
+                return now, jobs, found.nodes[len(uuids) :]
+        # By the time before the reading, no lease counts as ended that may have been extended.
+        return known, jobs, found.nodes[len(uuids) :]
 
     def _with_session_state(self, job: Stored, alive: Collection[str]) -> Stored:
         """Return a job with the state of the session that keeps its claim."""
@@ -490,8 +500,9 @@ class KVStore(Store):
         jobs = [(name, _stored(uuid_of(name), node, now)) for name, node in zip(names, nodes, strict=True)]
         return [(name, job) for name, job in jobs if job is not None]
 
-    def _read_overdue(self) -> tuple[int, list[str], list[Record]]:
-        """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
+    def _read_overdue(self) -> tuple[list[str], list[tuple[State, Record]]]:
+        """Return the names in ``timed`` that have ended; and the stored states and settled records of the ended claims
+        and of the jobs that expire."""
         ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
         listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
@@ -499,14 +510,12 @@ class KVStore(Store):
         timed = [*takewhile(lambda name: self._time_of(name) <= last, self._names(TIMED))]
         now = self._time(found.now, map(time_of, timed))
         ended = [name for name in timed if time_of(name) <= now]
-        claims = [name for name in ended if not _is_scheduled(name)]
-        lapsed = [
-            job
-            for start in range(0, len(claims), LISTED)
-            for job in self._read_ended(claims[start : start + LISTED], now)
+        read = [name for name in ended if not _is_due(name)]
+        jobs = [
+            job for start in range(0, len(read), LISTED) for job in self._read_ended(read[start : start + LISTED], now)
         ]
-        lapsed += self._collect_orphans(listed, now)
-        return now, ended, [record_at(job, now) for job in lapsed]
+        jobs += self._collect_orphans(listed, now)
+        return ended, [(job.record.state, record_at(job, now)) for job in jobs]
 
     # Pages and counts
 
@@ -538,7 +547,7 @@ class KVStore(Store):
                 return now, [*jobs, there[-1]]
             last, fresh = listed[-1], False
 
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after, most, _outcome_place)
@@ -574,7 +583,8 @@ class KVStore(Store):
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = "" if after is None else newest_of(after)
-        lapsed = [record for record in self._read_overdue()[2] if record.state == TRASHED and newest_of(record) > last]
+        over = [record for _, record in self._read_overdue()[1]]
+        lapsed = [record for record in over if record.state == TRASHED and newest_of(record) > last]
         names = self._names(TRASH, last, fresh=True, most=limit)
         page: dict[str, Record] = {}
         while len(page) < limit and (some := [*islice(names, limit)]):
@@ -595,12 +605,12 @@ class KVStore(Store):
         live, ready, trashed = map(self._count, (LIVE, READY, TRASH))
         scheduled = sum(map(_is_scheduled, self._names(TIMED, fresh=True)))
         counts |= {UNCLAIMED: ready, SCHEDULED: scheduled, CLAIMED: live - ready - scheduled, TRASHED: trashed}
-        _, ended, lapsed = self._read_overdue()
-        due = sum(map(_is_scheduled, ended))
+        ended, over = self._read_overdue()
+        due = sum(map(_is_due, ended))
         counts[SCHEDULED] -= due
         counts[UNCLAIMED] += due
-        for record in lapsed:
-            counts[CLAIMED] -= 1
+        for state, record in over:
+            counts[state] -= 1
             counts[record.state] += 1
         # Each index was counted at a time of its own.
         return {state: max(0, count) for state, count in counts.items()}
@@ -909,7 +919,12 @@ def _ended_sessions(listed: Mapping[str, list[str]]) -> set[str]:
 
 
 def _is_scheduled(name: str) -> bool:
-    """Return whether a name in ``timed`` is a due time, and not the end of a lease."""
+    """Return whether a name in ``timed`` is a due time, and not the end of a lease or an expiry."""
+    return _is_due(name) or ".D." in name
+
+
+def _is_due(name: str) -> bool:
+    """Return whether a name in ``timed`` is the due time of a job that does not expire."""
     return f".{SCHEDULED[0]}." in name
 
 

@@ -1,12 +1,16 @@
-"""Tools for tests of boards: the conformance suite, a proxy that loses requests or replies, and judges of a history.
+"""Tools for tests: the kit for programs that use boards; for backends the conformance suite, a proxy that loses
+requests or replies, and judges of a history.
 
-Nothing in the library imports this package. Authors of other backends may use it in tests of their
-own.
+Nothing in the library imports this package.
 """
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from jobboard.testing.kit import assert_posted, drain
+
+__all__ = ["assert_posted", "drain", "eventually", "holds"]
 
 _T = TypeVar("_T")
 

@@ -415,28 +415,35 @@ def test_wrappers_of_both_kinds_are_around_coroutines(make_board: MakeBoard, run
 
 
 @ON_BOTH_LOOPS
-def test_listeners_and_on_error_may_be_coroutine_functions(make_board: MakeBoard, run: Run) -> None:
-    sync = make_board()
-    sync.post("a")
+def test_listeners_and_hooks_may_be_coroutine_functions(make_board: MakeBoard, run: Run) -> None:
+    sync = make_board(keep_done=60)
+    sync.post_many([{"name": "a"}, {"name": "good", "priority": "LOW"}])
     heard: list[object] = []
 
     async def on_error(job: jobboard.Job, error: BaseException) -> None:
         heard.append((str(error), asyncio.get_running_loop()))
 
+    async def on_success(job: jobboard.Job, result: object) -> None:
+        heard.append((result, asyncio.get_running_loop()))
+
     class Listener:
         async def __call__(self, event: str, told: dict[str, Any]) -> None:
             heard.append(event)
 
-    async def handler(job: jobboard.Job) -> None:
+    async def handler(job: jobboard.Job) -> object:
+        if job.name == "good":
+            return "fine"
         raise ValueError("broken")
 
     # Made where there is no loop yet.
-    conductor = AsyncConductor("one", AsyncJobBoard(sync), {"a": handler}, on_error=on_error, retry=LATE)
-    conductor.notifier.register("job_claimed", Listener())
+    board, hooks = AsyncJobBoard(sync), {"on_error": on_error, "on_success": on_success}
+    conductor = AsyncConductor("one", board, handler, **hooks, max_simultaneous_jobs=1, retry=LATE)
+    conductor.notifier.register("job_failed", Listener())
 
     async def main() -> None:
-        await conductor.run(max_dispatches=1)
-        assert heard == ["job_claimed", ("broken", asyncio.get_running_loop())]
+        await conductor.run(max_dispatches=2)
+        loop = asyncio.get_running_loop()
+        assert heard == [("broken", loop), "job_failed", ("fine", loop)]
 
     run(main())
 

@@ -11,7 +11,8 @@ import pytest
 import jobboard
 from jobboard import Entity
 from jobboard.cli import top
-from jobboard.cli.top import as_json, as_line, look, rest
+from jobboard.cli.top import as_json, as_line, look
+from jobboard.reading import rest
 from jobboard.testing import eventually
 from tests.support.commands import Commands, screen_of
 
@@ -122,7 +123,7 @@ def test_failed_jobs_that_will_be_tried_again_are_shown(board: Any) -> None:
     board.claim(job, "me")
     board.abandon(job, "me", delay=600, error="disk full")
     shown = as_json(look(board))
-    assert {"name": "fails", "waiting": 0, "scheduled": 1, "running": 0} in shown["by_name"]
+    assert {"label": "fails", "name": "fails", "waiting": 0, "scheduled": 1, "running": 0} in shown["by_name"]
     assert [(each["name"], each["error"]) for each in shown["errors"]] == [("fails", "disk full")]
 
 

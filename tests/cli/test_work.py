@@ -22,6 +22,7 @@ from jobboard.cli.common import DONE, FAILED
 from jobboard.cli.output import SafeFormatter, StderrHandler
 from jobboard.testing import eventually
 from tests.support.commands import Commands
+from tests.support.probes import status
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -71,6 +72,11 @@ class Work:
 
     def ends(self) -> int:
         return self.process.wait(60)
+
+    def health(self) -> tuple[int, int]:
+        """Return the status of /livez and of /readyz."""
+        address = self.says(r"health is at (http://127\.0\.0\.1:\d+)\n")[1]
+        return status(address, "livez"), status(address, "readyz")
 
     def tally(self) -> tuple[int, ...]:
         """Return the numbers of dispatched, consumed, abandoned and trashed jobs."""
@@ -132,7 +138,7 @@ def test_registered_handlers_keep_their_names_and_options(
     (tmp_path / "tasks.py").write_text(TASKS)
     board = make_board()
     others, mine = board.post("other", priority="HIGH"), board.post("resize")
-    running = work(f"tasks:{name}", "--max-jobs", "1")
+    running = work(f"tasks:{name}", "--until-empty")
     assert running.tally() == (1, 0, 0, 1)
     assert (others.state, mine.state) == ("UNCLAIMED", "TRASHED")
     first = {
@@ -321,9 +327,10 @@ def test_a_signal_to_another_thread_ends_a_sleeping_main_thread(make_board: Any,
 def test_a_backend_that_is_down_at_the_start_is_waited_for(private_server: Any, work: Start) -> None:
     server = private_server("redis")
     server.kill()
-    running = work("handlers:work", "--max-jobs", "1", uri=server.uri)
+    running = work("handlers:work", "--max-jobs", "1", "--health-port", "0", uri=server.uri)
     running.says("works on the board 'board' at redis://.*")
     running.says("waiting for the backend, trying again in .* s: .*127.0.0.1")
+    assert running.health() == (200, 503)
     server.start()
     with jobboard.backend("board", server.uri) as board:
         board.post("resize")
@@ -347,7 +354,19 @@ def test_a_wait_for_the_backend_can_be_interrupted(work: Start) -> None:
     assert running.said.splitlines()[-1] == "jobboard: interrupted"
 
 
-# Metrics and names
+# Health, metrics and names
+
+
+@pytest.mark.rule("/livez tells whether the thread of run() looks, and /readyz whether a conductor takes jobs.")
+def test_a_worker_that_drains_is_alive_and_not_ready(make_board: Any, work: Start, tmp_path: Path) -> None:
+    make_board().post("hang")
+    running = work("handlers:work", "--health-port", "0")
+    eventually((tmp_path / "notes").exists, 30)
+    assert running.health() == (200, 200)
+    running.process.send_signal(signal.SIGTERM)
+    assert eventually(lambda: running.health()[1] == 503)
+    assert running.health() == (200, 503)
+    assert running.process.poll() is None
 
 
 def test_metrics_are_served(make_board: Any, work: Start) -> None:
@@ -421,6 +440,22 @@ def test_a_job_that_takes_too_long_is_killed_in_its_process(make_board: Any, wor
     assert "its timeout" in hanging.error
 
 
+def test_the_conductor_gets_the_grace_of_stopped_processes(
+    board: Any, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Noting(jobboard.Conductor):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            given.update(options)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("jobboard.conductor.Conductor", Noting)
+    board.post("resize")
+    run("work", "os:fspath", "--cancel-grace", "2s", "--max-jobs", "1")
+    assert given["cancel_grace"] == 2
+
+
 @pytest.mark.rule("work trashes jobs that have failed, or retried, too often.")
 def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any, work: Start) -> None:
     board = make_board()
@@ -433,6 +468,14 @@ def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any
 
 
 @pytest.mark.rule("work ends in time, and kills jobs in processes that take too long.")
+@pytest.mark.rule("A process is replaced after max_jobs_per_process, between two jobs.")
+def test_processes_are_replaced_until_nothing_can_be_done(make_board: Any, work: Start, tmp_path: Path) -> None:
+    make_board().post_many([{"name": "resize"}, {"name": "resize"}, {"name": "resize", "delay": 3600}])
+    running = work("handlers:HANDLERS", "--processes", "--jobs=1", "--max-jobs-per-process=1", "--until-empty")
+    assert running.tally() == (2, 2, 0, 0)
+    assert len(set((tmp_path / "notes").read_text().splitlines())) == 2
+
+
 def test_a_drain_has_a_limit(make_board: Any, work: Start, tmp_path: Path) -> None:
     board = make_board()
     hanging = board.post("hang")

@@ -248,6 +248,36 @@ def test_on_error_is_called_for_failures_alone(make_board: MakeBoard, caplog: py
     assert "the hook itself" in caplog.text
 
 
+@pytest.mark.rule("on_success gets each consumed job and its stored result, after the commit.")
+@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.parametrize("keep_done", [0, 60])
+def test_on_success_is_called_with_the_stored_result(
+    make_board: MakeBoard, caplog: pytest.LogCaptureFixture, keep_done: int
+) -> None:
+    """Also of a handler that consumes its job itself. Its own error harms nothing."""
+    board = make_board(keep_done=keep_done)
+    called: list[tuple[str, Any]] = []
+
+    def on_success(job: jobboard.Job, result: Any) -> None:
+        called.append((job.name, result))
+        assert board.get(job.uuid).state == "COMPLETE" if keep_done else not list(board.iterjobs(names=[job.name]))
+        raise RuntimeError("the hook itself")
+
+    conductor = Conductor("one", board, on_success=on_success, max_simultaneous_jobs=1)
+    conductor.handles("good")(lambda job: (1, "two"))
+    conductor.handles("odd")(lambda job: {object})
+    conductor.handles("own")(lambda job: job.claim.consume(result=5 if keep_done else None))
+    conductor.handles("then")(lambda job: jobboard.Then("done", [jobboard.Posting("other")]))
+    conductor.handles("bad")(lambda job: fail(ValueError("broken")))
+    conductor.handles("later")(lambda job: fail(jobboard.Retry()))
+    board.post_many([{"name": name} for name in ("good", "odd", "own", "then", "bad", "later")])
+    conductor.run(6)
+    results = {"good": [1, "two"], "odd": None, "own": 5, "then": "done"}
+    assert dict(called) == {name: result if keep_done else None for name, result in results.items()}
+    assert len(called) == conductor.tally.consumed == 4
+    assert caplog.text.count("RuntimeError: the hook itself") == 4
+
+
 # Wrappers
 
 

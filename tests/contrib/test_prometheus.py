@@ -12,11 +12,13 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.parser import text_string_to_metric_families
 
 import jobboard
-from jobboard import Conductor, Posting, Reject
+from jobboard import Conductor, Posting, Reject, reading
 from jobboard.backends.memory import ManualClock
 from jobboard.contrib import figures
 from jobboard.contrib.prometheus import BoardCollector, ConductorMetrics
 from jobboard.testing import eventually
+from tests.conftest import Runner
+from tests.support.conductors import Hanging
 
 MakeBoard = Callable[..., Any]
 
@@ -79,6 +81,61 @@ def test_a_scrape_counts_jobs_by_state(
         **{("jobboard_jobs", "pictures", state): count for state, count in counts.items()},
         **{("jobboard_jobs", "sounds", state): 0.0 for state in counts},
     }
+
+
+@pytest.mark.backends("sqlite", "redis")
+def test_a_scrape_shows_conductors_and_waiting_jobs(
+    make_board: MakeBoard, registry: CollectorRegistry, start: Runner, backend: str
+) -> None:
+    """By name where the board has an index by name."""
+    board, hanging = make_board(claim_ttl=3), Hanging()
+    registry.register(BoardCollector(board, max_age=0))
+    for name, slots in (("one", 3), ("two", 2)):
+        start(Conductor(name, board, {"slow": hanging}, max_simultaneous_jobs=slots, job_timeout=0.01))
+    board.post("slow", max_attempts=1)
+    try:
+        hanging.await_begin()
+        board.post("b")
+        board.post_many([{"name": "a", "priority": "HIGH"}] * 2 + [{"name": "b", "delay": 99}])
+        of_conductors = [(f"jobboard_{name}", "board") for name in ("conductors", "slots", "slots_hung")]
+
+        def scraped() -> Any:
+            values = read(registry)
+            return [values[name] for name in of_conductors] == [2, 5, 1] and values
+
+        values = eventually(scraped)
+    finally:
+        hanging.gate.set()
+    ages = {key[1:]: value for key, value in values.items() if key[0].endswith("oldest_seconds")}
+    waiting = {key[2]: value for key, value in values.items() if key[0] == "jobboard_name_waiting"}
+    # The only reading by names may have met the job at work.
+    assert {name: value for name, value in waiting.items() if value} == (
+        {"a": 2, "b": 1} if backend == "sqlite" else {}
+    )
+    assert set(ages) == {("board",), *(("board", name) for name in waiting)}
+    assert ages["board",] == max(ages.values()) > 0
+
+
+@pytest.mark.rule("Names without end make no series without end.")
+@pytest.mark.backends("sqlite")
+def test_names_without_end_on_a_board_share_a_series(
+    make_board: MakeBoard, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the names change from scrape to scrape."""
+    monkeypatch.setattr(figures, "MAX_NAMES", 2)
+    monkeypatch.setitem(reading.PARTS, "names", reading.PARTS["names"]._replace(interval=0, cost=lambda values: 0))
+    board = make_board()
+    registry.register(BoardCollector(board, max_age=0))
+
+    def waiting() -> dict[str, float]:
+        return {key[2]: value for key, value in read(registry).items() if key[0] == "jobboard_name_waiting"}
+
+    board.post_many([{"name": name} for name in ("c", "c", "b", "d", "a")])
+    assert waiting() == {"c": 2, "a": 1, "(other)": 2}
+    for job in board.iterjobs():
+        board.cancel(job)
+    board.post_many([{"name": "e"}, {"name": "a"}])
+    eventually(lambda: waiting() == {"a": 1, "(other)": 1})
 
 
 @pytest.mark.backends("sqlite")
@@ -174,13 +231,14 @@ def test_waits_and_runs_are_measured(make_board: MakeBoard, registry: CollectorR
 
 
 @pytest.mark.rule("Names without end make no series without end.")
+@pytest.mark.rule("A job is shown by the label of its context, else by its name.")
 @pytest.mark.backends("sqlite")
 def test_names_without_end_make_no_series_without_end(
     make_board: MakeBoard, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figures, "MAX_NAMES", 2)
     board = make_board()
-    board.post_many([Posting(name) for name in ("a", "b", "c", "d", "a")])
+    board.post_many([Posting(name) for name in ("a", "b", "c", "d")] + [Posting("e", context={"label": "a"})])
     conductor = Conductor("worker", board, lambda job: None)
     ConductorMetrics(registry).observe(conductor)
     conductor.run(max_dispatches=5)

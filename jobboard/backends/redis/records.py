@@ -10,6 +10,7 @@ live      the tail                                                              
 due       until, sequence, uuid                                                      SCHEDULED
 leases    until, sequence, uuid                                                      CLAIMED
 final     until, sequence, uuid of a job that goes to the trash if its claim lapses  CLAIMED
+expiries  until, sequence, uuid of a job that expires                                UNCLAIMED
 trash     LAST - modified_on, LAST - sequence, uuid                                  TRASHED
 tail      rank (3 digits), sequence, uuid, NUL, version, NUL, name, NUL, group
 ========  =========================================================================  =====================
@@ -37,7 +38,7 @@ LAST = 9 * 10**15
 
 _NONE = msgpack.packb(())
 
-_BEHIND = Record._fields[Record._fields.index("key_until") + 1 :]
+_BEHIND = Record._fields[Record._fields.index("expires") + 1 :]
 """The last fields of a record, which a new job has from the draft's fields of the same names. Scripts pass them on."""
 
 Entry = tuple[str, str]
@@ -66,10 +67,13 @@ def entries_of(record: Record) -> set[Entry]:
     if record.state == TRASHED:
         return {("trash", newest(record.modified_on, record.sequence) + record.uuid)}
     tail = tail_of(record)
-    if record.state == UNCLAIMED:
-        return {*ready_entries(tail), ("live", tail)}
+    entries = {("live", tail)}
     clock = "due" if record.state == SCHEDULED else "final" if record.exhausted else "leases"
-    return {("live", tail), (clock, f"{record.lock_until:018d}{record.sequence:018d}{record.uuid}")}
+    if record.state == UNCLAIMED:
+        entries, clock = {*ready_entries(tail), ("live", tail)}, "expiries"
+    if record.lock_until is not None:
+        entries.add((clock, f"{record.lock_until:018d}{record.sequence:018d}{record.uuid}"))
+    return entries
 
 
 def ready_entries(tail: str) -> set[Entry]:
@@ -134,7 +138,8 @@ def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     behind = _packed(draft[-len(_BEHIND) :])
     job = (draft.max_attempts, draft.key, failures, behind, body, event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
-    return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival]
+    expiry = (draft.expires_in, draft.expires)
+    return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival, *expiry]
 
 
 def side_of(kind: str, key: str, blob: bytes | Literal[False]) -> Side:

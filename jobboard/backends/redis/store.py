@@ -355,7 +355,7 @@ class RedisStore(Store):
             if len(found) >= limit or not position:
                 return now, found
 
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after and after.encode(), most, _outcome_place)
@@ -380,14 +380,15 @@ class RedisStore(Store):
         if after is not None:
             low = f"({newest(after.modified_on, after.sequence)}\x7f"
             high = f"({after.modified_on:018d}{after.sequence:018d}"
-        # Jobs whose last claim has lapsed, and whose record does not say so yet. One that is swept meanwhile is in the
-        # trash after that.
+        # Jobs that have expired or whose last claim has lapsed, and whose record does not say so yet. One that is swept
+        # meanwhile is in the trash after that.
         high = min(high or "(~", f"({self.now() + 1:018d}")
-        now, lapsed, *_ = self.run("scan", _NUMBERS["final"], high, "-", limit, True)
-        _, rows, *_ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
+        ended = [self.run("scan", _NUMBERS[clock], high, "-", limit, True)[1] for clock in ("final", "expiries")]
+        now, rows, *_ = self.run("scan", _NUMBERS["trash"], low, "+", limit, False)
         stored = [
             stored_of(member[36:], blob, posting, now)
-            for member, blob, posting in (*_rows(lapsed, 3), *_rows(rows, 3))
+            for some in (*ended, rows)
+            for member, blob, posting in _rows(some, 3)
             if blob is not False
         ]
         settled = [settle(job.record, now) for job in stored if not isinstance(job.tag, Damaged)]

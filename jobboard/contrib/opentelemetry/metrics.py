@@ -37,12 +37,14 @@ def measure(
 ) -> None:
     """Measure boards and conductors as long as the process lives. Call this once, with all of them.
 
-    A board has observable gauges, read when a reader collects: ``jobboard.up``, ``jobboard.jobs``,
-    ``jobboard.paused``, ``jobboard.limit``, ``jobboard.rate_limit``, ``jobboard.schedules``,
-    ``jobboard.schedules_next_due`` and ``jobboard.schedules_late`` (seconds), ``jobboard.outcomes``. A conductor has
-    the counter ``jobboard.job_events`` and the histograms ``jobboard.job_run`` and ``jobboard.job_wait`` (seconds). The
-    board of a conductor is measured only if it is named itself; one process per board is enough. The meanings and
-    attributes are those of :mod:`jobboard.contrib.prometheus`, and an exporter to Prometheus gives the same names.
+    A board has observable gauges, read when a reader collects: ``jobboard.up``, ``jobboard.jobs``, ``jobboard.paused``,
+    ``jobboard.limit``, ``jobboard.rate_limit``, ``jobboard.schedules``, ``jobboard.schedules_next_due`` and
+    ``jobboard.schedules_late`` (seconds), ``jobboard.outcomes``, ``jobboard.conductors``, ``jobboard.slots``,
+    ``jobboard.slots_hung``, ``jobboard.oldest`` (seconds), and on SQL ``jobboard.name_waiting`` and
+    ``jobboard.name_oldest`` (seconds). A conductor has the counter ``jobboard.job_events`` and the histograms
+    ``jobboard.job_run`` and ``jobboard.job_wait`` (seconds). The board of a conductor is measured only if it is named
+    itself; one process per board is enough. The meanings and attributes are those of
+    :mod:`jobboard.contrib.prometheus`, and an exporter to Prometheus gives the same names.
 
     :param measured: boards of different names, and conductors. ``board.sync`` stands for a board for asyncio.
     :param meter_provider: the global provider if None.

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.tasks import TaskResultStatus, task_backends
 
+from jobboard.contrib.django.interface import TaskResultStatus, task_backends
 from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
 
@@ -94,9 +94,9 @@ def test_the_command_works_on_the_board_of_the_project(tasks_on: Use, capfd: pyt
     capfd.readouterr()
     with pytest.raises(SystemExit):
         call_command("jobboard", "limit", "remove", "mail")
-    assert "'manage.py jobboard limit list' shows them" in capfd.readouterr().err
+    assert "'python manage.py jobboard limit list' shows them" in capfd.readouterr().err
     call_command("jobboard", "list")
-    assert "(start one with 'manage.py jobboard work')" in " ".join(capfd.readouterr().out.split())
+    assert "(start one with 'python manage.py jobboard work')" in " ".join(capfd.readouterr().out.split())
     with pytest.raises(CommandError, match="The connection 'other' doesn't exist"):
         call_command("jobboard", "--backend", "other", "stats")
     assert backend.board.job_count == 1

@@ -57,10 +57,10 @@ local function lease_of(job, id)
   return container, digits(job[UNTIL]) .. string.sub(job[TAIL], 4, 21) .. id
 end
 
--- Return the end of the first lease or delay from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
+-- Return the end of the first lease, delay or expiry from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
 local function first_end(from)
   local first
-  for _, clock in ipairs({DUE, LEASES, FINAL}) do
+  for _, clock in ipairs({DUE, LEASES, FINAL, EXPIRIES}) do
     local member = call('ZRANGEBYLEX', clock, from, '+', 'LIMIT', 0, 1)[1]
     local till = member and tonumber(string.sub(member, 1, 18))
     if till and (not first or till < first) then first = till end

@@ -9,10 +9,9 @@ from importlib import metadata
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
-from django.tasks import task_backends
-from django.tasks.exceptions import InvalidTaskBackend
 
 from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.contrib.django.interface import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.outcomes import ATTEMPTS, OneFailure
 
@@ -22,7 +21,9 @@ class Command(BaseCommand):
     requires_system_checks: ClassVar[list[str]] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="The backend in TASKS.")
+        parser.add_argument(
+            "--backend", default=DEFAULT_TASK_BACKEND_ALIAS, metavar="ALIAS", help="The backend in TASKS."
+        )
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="As in 'work --jobs 16'.")
 
     def handle(self, *args: Any, backend: str, words: list[str], **options: Any) -> None:
@@ -42,9 +43,7 @@ class Command(BaseCommand):
         before = dict(os.environ)
         os.environ.update(environment)
         try:
-            status = command.load()(
-                words, f"manage.py jobboard{'' if backend == 'default' else f' --backend {backend}'}"
-            )
+            status = command.load()(words, found.command)
         finally:
             os.environ.clear()
             os.environ.update(before)
