@@ -166,8 +166,8 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, *more = self
-        key_for, _, expires_in, expires, *behind = more
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, *_ = self
+        expires_in, expires, *behind = self[13:]
         expires = expires if expires_in is None else now + expires_in
         until = due if delay is None else now + delay
         state = SCHEDULED
