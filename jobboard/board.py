@@ -1832,8 +1832,9 @@ class JobBoard:
         """Have a job posted at certain times: by any conductor of this board, or by ``jobboard schedule run``.
 
         Each due time gets one job, however many posters there are. A schedule that has this id already is replaced,
-        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs stay. A schedule that is
-        set again with the same arguments stays as it is, with its next due time: each start of a process may set it.
+        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs and a pause stay. A
+        schedule that is set again with the same arguments stays as it is, with its next due time: each start of a
+        process may set it.
 
         :param id: at most 255 characters.
         :param cron: five fields, as in a crontab, or ``@daily`` and the like; at most 255 characters.
@@ -1864,7 +1865,8 @@ class JobBoard:
         def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
             nonlocal made
             last = None if before is None else before.last
-            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
+            is_paused = before is not None and before.is_paused
+            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last, is_paused=is_paused)
             if before is not None and self._is_alike(before, timetable, draft):
                 made = before
             return made
@@ -1895,6 +1897,55 @@ class JobBoard:
             except codec.Undecodable as error:
                 LOG.warning("the schedule %r is left out: %s", entry.id, error)
         return found
+
+    def pause_schedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Post no job of a schedule until :meth:`resume_schedule`; posted jobs stay.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        self._pause_schedule(id, True)
+
+    def resume_schedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Post the jobs of a paused schedule again. ``missed`` of the schedule decides about due times in the pause.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        self._pause_schedule(id, False)
+
+    def _pause_schedule(self, id: str, is_paused: bool) -> None:  # noqa: A002 - as its users have it
+        found: StoredSchedule | None = None
+
+        def make(now: int, before: StoredSchedule | None) -> StoredSchedule | None:
+            nonlocal found
+            found = before
+            return None if before is None else _unheld(before)._replace(is_paused=is_paused)
+
+        self.engine.set_schedule(codec.check_text("a schedule's id", id), make)
+        if found is None:
+            raise _unreadable_schedule(id)
+        LOG.info("board %r: schedule %r %s", self._name, id, "paused" if is_paused else "resumed")
+        self.waiters.alarm()
+
+    def post_now(self, id: str) -> Job:  # noqa: A002 - as its users have it
+        """Post a job of a schedule now, also while the schedule is paused. The next due time stays.
+
+        ``job.schedule`` has the time of this post. If another job has the key of the schedule, that job is returned:
+        ``job.created`` is false.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        entry, now = self.engine.find_schedule(codec.check_text("a schedule's id", id))
+        if entry is None:
+            raise _unreadable_schedule(id)
+        draft = _unheld(entry).job(now, self.engine.wire, uuid=str(runtime.uuid4()))
+        [answer] = self.engine.insert([draft])
+        job = self._posted_job(answer, draft, None)
+        if job.created:
+            self._tell_posted([job])
+        return job
 
     def kept_stats(self) -> KeptStats:
         """Return the numbers of schedules and outcomes, and the delay of the schedules."""
@@ -2136,6 +2187,20 @@ def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
     if claim.inherited:
         raise _about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
     return Holder(who, claim.token)
+
+
+def _unreadable_schedule(id: str) -> NotFound:  # noqa: A002 - as its users have it
+    return NotFound(f"there is no schedule {id!r} that can be read here")
+
+
+def _unheld(entry: StoredSchedule) -> StoredSchedule:
+    """Return the schedule.
+
+    :raises JobFailure: a move holds it.
+    """
+    if entry.held is not None:
+        raise JobFailure(f"the schedule {entry.id!r} is held by a move: `jobboard move` completes it")
+    return entry
 
 
 def _refused_act(verb: Verb, job: Job, status: Status, lost: str) -> JobBoardError | None:

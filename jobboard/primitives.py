@@ -376,9 +376,9 @@ class BoardStats:
 class KeptStats:
     """The numbers of a board's schedules and outcomes.
 
-    schedules: their number. next_due: the next due time, which may have passed; None without a schedule. late: the
-    seconds for which nobody has posted a due job, 0.0 if nothing is due. outcomes: their number, with those that have
-    just expired; None on SQL and ZooKeeper, where a count would read each.
+    schedules: their number. next_due: the next due time of those that are not paused, which may have passed; None
+    without one. late: the seconds for which nobody has posted a due job, 0.0 if nothing is due. outcomes: their number,
+    with those that have just expired; None on SQL and ZooKeeper, where a count would read each.
     """
 
     schedules: int

@@ -20,7 +20,8 @@ class Schedule:
     time for which a job was posted, or was not posted because its ``key`` was taken; None before the first. missed: the
     rule for due times at which nobody posted. held: the reason why nobody posts it for now, an unfinished
     ``jobboard move``; else None. skipped_since: the first of the latest due times that got no job, as the key was
-    taken; None if the latest one got its job. The other fields are posted.
+    taken; None if the latest one got its job. is_paused: nobody posts it until
+    :meth:`~jobboard.board.JobBoard.resume_schedule`. The other fields are posted.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Schedule:
     context: dict[str, str] = field(repr=False)
     held: str | None = None
     skipped_since: datetime.datetime | None = None
+    is_paused: bool = False
 
     @classmethod
     def of(cls, entry: StoredSchedule, content: Content) -> Self:
@@ -61,4 +63,5 @@ class Schedule:
             context=content.context or {},
             held=entry.held,
             skipped_since=None if entry.skipped is None else moment(entry.skipped),
+            is_paused=entry.is_paused,
         )

@@ -961,6 +961,10 @@ class Engine(Hears):
         """Return all schedules, unreadable ones included."""
         return self._schedules.listed()
 
+    def find_schedule(self, id: str) -> tuple[StoredSchedule | None, int]:  # noqa: A002 - as users have it
+        """Return a readable schedule, or None; and the server's time."""
+        return self._schedules.find(id)
+
     def set_schedule(self, nonce: Nonce, /, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
         """Set a schedule to the result of ``make``. An equal schedule is not written again.
 
