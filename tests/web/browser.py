@@ -1,9 +1,11 @@
-"""A browser without a screen, for the page as an ASGI application: cookies, forms, redirects."""
+"""A browser without a screen: cookies, forms, redirects."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html.parser
+import http.client
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,26 +70,38 @@ class Answer:
 
 
 class Browser:
-    """``browser.get("/board/trash")``, then ``browser.press("Restore", job=1)`` for the first box."""
+    """``browser.get("/board/trash")``, then ``browser.press("Restore", job=1)`` for the first box.
+
+    :param app: an ASGI application, or the address of a server.
+    """
 
     def __init__(self, app: Any, host: str = "127.0.0.1:8080", **headers: str) -> None:
+        if isinstance(app, str):
+            host = urlsplit(app).netloc
         self.app, self.host, self.headers, self.cookies = app, host, headers, dict[str, str]()
         self.at, self.answer = "/", Answer(0, [], "")
 
     def request(self, method: str, path: str, body: str = "", **headers: str) -> Answer:
         """Send a request, and return the answer. A header of "" is left out."""
-        url = urlsplit(path)
         given = {"host": self.host, "cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
         if method == "POST":
             given |= {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
         given |= {name.replace("_", "-"): value for name, value in {**self.headers, **headers}.items()}
+        answer = (self._over_http if isinstance(self.app, str) else self._in_process)(method, path, body, given)
+        for name, value in answer.headers:
+            if name == "set-cookie":
+                key, _, rest = value.partition("=")
+                self.cookies[key] = rest.partition(";")[0].strip('"')
+        return answer
+
+    def _in_process(self, method: str, path: str, body: str, given: dict[str, str]) -> Answer:
+        url = urlsplit(path)
         scope = {
             "type": "http", "method": method, "path": url.path, "raw_path": quote(url.path).encode(),
             "query_string": url.query.encode(), "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8080),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value],
         }  # fmt: skip
         sent: list[Any] = []
-
         parts = [{"type": "http.request", "body": body.encode(), "more_body": False}]
 
         async def receive() -> Any:
@@ -98,18 +112,20 @@ class Browser:
 
         asyncio.run(self.app(scope, receive, send))
         told = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-        answer = Answer(sent[0]["status"], told, b"".join(each.get("body", b"") for each in sent[1:]).decode())
-        for name, value in told:
-            if name == "set-cookie":
-                key, _, rest = value.partition("=")
-                self.cookies[key] = rest.partition(";")[0].strip('"')
-        return answer
+        return Answer(sent[0]["status"], told, b"".join(each.get("body", b"") for each in sent[1:]).decode())
+
+    def _over_http(self, method: str, path: str, body: str, given: dict[str, str]) -> Answer:
+        with contextlib.closing(http.client.HTTPConnection(urlsplit(self.app).netloc, timeout=30)) as connection:
+            connection.request(method, path, body or None, {name: value for name, value in given.items() if value})
+            reply = connection.getresponse()
+            told = [(name.lower(), value) for name, value in reply.getheaders()]
+            return Answer(reply.status, told, reply.read().decode())
 
     def get(self, path: str, **headers: str) -> Answer:
         """Open a page, along redirects."""
         self.at, self.answer = path, self.request("GET", path, **headers)
-        while self.answer.status in (303, 307):
-            self.at = self.answer.header("location").removeprefix("http://127.0.0.1:8080")
+        while self.answer.status in (302, 303, 307):
+            self.at = self.answer.header("location").removeprefix(f"http://{self.host}")
             self.answer = self.request("GET", self.at, **headers)
         return self.answer
 
@@ -124,10 +140,16 @@ class Browser:
         sent = [pair for pair in sent if pair[0] and pair[0] not in fields] + list(fields.items())
         return self.send(form.action, sent)
 
+    def submit(self, **fields: str) -> Answer:
+        """Send the first form of the page to its own address, as Enter does in a field."""
+        form = self.answer.forms[0]
+        kept = [pair for pair in form.fields if pair[0] not in fields]
+        return self.send(form.action or self.at, kept + list(fields.items()))
+
     def send(self, action: str, fields: list[tuple[str, str]], **headers: str) -> Answer:
         """Send a form, along redirects."""
         answer = self.request("POST", action, urlencode(fields), **headers)
-        if answer.status == 303:
+        if answer.status in (302, 303):
             return self.get(answer.header("location"))
         self.at, self.answer = action, answer
         return answer

@@ -24,7 +24,7 @@ else:
     from tests.contrib.django import released
 
     if django.VERSION < (6,):
-        models = ("test_claimable.py", "test_claimable_models.py", "test_older_django.py")
+        models = ("test_claimable.py", "test_claimable_models.py", "test_mounted_page.py", "test_older_django.py")
         collect_ignore_glob = [str(each) for each in Path(__file__).parent.glob("test_*.py") if each.name not in models]
     elif not released.FOLDER.exists():
         raise pytest.UsageError("Django's own tests are missing: run 'python tests/contrib/django/released.py'")
