@@ -13,7 +13,7 @@ try:
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
-    from starlette.responses import PlainTextResponse, Response
+    from starlette.responses import Response
     from starlette.routing import Route
 except ModuleNotFoundError as error:
     from jobboard.exceptions import MissingDriver
@@ -73,24 +73,20 @@ def app(
 
 
 def _refused(request: Request, error: HTTPException) -> Response:
-    return _plain(f"{error.detail}.", error.status_code)
+    return guard.plain(f"{error.detail}.", error.status_code)
 
 
 def _failed(request: Request, error: Exception) -> Response:
     # The server logs the error.
-    return _plain("The page has failed. The log of its server has the reason.", 500)
+    return guard.plain("The page has failed. The log of its server has the reason.", 500)
 
 
 def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in STATIC:
-        return _plain("There is no such file.", 404)
+        return guard.plain("There is no such file.", 404)
     headers = {**guard.HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
     return Response((HERE / "static" / name).read_bytes(), 200, headers, STATIC[name])
-
-
-def _plain(said: str, status: int) -> Response:
-    return PlainTextResponse(f"{said}\n", status, guard.HEADERS)
 
 
 def _endpoint(site: Site, view: View, method: str) -> Callable[[Request], Awaitable[Response]]:
@@ -101,11 +97,11 @@ def _endpoint(site: Site, view: View, method: str) -> Callable[[Request], Awaita
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > FORM_BYTES:
-                    return _plain("The form is too large.", 413)
+                    return guard.plain("The form is too large.", 413)
             try:
                 form = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS)
             except ValueError:
-                return _plain("This is no form.", 400)
+                return guard.plain("This is no form.", 400)
         visit = Visit(site, request, form)
         answer = await _refusal(visit, method)
         if answer is None:
@@ -130,14 +126,14 @@ async def _refusal(visit: Visit, method: str) -> Response | None:
         return allowed
     level, who = allowed if isinstance(allowed, tuple) else (allowed, visit.who)
     if level not in ("look", "act"):
-        return _plain("You may not see this page.", 403)
+        return guard.plain("You may not see this page.", 403)
     visit.may_act, visit.who = level == "act", str(who)
     if visit.slug and visit.slug not in site.readers:
-        return _plain("There is no such board.", 404)
+        return guard.plain("There is no such board.", 404)
     if method == "POST":
         reason = guard.refusal(request, visit.form, site.origins) if visit.may_act else "you may look, and not act"
         if reason is not None:
-            return _plain(f"Nothing was changed: {reason}.", 403)
+            return guard.plain(f"Nothing was changed: {reason}.", 403)
     return None
 
 

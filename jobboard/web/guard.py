@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
+from markupsafe import escape
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from jobboard import runtime
 
@@ -35,9 +36,20 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+PLAIN = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>jobboard</title></head><body><main><h1>{}</h1></main></body></html>
+"""
+"""A page without a board and without an address, for visitors whose rights are not known."""
+
 COOKIE = "jobboard_form"
 
 _SEED = re.compile(r"[\w-]{43}", re.ASCII)
+
+
+def plain(said: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a page of one sentence."""
+    return HTMLResponse(PLAIN.format(escape(said)), status, {**HEADERS, **(headers or {})})
 
 
 def seed_of(request: Request) -> str:
@@ -94,12 +106,12 @@ def standalone(level: Level, password: str | None) -> Callable[[Request], Answer
         if password is None:
             host = _split(f"//{request.headers.get('host', '')}")[0]
             if not is_loopback(host):
-                return PlainTextResponse("Open this page by its own address, such as http://127.0.0.1.\n", 421)
+                return plain("Open this page by its own address, such as http://127.0.0.1.", 421)
             return level
         user, given = _credentials(request)
         if not hmac.compare_digest(given.encode(), password.encode()):
             asks = {"WWW-Authenticate": 'Basic realm="jobboard", charset="UTF-8"'}
-            return PlainTextResponse("A password is needed.\n", 401, asks)
+            return plain("A password is needed.", 401, asks)
         return (level, user) if user else level
 
     return authorize

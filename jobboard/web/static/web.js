@@ -52,6 +52,9 @@ async function renew() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const parts = (from) => $$("main section[id^=p-]", from);
   const names = (from) => parts(from).map((each) => each.id).join();
+  for (const each of $$("header [data-count]")) {
+    each.textContent = $(`header [data-count="${each.dataset.count}"]`, fresh)?.textContent ?? each.textContent;
+  }
   if (hand()) return;
   if (names(document) !== names(fresh)) {
     if (!read($("main"))) put($("main"), $("main", fresh));
