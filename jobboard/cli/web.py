@@ -9,7 +9,7 @@ import click
 
 from jobboard.cli.common import BoardOptions, command
 from jobboard.cli.output import say, warn
-from jobboard.exceptions import MissingDriver
+from jobboard.exceptions import ConnectionFailure, MissingDriver
 
 
 @command(
@@ -83,7 +83,12 @@ def web(
     with contextlib.ExitStack() as stack:
         for board in boards:
             stack.callback(board.close)
+            # A board that is away may come back. Tables that are missing don't come by themselves.
+            with contextlib.suppress(ConnectionFailure):
+                board.connect()
         sock = server.config.bind_socket()
+        # Before its address is told: visitors are in line from now on.
+        sock.listen()
         shown = f"[{host}]" if ":" in host else host
         say(f"http://{shown}:{sock.getsockname()[1]}{prefix.rstrip('/')}/  Ctrl-C ends it.")
         server.run(sockets=[sock])

@@ -17,6 +17,8 @@ from markupsafe import Markup, escape
 LONGEST = 64 * 1024
 """The number of characters of one value that a page shows."""
 
+_UNUSUAL = re.compile(r"[^ -~]")
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 _UNITS = ((1, "s", 90), (60, "min", 90), (3600, "h", 36), (86400, "days", float("inf")))
@@ -30,17 +32,15 @@ def inert(text: object, lines: bool = False) -> Markup:
     """
     kept, whole = "\n\t" if lines else "", _COLOURS.sub("", str(text))
     cut = len(whole) - LONGEST
-    shown = Markup("").join(_shown(each, kept) for each in whole[:LONGEST])
+    shown = Markup(_UNUSUAL.sub(lambda found: _shown(found[0], kept), str(escape(whole[:LONGEST]))))
     more = Markup(' <span class="ctl">{} more characters</span>').format(number(cut)) if cut > 0 else ""
     return Markup("<bdi>{}{}</bdi>").format(shown, more)
 
 
-def _shown(each: str, kept: str) -> Markup:
+def _shown(each: str, kept: str) -> str:
     if each.isprintable() or each in kept or unicodedata.category(each) == "Zs":
-        return escape(each)
-    if each in "\n\t\r":
-        return Markup(" ")
-    return Markup('<span class="ctl">U+{:04X}</span>').format(ord(each))
+        return each
+    return " " if each in "\n\t\r" else f'<span class="ctl">U+{ord(each):04X}</span>'
 
 
 def plain(text: object) -> str:

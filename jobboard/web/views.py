@@ -107,6 +107,8 @@ def _trouble(look: BoardLook) -> str | None:
 def overview(visit: Visit) -> Response:
     """One sentence, what needs a person, figures with lines, and short lists."""
     look, samples = visit.look, list(visit.reader.samples)[-POINTS:]
+    if look.stats is None and "stats" in look.failed:
+        raise look.failed["stats"]
     figures = []
     if look.stats is not None:
         series = [_counts(sample.stats) for sample in samples]
