@@ -21,7 +21,7 @@ from jobboard.job import Entity, Job
 from jobboard.obstacles import obstacles
 from jobboard.primitives import BoardStats, Per
 from jobboard.priorities import JobPriority
-from jobboard.reading import LISTED, BoardLook, Sample
+from jobboard.reading import LISTED, Sample
 from jobboard.reasons import reason_line
 from jobboard.results import Outcome
 from jobboard.states import (
@@ -76,7 +76,7 @@ def state(visit: Visit) -> Response:
     return JSONResponse(
         {
             "counts": {name: text.number(count, look.cap) for name, count in counts.items()},
-            "trouble": _trouble(look),
+            "trouble": visit.trouble,
             "complete": look.causes is not None and look.names is not None,
             "version": None if watched is None else _version(watched.record, watched.state),
         }
@@ -98,10 +98,6 @@ def _version(record: Record | None, state: State) -> str:
     if record is None:
         return "gone"
     return f"{state}-{record.token}-{record.modified_on}-{zlib.crc32(str(record.note).encode())}"
-
-
-def _trouble(look: BoardLook) -> str | None:
-    return None if look.trouble is None else str(look.trouble)
 
 
 def overview(visit: Visit) -> Response:

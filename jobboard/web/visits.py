@@ -107,6 +107,15 @@ class Visit:
         query = self.request.url.query
         return quote(self.request.url.path) + (f"?{query}" if query else "")
 
+    @property
+    def trouble(self) -> str:
+        """The reason why the board can't be read, with the age of the figures; empty if it can."""
+        if self.look.trouble is None:
+            return ""
+        age = self.look.age()
+        seen = "" if age is None else f" These are the figures of {text.words(age)} ago."
+        return f"{str(self.look.trouble).removesuffix('.')}.{seen}"
+
     def url(self, page: str = "", /, **query: Any) -> str:
         """Return the address of a page of the board."""
         given = {name: value for name, value in query.items() if value not in ("", None)}

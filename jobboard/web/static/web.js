@@ -65,17 +65,17 @@ async function renew() {
   data.version = fresh.body.dataset.version ?? "";
 }
 async function beat() {
-  let trouble = "the server of this page does not answer", state = null;
+  let trouble = "The server of this page does not answer.", state = null;
   try {
     const answer = await fetch(data.state + (data.job ? `?job=${data.job}` : ""), { signal: AbortSignal.timeout(10000) });
     if (answer.ok) {
       state = await answer.json();
       trouble = state.trouble;
       for (const each of $$("[data-count]")) each.textContent = state.counts[each.dataset.count] ?? each.textContent;
-    } else trouble = `the server of this page answers ${answer.status}`;
+    } else trouble = `The server of this page answers ${answer.status}.`;
   } catch { /* as above */ }
   const banner = $("#banner");
-  if (trouble) $("[data-trouble]", banner).textContent = `${trouble}.`;
+  if (trouble) $("[data-trouble]", banner).textContent = trouble;
   banner.hidden = !trouble;
   live.classList.toggle("off", Boolean(trouble));
   if (trouble) return true;
