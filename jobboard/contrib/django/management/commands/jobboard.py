@@ -39,6 +39,9 @@ class Command(BaseCommand):
             words = [*_work(backend, given), *words[1:]]
         elif words in ([], ["help"]):
             words = ["--help"]
+        shows = 2 if words[:2] == ["done", "show"] else 1
+        if given.conf.get("cipher") is not None and (shows == 2 or words[0] in ("work", "show")):
+            words = [*words[:shows], f"--cipher=jobboard.contrib.django.ciphers:{backend}", *words[shows:]]
         [command] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
         before = dict(os.environ)
         os.environ.update(environment)
