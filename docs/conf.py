@@ -82,7 +82,7 @@ def located(path: str) -> Any:
             for word in words[count:]:
                 # A package may import its members when they are asked for.
                 found = getattr(found, word, None)
-        except ImportError:
+        except Exception:  # noqa: BLE001 - as without a driver, or with a Django that has no settings
             continue
         return found
     return None

@@ -20,11 +20,12 @@ OFF = {Verb.CONSUME: COMPLETE, Verb.PURGE: GONE}
 NAMES = {
     Verb.DUE: "the due time comes",
     Verb.LAPSE: "the lease lapses",
+    Verb.EXPIRE: "it expires",
     Verb.REPLACE: "replace",
     Verb.STOP: "cancel (running)",
 }
 
-CLOCK = frozenset({Verb.DUE, Verb.LAPSE})
+CLOCK = frozenset({Verb.DUE, Verb.LAPSE, Verb.EXPIRE})
 
 # The centre of each box.
 PLACES = {

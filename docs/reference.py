@@ -30,6 +30,7 @@ TYPES = {
     "_retry": "dict",
     "_pairs": "list of pairs",
     "_acls": "list",
+    "Seal": "object",
 }
 """What a function that reads an option takes."""
 
@@ -85,11 +86,14 @@ def _option(item: tuple[str, Option]) -> tuple[str, ...]:
 
 def _type(parse: Callable[[Any], Any]) -> str:
     kind = parse.__qualname__.partition(".")[0]
+    if kind in TYPES:
+        return TYPES[kind]
     given = inspect.getclosurevars(parse).nonlocals
     if kind in ("integer", "seconds"):
         bounds = f"{given['low']:,} to {given['high']:,}".replace(".0", "")
         return f"int, {bounds}" if kind == "integer" else f"seconds, {bounds}"
-    return " or ".join(given["names"]) if kind == "choice" else TYPES[kind]
+    assert kind == "choice", kind
+    return " or ".join(given["names"])
 
 
 def _as_written(value: object) -> object:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jobboard.backends import fetch as fetch
     from jobboard.board import JobBoard as JobBoard
     from jobboard.board import JobBoardIterator as JobBoardIterator
+    from jobboard.ciphers import Cipher as Cipher
     from jobboard.conductor import Conductor as Conductor
     from jobboard.exceptions import ClaimLost as ClaimLost
     from jobboard.exceptions import ConnectionFailure as ConnectionFailure
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jobboard.exceptions import JobFailures as JobFailures
     from jobboard.exceptions import JobTrashed as JobTrashed
     from jobboard.exceptions import MissingDriver as MissingDriver
+    from jobboard.exceptions import NoKey as NoKey
     from jobboard.exceptions import NotFound as NotFound
     from jobboard.exceptions import UnclaimableJob as UnclaimableJob
     from jobboard.finding import Acted as Acted
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "backends": ("backend", "fetch"),
     "board": ("JobBoard", "JobBoardIterator"),
+    "ciphers": ("Cipher",),
     "conductor": ("Conductor",),
     "exceptions": (
         "ClaimLost",
@@ -68,6 +71,7 @@ _HOMES = {
         "JobFailures",
         "JobTrashed",
         "MissingDriver",
+        "NoKey",
         "NotFound",
         "UnclaimableJob",
     ),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from jobboard import codec, runtime
+from jobboard.ciphers import Seal, Sealed
 from jobboard.conf import meant, shortened
 from jobboard.job import Job, OnKey, Posting
 from jobboard.primitives import Draft, Limit, Per
@@ -179,12 +180,14 @@ def posting(value: Posting | Mapping[str, Any]) -> Posting:
     raise TypeError(f"a posting must be a Posting or a mapping of post()'s arguments, not {type(value).__name__}")
 
 
-def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numbered: bool = False) -> list[Draft]:
+def drafts(
+    given: Sequence[Posting], max_details: int, wire: codec.Wire, seal: Seal | None = None, *, numbered: bool = False
+) -> list[Draft]:
     """Return checked postings in their stored form. ``numbered``: an error has the number of the bad posting."""
     made: list[Draft] = []
     try:
         for each, new in zip(given, new_uuids(len(given)), strict=True):
-            made.append(_draft(each, new, max_details, wire))
+            made.append(_draft(each, new, max_details, wire, seal))
     except (TypeError, ValueError) as error:
         if not numbered:
             raise
@@ -192,12 +195,16 @@ def drafts(given: Sequence[Posting], max_details: int, wire: codec.Wire, *, numb
     return made
 
 
-def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Draft:
+def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire, seal: Seal | None) -> Draft:
     name = codec.check_text("a job's name", given.name)
     book, delay, due = _book(given.book), micros("delay", given.delay) or None, _due(given)
     context = codec.check_context(given.context)
     content = codec.Content(cast(dict[str, Any], given.details), book, context, delay, due)
-    posting = codec.encode_checked(content, max_details, wire)
+    if seal is None and not isinstance(given.details, Sealed):
+        version, posting = codec.VERSION, codec.encode_checked(content, max_details, wire)
+    else:
+        content = codec.seal_content(content, max_details, seal)
+        version, posting = codec.version_of(content.sealed), codec.encode(content, wire)
     if given.key is not None:
         codec.check_text("a job's key", given.key)
     if given.group is not None:
@@ -206,10 +213,24 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire) -> Dra
     if attempts is not None:
         limit(attempts, "max_attempts", 2**31 - 1)
     rank = rank_of(JobPriority.convert(given.priority))
-    job = (uuid, name, rank, given.key, codec.VERSION, posting, attempts, delay, due, None, given.group)
-    if given.key_for is None and given.on_key == "keep":
-        return Draft(*job)
-    return Draft(*job, *_window(given))
+    job = (uuid, name, rank, given.key, version, posting, attempts, delay, due, None, given.group)
+    window = (None, False) if given.key_for is None and given.on_key == "keep" else _window(given)
+    if given.expires is None:
+        return Draft(*job, *window)
+    return Draft(*job, *window, *_expiry(given.expires, delay, due))
+
+
+def _expiry(
+    given: float | datetime.timedelta | datetime.datetime, delay: int | None, due: int | None
+) -> tuple[int | None, int | None]:
+    """Return the µs until a job expires, or the instant. The engine compares a span with an instant."""
+    if isinstance(given, datetime.datetime):
+        span, time, least = None, _instant("expires", given), due
+    else:
+        span, time, least = micros("expires", given, positive=True), None, delay
+    if least is not None and cast(int, span or time) < least:
+        raise ValueError(f"expires={shortened(given)}: must not be before the job is due")
+    return span, time
 
 
 def _window(given: Posting) -> tuple[int | None, bool]:
@@ -223,8 +244,18 @@ def _window(given: Posting) -> tuple[int | None, bool]:
     return key_for, given.on_key == "replace"
 
 
-def note(before: codec.Note, text: str | None, percent: float | None, checkpoint: Any, wire: codec.Wire) -> bytes | str:
-    """Return the note that follows ``before``, encoded. An argument of None leaves its part as it was."""
+def note(
+    before: codec.Note,
+    text: str | None,
+    percent: float | None,
+    checkpoint: Any,
+    wire: codec.Wire,
+    seal: Seal | None = None,
+) -> bytes | str:
+    """Return the note that follows ``before``, encoded. An argument of None leaves its part as it was.
+
+    :raises NoKey: the earlier note can't be decrypted.
+    """
     if text is None and percent is None and checkpoint is None:
         raise ValueError("an empty note: give a text, percent= or checkpoint=")
     if text is not None and not isinstance(text, str):
@@ -235,8 +266,10 @@ def note(before: codec.Note, text: str | None, percent: float | None, checkpoint
         if not 0 <= percent <= 100:
             raise ValueError(f"percent={percent!r}: must be from 0 to 100")
     given = (text, percent, checkpoint)
-    parts = [old if new is None else new for old, new in zip(before[2:], given, strict=True)]
-    return codec.encode_note(codec.Note(before.number + 1, int(runtime.wall_time() * 1e6), *parts), wire)
+    kept = codec.open_note(before, seal)
+    olds = (kept.text, kept.percent, kept.checkpoint)
+    parts = [old if new is None else new for old, new in zip(olds, given, strict=True)]
+    return codec.encode_note(codec.Note(before.number + 1, int(runtime.wall_time() * 1e6), *parts), wire, seal)
 
 
 def aware(what: str, value: datetime.datetime) -> int:
@@ -253,12 +286,15 @@ def _due(given: Posting) -> int | None:
         return None
     if given.delay is not None:
         raise ValueError("give delay or due, not both")
-    due = aware("due", given.due)
-    if due >= _LAST:
-        raise ValueError(
-            f"due={given.due}: must lie before {moment(_LAST)}, the last time that every backend can store"
-        )
-    return due
+    return _instant("due", given.due)
+
+
+def _instant(what: str, value: datetime.datetime) -> int:
+    """Return a time that is to be stored."""
+    time = aware(what, value)
+    if time >= _LAST:
+        raise ValueError(f"{what}={value}: must lie before {moment(_LAST)}, the last time that every backend can store")
+    return time
 
 
 def _book(book: Any) -> dict[str, str] | None:

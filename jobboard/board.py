@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast, get_ar
 
 from jobboard import arguments, codec, followups, logs, marks, notifier, outcomes, runtime, work
 from jobboard import conf as configuration
+from jobboard.ciphers import Cipher, Seal, Sealed
 from jobboard.claims import Claims
 from jobboard.engine import (
     DuePosts,
@@ -47,6 +48,7 @@ from jobboard.exceptions import (
     JobBoardError,
     JobFailure,
     JobFailures,
+    NoKey,
     NotFound,
     UnclaimableJob,
 )
@@ -141,8 +143,14 @@ _SeenRecord: TypeAlias = tuple[Record, State]
 UNREADABLE = codec.Content({}, None)
 """The content of a posting that can't be decoded."""
 
+PUT_OFF_FOR = 60
+"""The seconds for which a claimed job that this board can't read is given back to the others."""
+
+PUT_OFF = GIVEN_BACK._replace(delay=PUT_OFF_FOR * 1_000_000)
+
 _REFUSALS: dict[Status, tuple[type[JobBoardError], str]] = {
     Status.LOST: (ClaimLost, "the claim is lost: it lapsed, or was taken away"),
+    Status.FULL: (ClaimLost, "the claim has lapsed, and set_limit() leaves no room for it"),
     Status.UNCLAIMED: (NotFound, "is not claimed"),
     Status.ABSENT: (NotFound, "is not on the board"),
     Status.TRASHED: (NotFound, "is in the trash"),
@@ -192,6 +200,7 @@ class JobBoard:
     :param conf: a URI, the plain name of a backend, or a dict with ``board`` and options.
     :param client: a connected client of the caller's own, which the board uses and never closes.
     :param persistence: a TaskFlow persistence backend, from which ``job.book`` is loaded.
+    :param cipher: a :class:`~jobboard.ciphers.Cipher`, which encrypts details, books, notes and results.
     :param store: the class of the backend's store.
     :raises ValueError: an option is unknown or does not fit.
 
@@ -204,22 +213,28 @@ class JobBoard:
         conf: str | Mapping[str, Any],
         client: Any = None,
         persistence: Any = None,
+        cipher: Cipher | None = None,
         *,
         store: type[Store],
     ) -> None:
         self._name = codec.check_text("a board's name", name)
+        if cipher is not None:
+            conf = {**({"board": conf} if isinstance(conf, str) else conf), "cipher": cipher}
         self._conf = configuration.parse(conf, {**configuration.COMMON, **store.options}, store.uri_parts)
         self._persistence = persistence
+        self._seal: Seal | None = self._conf["cipher"]
+        # The reasons for which jobs were put off, each logged once.
+        self._put_off: set[str] = set()
         self._ttl = int(self._conf["claim_ttl"] * 1e6)
         self.tracing = NO_TRACING
         raw = Engine(Seat(name, self._conf, client, self._conf.location), store)
         self.engine = RetryingEngine(raw, self._conf["retry_for"])
         self.claims = Claims(name, self.engine, self._ttl, lost=self._claim_lost, chores=self._do_chores)
         self.waiters = Waiters(self.engine)
-        self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"])
+        self.results = Results(self.engine, self._conf["keep_done"], self._conf["max_details"], self._seal)
         self.result_form = self.results.form
         bound = self.engine.backend.traits.commit_bound
-        self.posting_form = followups.PostingForm(self._conf["max_details"], self.engine.wire, bound)
+        self.posting_form = followups.PostingForm(self._conf["max_details"], self.engine.wire, bound, self._seal)
         self._notifier = notifier.Notifier(name, self._listen)
         self._lifecycle = runtime.RLock()
         # A token for each caller that uses a board connected only for such callers. The last one closes the board.
@@ -490,6 +505,7 @@ class JobBoard:
         group: str | None = None,
         key_for: float | datetime.timedelta | None = None,
         on_key: OnKey = "keep",
+        expires: float | datetime.timedelta | datetime.datetime | None = None,
         connection: Connection | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Job:
@@ -514,6 +530,9 @@ class JobBoard:
         :param on_key: ``"replace"``: an unclaimed job that has the key gets the details (book and context, too), the
             priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
             finished job stays as it is.
+        :param expires: seconds (or a timedelta) from now, or an aware datetime, at which the job goes to the trash
+            unless somebody has claimed it; not before it is due. Its first claim ends this, and so do a replacement and
+            a restore.
         :param connection: a transaction of the caller's on SQL, a connection or a session of SQLAlchemy's. The job is
             posted when the caller commits.
         :param extra: arguments of a backend of a third party.
@@ -532,6 +551,7 @@ class JobBoard:
             group=group,
             key_for=key_for,
             on_key=on_key,
+            expires=expires,
         )
         return self._post([posting], "post", self._extras("post", extra, connection=connection))[0]
 
@@ -557,7 +577,8 @@ class JobBoard:
     def _insert_all(self, postings: Sequence[Posting], verb: str, extra: dict[str, Any]) -> list[Job]:
         self.engine.check_open()
         numbered = verb == "post_many"
-        drafts = arguments.drafts(postings, self._conf["max_details"], self.engine.wire, numbered=numbered)
+        form = self.posting_form
+        drafts = arguments.drafts(postings, form.max_details, form.wire, form.seal, numbered=numbered)
         pairs = zip(drafts, postings, strict=True)
         jobs: list[Job] = []
         for batch in batches(pairs, lambda pair: len(pair[0].posting), POST_BATCH, POST_BYTES):
@@ -584,7 +605,8 @@ class JobBoard:
         elif status == OK:
             job = Job(self, record, record.posting, state, book)
         else:
-            job = self._job(record, state)
+            # Other postings of the call are stored, so that an unreadable holder of the key is no error.
+            job = self._job_or_shell(record, state)
         job.created, job.replaced = status == OK, status == Status.REPLACED
         return job
 
@@ -626,7 +648,8 @@ class JobBoard:
         for page in pages:
             if only_claimable and page:
                 may_go = self.engine.open_to_claims([record for record, _ in page])
-                page = [(record, state) for record, state in page if record.uuid in may_go]  # noqa: PLW2901
+                readable = self.engine.raw.readable
+                page = [seen for seen in page if seen[0].uuid in may_go and seen[0].version <= readable]  # noqa: PLW2901
             for record, state in page:
                 try:
                     yield self._job(record, state)
@@ -717,14 +740,16 @@ class JobBoard:
             self._stats = (runtime.monotonic(), cap, BoardStats(**counts))
         return self._stats[2]
 
-    def names(self, *, at_most: int = AT_MOST) -> list[NameStats]:
+    def names(self, *, at_most: int | None = None) -> list[NameStats]:
         """Return the numbers of live jobs by name, in the order of the names.
 
-        :param at_most: on SQL, the highest count: a count of ``at_most`` means so many jobs or more. Elsewhere, the
-            number of jobs that are looked at, in serving order; those behind them do not count.
+        :param at_most: on SQL, the highest count, 1,000 by default: a count of ``at_most`` means so many jobs or more.
+            Elsewhere, the number of jobs that are looked at, in serving order, 20,000 by default; those behind them do
+            not count.
         :raises JobFailure: the count takes too long.
         """
-        arguments.limit(at_most, "at_most")
+        if at_most is not None:
+            arguments.limit(at_most, "at_most")
         return [
             NameStats(name, *count[:3], None if count.oldest is None else moment(count.oldest))
             for name, count in sorted(self.engine.names(at_most).items())
@@ -853,7 +878,8 @@ class JobBoard:
         :param at_most: the number of jobs that are looked at.
         """
         arguments.limit(at_most, "at_most")
-        return grouped(self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most))
+        found = self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most)
+        return grouped(itertools.starmap(self._job_or_shell, found.jobs), found.looked)
 
     def finished(self, minutes: int = 60, *, at_most: int = AT_MOST) -> list[int] | None:
         """Return the number of consumed jobs with an outcome in each of the last minutes, the present minute last. Jobs
@@ -931,7 +957,7 @@ class JobBoard:
 
     def _unread(self, kind: str, record: Record, advice: str, done: StoredOutcome | None = None) -> Iterator[Oddity]:
         place = f"{kind} {record.uuid}"
-        if record.version > codec.VERSION:
+        if codec.is_newer(record.version):
             why = f"it was posted in version {record.version}, and this library reads up to {codec.VERSION}"
             until_then = "until then, this process passes the job over" if done is None else advice
             yield Oddity(place, why, f"upgrade the library here; {until_then}")
@@ -940,6 +966,9 @@ class JobBoard:
             self._content(record)
             if done is not None:
                 self.results.decoded(done.result)
+        except NoKey:
+            # Another board has the key.
+            return
         except codec.Undecodable as error:
             yield Oddity(place, str(error), advice)
 
@@ -952,10 +981,13 @@ class JobBoard:
             for as long as this process lives.
         :raises UnclaimableJob: somebody has claimed the job, ``who`` included, or it is not due; nothing was changed.
         :raises NotFound: the job is not on the board.
+        :raises NoKey: the job is encrypted, and this board can't decrypt it; nothing was changed.
         :raises ClaimLost: the claim was made, but its answer came so late that the claim has lapsed.
         """
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
+        if arguments.job(job).is_encrypted:
+            job.opened  # noqa: B018 - it raises
         answer, sent = self.engine.claim(arguments.job(job).uuid, who, span)
         if answer.status != OK or answer.record is None:
             self.tracing.refused(job, answer.status, sent)
@@ -1089,23 +1121,38 @@ class JobBoard:
                 raise
 
     def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
-        """Return a claimed job; None: its posting can't be decoded, and goes to the trash."""
+        """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or another process has to
+        read it, and the job is put off."""
         try:
-            return ClaimedJob(self, record, self._content(record), CLAIMED)
+            content = self._content(record) if record.version == codec.VERSION else self._content_of_version(record)
+            job = ClaimedJob(self, record, content, CLAIMED)
+            if content.sealed is not None:
+                job.opened  # noqa: B018 - it raises
+            if record.note is not None:
+                job._noted()
+            return job
+        except NoKey as error:
+            shell, end = Job(self, record, UNREADABLE, SCHEDULED), PUT_OFF
+            if (why := str(error.cause or error)) not in self._put_off:
+                self._put_off.add(why)
+                what = f"goes back for {PUT_OFF_FOR} s, as do others without a further warning"
+                LOG.warning("%s %s: %s", shell, what, why, extra=logs.fields(shell))
         except codec.Undecodable as error:
-            end = End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)
-            poison = Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)
             shell = Job(self, record, UNREADABLE, TRASHED)
+            end = End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)
             LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
-            try:
-                self.engine.finish([poison])
-            except JobBoardError as failure:
-                # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
-                LOG.warning("%s could not be trashed: %s", shell, failure, extra=logs.fields(shell))
-                self.engine.raw.forsake(record.uuid, record.token)
-            else:
+        try:
+            self.engine.finish(
+                [Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)]
+            )
+        except JobBoardError as failure:
+            # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
+            LOG.warning("%s could not be put back or trashed: %s", shell, failure, extra=logs.fields(shell))
+            self.engine.raw.forsake(record.uuid, record.token)
+        else:
+            if end.verb == Verb.TRASH:
                 self._notify(notifier.TRASHED, shell)
-            return None
+        return None
 
     def _attach(self, jobs: Sequence[Job], who: str, span: int | None, sent: float, margin: int | None) -> None:
         """Attach claims to jobs, and keep them. Their leases count from ``sent``, when the request was sent."""
@@ -1218,7 +1265,7 @@ class JobBoard:
         self._note(claim, text, percent, checkpoint, flush)
 
     def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
-        given = (text, percent, checkpoint, self.engine.wire)
+        given = (text, percent, checkpoint, self.engine.wire, self._seal)
         self.keep_note(claim, lambda before: arguments.note(before, *given), flush)
 
     def keep_note(self, claim: Claim, make: Callable[[codec.Note], bytes | str], flush: bool) -> None:
@@ -1570,7 +1617,8 @@ class JobBoard:
 
     def post_again(self, job: Job) -> Job:
         """Post a job anew, with the name, details, book, context, priority, group and ``max_attempts`` of this one, but
-        without its key, due time and history. This job may be in any state, and stays as it is.
+        without its key, due time and history. This job may be in any state, and stays as it is. An encrypted job needs
+        no key: the new one has the same encrypted details and book.
 
         :raises TypeError, ValueError: the details do not fit this board.
         :raises JobFailure: the details can't be read.
@@ -1580,8 +1628,11 @@ class JobBoard:
     def _anew(self, job: Job) -> Posting:
         """Return the posting of a job, for another job."""
         record = job.board._job(job.record, job.seen_state).record
-        book = None if job.book_uuid is None else SimpleNamespace(name=job.book_name, uuid=job.book_uuid)
-        own = Posting(record.name, book, job.details, job.priority, max_attempts=record.max_attempts)
+        content, book = job.content, None
+        if content.book is not None:
+            book = SimpleNamespace(**content.book)
+        details: Any = content.details if content.sealed is None else Sealed(content.sealed)
+        own = Posting(record.name, book, details, job.priority, max_attempts=record.max_attempts)
         return own._replace(context=job.context or None, group=record.group)
 
     def act(
@@ -1829,14 +1880,16 @@ class JobBoard:
         max_attempts: int | None = None,
         group: str | None = None,
         context: Mapping[str, str] | None = None,
+        expires: float | datetime.timedelta | None = None,
         tz: str = "UTC",
         missed: Missed = "one",
     ) -> Schedule:
         """Have a job posted at certain times: by any conductor of this board, or by ``jobboard schedule run``.
 
         Each due time gets one job, however many posters there are. A schedule that has this id already is replaced,
-        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs stay. A schedule that is
-        set again with the same arguments stays as it is, with its next due time: each start of a process may set it.
+        from now on: ``every`` begins anew, and missed times are not made up for; posted jobs and a pause stay. A
+        schedule that is set again with the same arguments stays as it is, with its next due time: each start of a
+        process may set it.
 
         :param id: at most 255 characters.
         :param cron: five fields, as in a crontab, or ``@daily`` and the like; at most 255 characters.
@@ -1845,6 +1898,8 @@ class JobBoard:
         :param every: instead of ``cron``: seconds (or a timedelta) between two due times, at least 0.1, counted from
             now on the server's clock.
         :param key: with it no job is posted while an earlier one is on the board; that due time counts as done.
+        :param expires: seconds (or a timedelta) from its due time at which a job goes to the trash unless somebody has
+            claimed it.
         :param tz: the time zone of ``cron``, as in ``Europe/Berlin``. Where its clock is put forward, skipped times
             are due right after; where it is put back, a time is due once. An hour of ``*`` takes each hour as it comes.
         :param missed: of the times at which nobody posted, ``one``, the latest, ``all``, the latest 1,000, or ``none``,
@@ -1857,17 +1912,28 @@ class JobBoard:
         # With every=, too, which needs no zone: a mistyped zone would show among the schedules.
         zone(tz)
         codec.check_text("a job's name", name)
+        if isinstance(expires, datetime.datetime):
+            raise TypeError("expires of a schedule counts from each due time: give seconds or a timedelta")
         posting = Posting(
-            cast(str, name), None, details, priority, key=key, max_attempts=max_attempts, context=context, group=group
+            cast(str, name),
+            details=details,
+            priority=priority,
+            key=key,
+            max_attempts=max_attempts,
+            context=context,
+            group=group,
+            expires=expires,
         )
-        [draft] = arguments.drafts([posting], self._conf["max_details"], self.engine.wire)
+        form = self.posting_form
+        [draft] = arguments.drafts([posting], form.max_details, form.wire, form.seal)
 
         made: StoredSchedule
 
         def make(now: int, before: StoredSchedule | None) -> StoredSchedule:
             nonlocal made
             last = None if before is None else before.last
-            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last)
+            is_paused = before is not None and before.is_paused
+            made = StoredSchedule(id, timetable, draft, timetable.first(now, last), last, is_paused=is_paused)
             if before is not None and self._is_alike(before, timetable, draft):
                 made = before
             return made
@@ -1876,7 +1942,7 @@ class JobBoard:
         self.waiters.alarm()
         # Others may have removed it before a repetition has told that it was set.
         entry = entry or made
-        return Schedule.of(entry, self._decoded(entry.draft.posting))
+        return Schedule.of(entry, self._decoded(entry.draft.posting), self._seal)
 
     def _is_alike(self, before: StoredSchedule, timetable: Timetable, draft: Draft) -> bool:
         """Return whether a setting equals the stored schedule."""
@@ -1884,20 +1950,71 @@ class JobBoard:
         same = before.draft._replace(uuid=draft.uuid, posting=draft.posting)
         if before.timetable != timetable or same != draft:
             return False
+        postings = before.draft.posting, draft.posting
         try:
-            return self._decoded(before.draft.posting) == self._decoded(draft.posting)
-        except codec.Undecodable:
+            one, other = (codec.open_content(self._decoded(each), self._seal) for each in postings)
+        except (codec.Undecodable, NoKey):
             return False
+        return one == other
 
     def schedules(self) -> list[Schedule]:
         """Return the schedules of this board, by their ids. Unreadable ones are left out, with a warning."""
         found = []
         for entry in sorted(self.engine.schedules()):
             try:
-                found.append(Schedule.of(entry, self._decoded(entry.draft.posting)))
+                found.append(Schedule.of(entry, self._decoded(entry.draft.posting), self._seal))
             except codec.Undecodable as error:
                 LOG.warning("the schedule %r is left out: %s", entry.id, error)
         return found
+
+    def pause_schedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Post no job of a schedule until :meth:`resume_schedule`; posted jobs stay.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        self._pause_schedule(id, True)
+
+    def resume_schedule(self, id: str) -> None:  # noqa: A002 - as its users have it
+        """Post the jobs of a paused schedule again. ``missed`` of the schedule decides about due times in the pause.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        self._pause_schedule(id, False)
+
+    def _pause_schedule(self, id: str, is_paused: bool) -> None:  # noqa: A002 - as its users have it
+        found: StoredSchedule | None = None
+
+        def make(now: int, before: StoredSchedule | None) -> StoredSchedule | None:
+            nonlocal found
+            found = before
+            return None if before is None else _unheld(before)._replace(is_paused=is_paused)
+
+        self.engine.set_schedule(codec.check_text("a schedule's id", id), make)
+        if found is None:
+            raise _unreadable_schedule(id)
+        LOG.info("board %r: schedule %r %s", self._name, id, "paused" if is_paused else "resumed")
+        self.waiters.alarm()
+
+    def post_now(self, id: str) -> Job:  # noqa: A002 - as its users have it
+        """Post a job of a schedule now, also while the schedule is paused. The next due time stays.
+
+        ``job.schedule`` has the time of this post. If another job has the key of the schedule, that job is returned:
+        ``job.created`` is false.
+
+        :raises NotFound: there is none of this id.
+        :raises JobFailure: an unfinished ``jobboard move`` holds the schedule.
+        """
+        entry, now = self.engine.find_schedule(codec.check_text("a schedule's id", id))
+        if entry is None:
+            raise _unreadable_schedule(id)
+        draft = _unheld(entry).job(now, self.engine.wire, uuid=str(runtime.uuid4()))
+        [answer] = self.engine.insert([draft])
+        job = self._posted_job(answer, draft, None)
+        if job.created:
+            self._tell_posted([job])
+        return job
 
     def kept_stats(self) -> KeptStats:
         """Return the numbers of schedules and outcomes, and the delay of the schedules."""
@@ -2023,7 +2140,7 @@ class JobBoard:
 
     def _job(self, record: Record, state: State) -> Job:
         """:raises JobFailure: the posting can't be read here."""
-        if record.version > codec.VERSION:
+        if codec.is_newer(record.version):
             raise JobFailure(f"job {record.uuid} was posted by a newer version of this library; upgrade to read it")
         try:
             return Job(self, record, self._content(record), state)
@@ -2037,6 +2154,14 @@ class JobBoard:
         except JobFailure:
             return Job(self, record, UNREADABLE, state)
 
+    def _content_of_version(self, record: Record) -> codec.Content:
+        """Return the content of a claimed job of any version.
+
+        :raises NoKey: a newer version of this library has posted it. The look of a board with a cipher shows it."""
+        if codec.is_newer(record.version):
+            raise NoKey(f"posted in version {record.version} by a newer version of this library")
+        return self._content(record)
+
     def _content(self, record: Record) -> codec.Content:
         """:raises codec.Undecodable: the record is damaged."""
         if record.priority not in RANKS:
@@ -2045,6 +2170,28 @@ class JobBoard:
 
     def _decoded(self, posting: bytes | str) -> codec.Content:
         return codec.decode(posting, self.engine.wire)
+
+    def _open(self, content: codec.Content, job: Job) -> codec.Content:
+        """:raises NoKey: the content can't be decrypted here."""
+        with _naming(job):
+            return codec.open_content(content, self._seal)
+
+    def _open_note(self, note: codec.Note, job: Job) -> codec.Note:
+        """:raises NoKey: the note can't be decrypted here."""
+        with _naming(job):
+            return codec.open_note(note, self._seal)
+
+    def opened_record(self, job: Job) -> Record:
+        """Return the record of a job for a process without the cipher, with a decrypted note."""
+        note = job.record.note
+        if self._seal is None or note is None:
+            return job.record
+        opened = self._open_note(codec.decode_note(note), job)
+        return job.record._replace(note=codec.encode_note(opened, self.engine.wire))
+
+    def sealed_note(self, note: bytes | str) -> bytes | str:
+        """Return a note from a process without the cipher, encrypted."""
+        return note if self._seal is None else codec.encode_note(codec.decode_note(note), self.engine.wire, self._seal)
 
     def _load_book(self, uuid: str) -> Any:
         if self._persistence is None:
@@ -2074,8 +2221,11 @@ class JobBoard:
                 status = Status.LOST  # noqa: PLW2901
             if status == Status.LOST and claim is not None:
                 claim.refuse()
+            if status == Status.FULL and claim is not None:
+                # Nobody has refused the token, and nobody has the job.
+                claim.mark_lost()
             kind, text = _REFUSALS[status]
-            errors.append(_about(kind(f"{job}: {text}" if status == Status.LOST else f"{job} {text}"), job))
+            errors.append(_about(kind(f"{job}: {text}" if kind is ClaimLost else f"{job} {text}"), job))
         return errors
 
     def _elsewhere(self, absent: Sequence[Job]) -> set[Job]:
@@ -2126,6 +2276,15 @@ def _about(error: JobBoardError, job: Job) -> JobBoardError:
     return error
 
 
+@contextlib.contextmanager
+def _naming(job: Job) -> Iterator[None]:
+    """Name the job in the error of its decryption."""
+    try:
+        yield
+    except NoKey as error:
+        raise _about(NoKey(f"{job} is {error}", error), job) from error
+
+
 def _unclaimed(job: Job) -> JobBoardError:
     return _about(JobFailure(f"{job} is not claimed through this handle: only its holder makes notes"), job)
 
@@ -2139,6 +2298,20 @@ def _holder(job: Job, claim: Claim | None, who: str) -> Holder:
     if claim.inherited:
         raise _about(ClaimLost(f"{job}: the claim belongs to the process that this one was forked from"), job)
     return Holder(who, claim.token)
+
+
+def _unreadable_schedule(id: str) -> NotFound:  # noqa: A002 - as its users have it
+    return NotFound(f"there is no schedule {id!r} that can be read here")
+
+
+def _unheld(entry: StoredSchedule) -> StoredSchedule:
+    """Return the schedule.
+
+    :raises JobFailure: a move holds it.
+    """
+    if entry.held is not None:
+        raise JobFailure(f"the schedule {entry.id!r} is held by a move: `jobboard move` completes it")
+    return entry
 
 
 def _refused_act(verb: Verb, job: Job, status: Status, lost: str) -> JobBoardError | None:

@@ -16,12 +16,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgpack
 
+from jobboard.ciphers import Seal, Sealed, is_sealed, number_of, opened
 from jobboard.conf import shortened
+from jobboard.exceptions import NoKey
 from jobboard.primitives import Returned
 from jobboard.states import FAILURE_BYTES, Failure, stored_failure
 
 VERSION = 1
 """The version of written postings, and the highest readable version."""
+
+KEYS = 100
+"""The factor of a key's number in the stored version of a job. A plain job has none."""
 
 MAX_TEXT = 255
 """The longest name, key or owner, in characters."""
@@ -40,6 +45,14 @@ _LOADS = json.JSONDecoder().decode
 _JSON_GROWTH = 6
 """The most bytes of JSON for one of msgpack: a control character, or False and its comma."""
 
+_WAYS_OUT = {
+    **dict.fromkeys(("date", "time"), "its isoformat()"),
+    **dict.fromkeys(("UUID", "Decimal"), "its str()"),
+    "timedelta": "its total_seconds()",
+    "Enum": "its value",
+}
+"""The form in JSON of instances of classes of these names."""
+
 Wire = Literal["msgpack", "json"]
 
 
@@ -48,7 +61,7 @@ class Content(NamedTuple):
 
     book: the name and uuid of a logbook. context: texts from the poster's process for the worker's. delay, due: as
     posted, in µs; the record forgets both with the first claim. schedule: the id of the schedule that posted the job,
-    and its due time in µs.
+    and its due time in µs. sealed: the details and the book, encrypted; both are empty beside it.
     """
 
     details: dict[str, Any]
@@ -57,12 +70,14 @@ class Content(NamedTuple):
     delay: int | None = None
     due: int | None = None
     schedule: list[Any] | None = None
+    sealed: str | None = None
 
 
 class Note(NamedTuple):
     """A note of a job's holder.
 
     number: rises with each note on the job since its post. on: the time in µs, by the clock of the holder's machine.
+    sealed: the text, the percentage and the checkpoint, encrypted; they are None beside it.
     """
 
     number: int = 0
@@ -70,10 +85,14 @@ class Note(NamedTuple):
     text: str | None = None
     percent: float | None = None
     checkpoint: Any = None
+    sealed: str | None = None
 
 
-_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list}
+_KINDS = {"details": dict, "book": dict, "context": dict, "delay": int, "due": int, "schedule": list, "sealed": str}
 _OPTIONAL = Content._fields[1:]
+_NOTED = ("text", "percent", "checkpoint")
+_MARK = "~"
+"""The begin of an encrypted result. No result in JSON or msgpack begins so, except for the number 126."""
 
 
 class Undecodable(ValueError):
@@ -137,6 +156,54 @@ def encode_checked(content: Content, limit: int, wire: Wire) -> bytes | str:
     return posting
 
 
+def version_of(seal: Seal | str | None) -> int:
+    """Return the version of postings that a cipher has encrypted, or of an encrypted part; of plain ones without.
+
+    A look for jobs passes over all versions above that of its board's cipher."""
+    if seal is None:
+        return VERSION
+    return KEYS * (number_of(seal) if isinstance(seal, str) else seal.number) + VERSION
+
+
+def is_newer(version: int) -> bool:
+    """Return whether only a newer version of this library reads a posting, whatever its key."""
+    return version % KEYS > VERSION
+
+
+def seal_content(content: Content, limit: int, seal: Seal | None) -> Content:
+    """Check the details as :func:`check_details` does, and return the content with them and the book encrypted.
+
+    :param content: with a :class:`~jobboard.ciphers.Sealed` for details, that stays as it is.
+    """
+    given: Any = content.details
+    if isinstance(given, Sealed):
+        sealed = given.text
+    else:
+        assert seal is not None
+        sealed = seal.close([_shaped_mapping(given, "details"), content.book])
+    _check_sealed("details", sealed, limit, "max_details")
+    return content._replace(details={}, book=None, sealed=sealed)
+
+
+def open_content(content: Content, seal: Seal | None) -> Content:
+    """Return the content with its details and book decrypted, or raise NoKey."""
+    if content.sealed is None:
+        return content
+    match opened(content.sealed, seal):
+        case [dict() as details, dict() | None as book]:
+            return content._replace(details=details, book=book, sealed=None)
+    # A wrong key may well decrypt to something.
+    raise NoKey(f"encrypted with key {number_of(content.sealed)}, and decrypted to no details")
+
+
+def _check_sealed(what: str, sealed: str, limit: int, bound: str) -> None:
+    if len(sealed) > limit:
+        raise ValueError(
+            f"{what}: {len(sealed)} bytes encrypted, and {bound} is {limit}; store large data elsewhere and give a "
+            "reference to it"
+        )
+
+
 def check_context(context: Any) -> dict[str, str] | None:
     """Return a checked copy of a job's ``context``, a mapping of str to str; None where it is empty."""
     if context is None:
@@ -195,8 +262,17 @@ def _shaped(value: Any, path: tuple[Any, ...]) -> Any:
         return {_shaped_key(key, path): _shaped(item, (*path, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_shaped(item, (*path, index)) for index, item in enumerate(value)]
-    kind = type(value).__name__
-    raise TypeError(f"{_shown(path)}: {kind} is not one of str, int, float, bool, None, list and dict")
+    raise TypeError(f"{_shown(path)}: {_no_json(value, path)}")
+
+
+def _no_json(value: Any, path: tuple[Any, ...]) -> str:
+    """Return what is wrong with a value of another type, and the way out."""
+    wrong = f"{type(value).__name__} is not one of str, int, float, bool, None, list and dict"
+    way = next((_WAYS_OUT[base.__name__] for base in type(value).__mro__ if base.__name__ in _WAYS_OUT), None)
+    if way is None:
+        return wrong
+    typed = ", or annotate the parameter of its handler, and use the handler's post()" if path[0] == "details" else ""
+    return f"{wrong}: give {way}{typed}"
 
 
 def _shaped_key(key: Any, path: tuple[Any, ...]) -> str:
@@ -213,15 +289,17 @@ def _shown(path: tuple[Any, ...]) -> str:
 
 def encode(content: Content, wire: Wire) -> bytes | str:
     """Return a checked content as a posting of :data:`VERSION`."""
-    fields = zip(Content._fields, content, strict=True)
-    return _pack({name: value for name, value in fields if value is not None}, wire)
+    fields = {name: value for name, value in zip(Content._fields, content, strict=True) if value is not None}
+    if content.sealed is not None:
+        del fields["details"]
+    return _pack(fields, wire)
 
 
 def decode(posting: bytes | str, wire: Wire) -> Content:
     """Return the content of a stored posting, or raise Undecodable."""
     try:
         body = _unpack(posting, wire)
-        content = Content(body["details"], *map(body.get, _OPTIONAL))
+        content = Content({} if "sealed" in body else body["details"], *map(body.get, _OPTIONAL))
     except Exception as error:
         raise Undecodable(f"the posting can't be decoded: {type(error).__name__}") from error
     for name in body:
@@ -230,6 +308,8 @@ def decode(posting: bytes | str, wire: Wire) -> Content:
             raise Undecodable(f"the posting can't be decoded: its {name} is no {kind.__name__}")
     if content.context and not all(type(text) is str for pair in content.context.items() for text in pair):
         raise Undecodable("the posting can't be decoded: its context holds something other than str")
+    if content.sealed is not None and not is_sealed(content.sealed):
+        raise Undecodable("the posting can't be decoded: its encrypted part is no number and base64")
     if content.schedule is not None and [type(each) for each in content.schedule] != [str, int]:
         raise Undecodable("the posting can't be decoded: its schedule is no id and time")
     return content
@@ -241,34 +321,48 @@ def add_to(posting: bytes | str, wire: Wire, **more: Any) -> bytes | str:
     return _pack({**_unpack(posting, wire), **more}, wire)
 
 
-def encode_result(result: Any, limit: int, wire: Wire) -> bytes | str:
+def encode_result(result: Any, limit: int, wire: Wire, seal: Seal | None = None) -> bytes | str:
     """Return a result of JSON's shape in its encoded form. Raise as :func:`check_details` does."""
     shaped = _shaped(result, ("result",))
+    if seal is not None:
+        sealed = seal.close(shaped)
+        _check_sealed("result", sealed, limit, "max_details")
+        return _MARK + sealed if wire == "json" else (_MARK + sealed).encode()
     _check_size("result", shaped, limit, "max_details")
     return _pack(shaped, wire)
 
 
-def returned(result: Any, limit: int, wire: Wire) -> Returned:
+def returned(result: Any, limit: int, wire: Wire, seal: Seal | None = None) -> Returned:
     """Return the encoded result of a handler, or the reason of its refusal. It is too late to raise an error."""
     try:
-        return Returned(encode_result(result, limit, wire))
+        return Returned(encode_result(result, limit, wire, seal))
     except Exception as error:  # noqa: BLE001 - code of a user's object may raise anything
         # str(error) might raise, too.
         return Returned(refused=clip_error("".join(traceback.format_exception_only(error)).rstrip()))
 
 
-def decode_result(result: bytes | str, wire: Wire) -> Any:
-    """Return a stored result, or raise Undecodable."""
+def decode_result(result: bytes | str, wire: Wire, seal: Seal | None = None) -> Any:
+    """Return a stored result, or raise Undecodable or NoKey."""
+    if (sealed := _sealed_result(result)) is not None:
+        return opened(sealed, seal)
     try:
         return _unpack(result, wire)
     except Exception as error:
         raise Undecodable(f"the result can't be decoded: {type(error).__name__}") from error
 
 
-def encode_note(note: Note, wire: Wire) -> bytes | str:
+def _sealed_result(result: bytes | str) -> str | None:
+    """Return the encrypted part that a stored result is, if it is one."""
+    text = result if isinstance(result, str) else result.decode("latin-1") if result[:1] == _MARK.encode() else ""
+    return text[1:] if text[:1] == _MARK and is_sealed(text[1:]) else None
+
+
+def encode_note(note: Note, wire: Wire, seal: Seal | None = None) -> bytes | str:
     """Return a note in its stored form. Raise as :func:`check_details` does."""
     fields = {name: value for name, value in zip(Note._fields, note, strict=True) if value is not None}
     shaped = _shaped_mapping(fields, "note")
+    if seal is not None:
+        shaped = {"number": note.number, "on": note.on, "sealed": seal.close([shaped.get(name) for name in _NOTED])}
     _check_size("note", shaped, MAX_NOTE, "its limit")
     return _pack(shaped, wire)
 
@@ -282,9 +376,20 @@ def decode_note(note: bytes | str | None) -> Note:
         body = _unpack(note, _wire_of(note))
         found = Note._make(map(body.get, Note._fields, Note()))
         fits = type(found.number) is type(found.on) is int and isinstance(found.text, str | None)
+        fits = fits and (found.sealed is None or is_sealed(found.sealed))
         return found if fits and isinstance(found.percent, int | float | None) else Note()
     except Exception:  # noqa: BLE001 - decoders raise what they like
         return Note()
+
+
+def open_note(note: Note, seal: Seal | None) -> Note:
+    """Return a note with its parts decrypted, or raise NoKey."""
+    if note.sealed is None:
+        return note
+    parts = opened(note.sealed, seal)
+    if type(parts) is not list or len(parts) != len(_NOTED):
+        raise NoKey(f"encrypted with key {number_of(note.sealed)}, and decrypted to no note")
+    return Note(note.number, note.on, *parts)
 
 
 def transcode_note(note: bytes | str | None, wire: Wire) -> bytes | str | None:
@@ -312,7 +417,11 @@ def transcode(posting: bytes | str, wire: Wire, other: Wire) -> bytes | str:
 
 def transcode_result(result: bytes | str, wire: Wire, other: Wire) -> bytes | str:
     """Return a stored result in the encoding of another wire, or raise Undecodable."""
-    return result if wire == other else _pack(decode_result(result, wire), other)
+    if wire == other:
+        return result
+    if (sealed := _sealed_result(result)) is not None:
+        return _MARK + sealed if other == "json" else (_MARK + sealed).encode()
+    return _pack(decode_result(result, wire), other)
 
 
 def _pack(body: Any, wire: Wire) -> bytes | str:

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from oslo_utils import strutils
 
+from jobboard.ciphers import Seal
 from jobboard.exceptions import ConnectionFailure
 
 ESCAPE = (
@@ -333,5 +334,6 @@ COMMON: Mapping[str, Option] = {
     "keep_done": Option(seconds(), 0.0, "how long the outcome of a job is kept that is consumed here; 0: not at all"),
     "auto_setup": Option(flag, True, "create what is missing at connect()"),
     "read_only": Option(flag, False, "open the board for looking only"),
+    "cipher": Option(Seal, None, "encrypts details and results: an object, see :doc:`/howto/secrets`", secret=True),
 }
 """The options that every board has."""

@@ -7,6 +7,7 @@
         ├── UnclaimableJob        somebody has claimed it, or it is not due yet
         ├── ClaimLost             the claim is no longer this holder's; nothing was changed
         ├── JobTrashed            the job that was waited for ended in the trash
+        ├── NoKey                 the content is encrypted, and this board can't decrypt it
         ├── ConnectionFailure     the backend is closed or can't be reached; see its ``outcome``
         └── JobFailures           several of them at once, also an ExceptionGroup
 
@@ -65,6 +66,11 @@ class ClaimLost(JobFailure):
 
 class JobTrashed(JobFailure):
     """The awaited job will not complete: it lies in the trash."""
+
+
+class NoKey(JobFailure):
+    """The content of the job is encrypted, and the board has no cipher or not the key. A cipher's ``decrypt`` raises
+    it, too."""
 
 
 class ConnectionFailure(JobFailure):

@@ -7,16 +7,17 @@ import binascii
 import datetime
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from jobboard.arguments import limit as positive
-from jobboard.engine import Position, Searched
+from jobboard.engine import Position
 from jobboard.exceptions import JobBoardError
 from jobboard.job import Job
 from jobboard.reasons import cause_of, reason_line
-from jobboard.states import Record, State, moment
+from jobboard.states import State
 
 OperatorVerb = Literal["release", "cancel", "restore", "purge", "post_again"]
 """The verbs of :meth:`JobBoard.act <jobboard.board.JobBoard.act>`."""
@@ -67,13 +68,14 @@ class NameStats:
 class ErrorGroup:
     """Trashed jobs whose last failures have one cause.
 
-    cause: the text that they share, for ``find(cause=)``. count: their number. names: the names of the jobs, the most
-    frequent first. sample: the reason of the newest. first, last: the times of the oldest and of the newest.
+    cause: the text that they share, for ``find(cause=)``. count: their number. names, labels: those of the jobs, the
+    most frequent first. sample: the reason of the newest. first, last: the times of the oldest and of the newest.
     """
 
     cause: str
     count: int
     names: tuple[str, ...]
+    labels: tuple[str, ...]
     sample: str
     first: datetime.datetime
     last: datetime.datetime
@@ -87,23 +89,26 @@ class ErrorGroups:
     looked: int
 
 
-def grouped(found: Searched) -> ErrorGroups:
-    """Return trashed jobs by their causes."""
-    groups: dict[str, list[Record]] = {}
-    for record, _ in found.jobs:
-        groups.setdefault(cause_of(record.error), []).append(record)
-    made = [_group(cause, records) for cause, records in groups.items()]
-    return ErrorGroups(tuple(sorted(made, key=lambda group: -group.count)), found.looked)
+def grouped(jobs: Iterable[Job], looked: int) -> ErrorGroups:
+    """Return trashed jobs by their causes.
+
+    :param looked: the number of jobs that were looked at.
+    """
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(cause_of(job.error), []).append(job)
+    made = [_group(cause, found) for cause, found in groups.items()]
+    return ErrorGroups(tuple(sorted(made, key=lambda group: -group.count)), looked)
 
 
-def _group(cause: str, records: list[Record]) -> ErrorGroup:
-    counts: dict[str, int] = {}
-    for record in records:
-        counts[record.name] = counts.get(record.name, 0) + 1
-    names = tuple(sorted(counts, key=lambda name: -counts[name]))
-    newest, oldest = records[0], records[-1]
-    times = moment(oldest.modified_on), moment(newest.modified_on)
-    return ErrorGroup(cause, len(records), names, reason_line(newest.error), *times)
+def _group(cause: str, jobs: list[Job]) -> ErrorGroup:
+    names, labels = (
+        tuple(text for text, _ in Counter(texts).most_common())
+        for texts in ((job.name for job in jobs), (job.label for job in jobs))
+    )
+    newest, oldest = jobs[0], jobs[-1]
+    times = oldest.last_modified, newest.last_modified
+    return ErrorGroup(cause, len(jobs), names, labels, reason_line(newest.error), *times)
 
 
 def checked_states(states: Iterable[State | str] | None, default: frozenset[State]) -> frozenset[State]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from jobboard import arguments, codec, outcomes
+from jobboard.ciphers import Seal
 from jobboard.exceptions import JobFailure
 from jobboard.job import Job, Posting
 from jobboard.primitives import POST_BATCH, POST_BYTES, CommitBound, Draft, End, Returned
@@ -36,12 +37,13 @@ class Then:
 class PostingForm(NamedTuple):
     """The form of a board's postings, which also travels to a process without a board.
 
-    bound: of the store on one commit.
+    bound: of the store on one commit. seal: stays in the process of the board.
     """
 
     max_details: int
     wire: codec.Wire
     bound: CommitBound | None
+    seal: Seal | None = None
 
 
 def unique_key(name: str, details: Mapping[str, Any] | None = None, secret: bytes = b"") -> str:
@@ -76,7 +78,12 @@ def drafts(
     :param keeps: the job leaves an outcome.
     :raises TypeError, ValueError: a posting does not fit, or one commit can't store all of them.
     """
-    made = arguments.drafts(postings, form.max_details, form.wire, numbered=True)
+    made = arguments.drafts(postings, form.max_details, form.wire, form.seal, numbered=True)
+    _check_bound(job, made, result, form, keeps)
+    return made
+
+
+def _check_bound(job: Job, made: Sequence[Draft], result: Returned | None, form: PostingForm, keeps: bool) -> None:
     if len(made) > POST_BATCH:
         raise ValueError(f"{len(made)} follow-ups of {job}: one commit stores {POST_BATCH}; let one post the rest")
     size = _size(made, result)
@@ -89,7 +96,26 @@ def drafts(
             f"the result of {job} and its follow-ups take {size} bytes together, and one commit stores {most}: store "
             "large data elsewhere and give a reference to it, or let a follow-up post the rest"
         )
-    return made
+
+
+def sealed(job: Job, end: End) -> End:
+    """Return the end of a call in a process without the cipher, with its result and follow-ups encrypted.
+
+    :raises TypeError, ValueError: a posting does not fit, once encrypted.
+    """
+    form, keeps = job.board.posting_form, job.board.result_form
+    if form.seal is None:
+        return end
+    if keeps is not None and end.result is not None and end.result.result is not None:
+        end = end._replace(result=codec.returned(codec.decode_result(end.result.result, form.wire), *keeps))
+    made = [_sealed_draft(draft, form) for draft in end.then]
+    _check_bound(job, made, end.result, form, keeps is not None)
+    return end._replace(then=made)
+
+
+def _sealed_draft(draft: Draft, form: PostingForm) -> Draft:
+    content = codec.seal_content(codec.decode(draft.posting, form.wire), form.max_details, form.seal)
+    return draft._replace(version=codec.version_of(content.sealed), posting=codec.encode(content, form.wire))
 
 
 def weight(job: Job, end: End, bound: CommitBound | None, keeps: bool) -> int:

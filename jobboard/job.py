@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobboard import forks, runtime
-from jobboard.codec import Content, decode_note
-from jobboard.exceptions import JobFailure, JobTrashed, NotFound
+from jobboard.codec import KEYS, Content, Note, Undecodable, decode_note
+from jobboard.exceptions import JobFailure, JobTrashed, NoKey, NotFound
 from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
@@ -44,6 +44,7 @@ class Posting(NamedTuple):
     group: str | None = None
     key_for: float | datetime.timedelta | None = None
     on_key: OnKey = "keep"
+    expires: float | datetime.timedelta | datetime.datetime | None = None
 
 
 class Act(NamedTuple):
@@ -281,8 +282,10 @@ class Claim:
         return self._refused and not self._ended
 
     def mark_lost(self) -> None:
-        """Mark the claim lost: the board has given it back at its end."""
-        self._marked = True
+        """Mark the claim lost, though no server has refused its token: the board has given it back at its end, or a
+        full limit leaves no room for a lapsed claim."""
+        with self._lock:
+            self._marked = True
 
     def refuse(self) -> None:
         """Mark the claim lost: the server has refused its token."""
@@ -326,7 +329,7 @@ class Job:
     """
 
     __slots__ = {
-        **dict.fromkeys(("__weakref__", "_book", "_context", "_posted", "record")),
+        **dict.fromkeys(("__weakref__", "_book", "_context", "_opened", "_posted", "record")),
         "board": "The board of the job.",
         "claim": "The claim made through this handle, also after its end; None before.",
         "created": "Whether the post that returned this handle has made the job; False if another job had the key.",
@@ -343,6 +346,7 @@ class Job:
         self.created = self.replaced = False
         self.record = record
         self._posted = posted
+        self._opened: Content | None = None
         self._book = book
         self._context: dict[str, str] | None = None
 
@@ -357,6 +361,14 @@ class Job:
         return self.record.name
 
     @property
+    def label(self) -> str:
+        """The text that stands for the job in lists, events and metrics: ``context["label"]``, else the name."""
+        try:
+            return self.context.get("label") or self.name
+        except Undecodable:
+            return self.name
+
+    @property
     def content(self) -> Content:
         """The content of the posting. It is decoded when it is first asked for, as posters seldom ask."""
         if not isinstance(self._posted, Content):
@@ -364,9 +376,29 @@ class Job:
         return self._posted
 
     @property
+    def opened(self) -> Content:
+        """The content of the posting, decrypted when it is first asked for.
+
+        :raises NoKey: the board can't decrypt it.
+        """
+        if self._opened is None:
+            content = self.content
+            self._opened = content if content.sealed is None else self.board._open(content, self)
+        return self._opened
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if the details and the book are stored encrypted, as of a board with a ``cipher``, whether or not this
+        board has the key."""
+        return self.record.version >= KEYS
+
+    @property
     def details(self) -> dict[str, Any]:
-        """The data of the work, as posted."""
-        return self.content.details
+        """The data of the work, as posted.
+
+        :raises NoKey: they are encrypted, and the board can't decrypt them.
+        """
+        return self.opened.details
 
     @property
     def context(self) -> dict[str, str]:
@@ -446,16 +478,27 @@ class Job:
 
     @property
     def progress(self) -> Progress | None:
-        """The text and percentage of the last :meth:`note`, as last seen; None without them."""
-        noted = decode_note(self.record.note)
+        """The text and percentage of the last :meth:`note`, as last seen; None without them. The text is "encrypted"
+        where the board can't decrypt the note."""
+        try:
+            noted = self._noted()
+        except NoKey:
+            return Progress("encrypted", None, moment(decode_note(self.record.note).on))
         if noted.text is None and noted.percent is None:
             return None
         return Progress(noted.text, noted.percent, moment(noted.on))
 
     @property
     def checkpoint(self) -> Any:
-        """The data from which the work can go on, as last noted in this attempt or an earlier one; None without."""
-        return decode_note(self.record.note).checkpoint
+        """The data from which the work can go on, as last noted in this attempt or an earlier one; None without.
+
+        :raises NoKey: it is encrypted, and the board can't decrypt it.
+        """
+        return self._noted().checkpoint
+
+    def _noted(self) -> Note:
+        noted = decode_note(self.record.note)
+        return noted if noted.sealed is None else self.board._open_note(noted, self)
 
     @property
     def created_on(self) -> datetime.datetime:
@@ -474,6 +517,11 @@ class Job:
         return moment(record.lock_until) if record.state == SCHEDULED and record.lock_until else None
 
     @property
+    def expires(self) -> datetime.datetime | None:
+        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never."""
+        return None if self.record.expires is None else moment(self.record.expires)
+
+    @property
     def ready_on(self) -> datetime.datetime:
         """The first time at which the job could be claimed: its due time, the end of its delay, or its post."""
         content = self.content
@@ -487,14 +535,14 @@ class Job:
 
     @property
     def book_name(self) -> str | None:
-        """The name of the logbook, as posted."""
-        book = self.content.book
+        """The name of the logbook, as posted. It is encrypted with the details."""
+        book = self.opened.book
         return book.get("name") if book else None
 
     @property
     def book_uuid(self) -> str | None:
-        """The uuid of the logbook, as posted."""
-        book = self.content.book
+        """The uuid of the logbook, as posted. It is encrypted with the details."""
+        book = self.opened.book
         return book.get("uuid") if book else None
 
     @property

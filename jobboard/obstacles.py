@@ -311,7 +311,7 @@ class _Survey:
     # Schedules
 
     def _skipping_schedules(self) -> Iterator[Obstacle]:
-        schedules = [each for each in self._board.engine.schedules() if each.skipped is not None and each.held is None]
+        schedules = [each for each in self._board.engine.schedules() if each.skipped is not None and each.is_active]
         keys = {each.draft.key for each in schedules if each.draft.key is not None}
         holders = self._board.engine.key_holders(sorted(keys)) if keys else {}
         for each in sorted(schedules):

@@ -150,10 +150,11 @@ STEERING = (Reject, Retry, Cancelled)
 
 
 class OneFailure(RetryPolicy):
-    """A policy by which the first failure puts a job into the trash. A lapse is no such failure: the job runs again."""
+    """A policy by which the first failure puts a job into the trash, unless the job was posted with ``max_attempts``. A
+    lapse is no such failure: the job runs again."""
 
     def exhausted(self, job: Job, retry: bool) -> bool:
-        return super().exhausted(job, retry) if retry else True
+        return super().exhausted(job, retry) if retry or job.max_attempts is not None else True
 
 
 USUAL = RetryPolicy()

@@ -134,7 +134,8 @@ class Draft(NamedTuple):
 
     priority: a rank, as in its record. delay, due: at most one is given; the delay counts from now on the server's
     clock. key_for: the µs from now for which its key stays taken at least. replace: the unclaimed job that has its key
-    gets the posting. expires: the instant from which nobody may begin the job. note: of the holder of an arrival.
+    gets the posting. expires, expires_in: at most one is given: the instant at which the job goes to the trash unless
+    somebody has begun it, or the µs until then. note: of the holder of an arrival.
     """
 
     uuid: str
@@ -150,13 +151,14 @@ class Draft(NamedTuple):
     group: str | None = None
     key_for: int | None = None
     replace: bool = False
+    expires_in: int | None = None
     expires: int | None = None
     note: bytes | str | None = None
 
     @property
     def is_plain(self) -> bool:
         """True if the fast path of a post stores the whole job."""
-        return self.key is None and self.arrival is None and self.expires is None
+        return self.key is None and self.arrival is None and self.expires is self.expires_in is None
 
     def record(self, sequence: int, now: int) -> Record:
         """Return the job as it is stored at ``now``.
@@ -164,14 +166,16 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, _, *behind = self
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, *_ = self
+        expires_in, expires, *behind = self[13:]
+        expires = expires if expires_in is None else now + expires_in
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
-            state, until = UNCLAIMED, None
+            state, until = UNCLAIMED, expires
         claims = (state, 0, max_attempts, 0, None, None, until)
-        more = (now, now, (), 0, group, None if key_for is None else now + key_for, *behind)
-        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
+        rest = (now, now, (), 0, group, None if key_for is None else now + key_for, expires, *behind)
+        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *rest))
         if came is None:
             return record
         held = came.trashed_on is None
@@ -281,7 +285,7 @@ class Taken(NamedTuple):
     """The answer to a take.
 
     margin: the smallest margin of its claims. trashed: known jobs that this call moved to the trash, as a lapse used up
-    their last attempt. next_event: the µs until the next lapse or due time, None if none is known.
+    their last attempt or they expired. next_event: the µs until the next lapse or due time, None if none is known.
     replayed: the answer was stored, so that fewer jobs than asked for do not mean that there are no more.
     """
 
@@ -376,9 +380,10 @@ class BoardStats:
 class KeptStats:
     """The numbers of a board's schedules and outcomes.
 
-    schedules: their number. next_due: the next due time, which may have passed; None without a schedule. late: the
-    seconds for which nobody has posted a due job, 0.0 if nothing is due. outcomes: their number, with those that have
-    just expired. On SQL, 100,000 means so many or more. None on ZooKeeper, where a count would list all.
+    schedules: their number. next_due: the next due time of those that are not paused, which may have passed; None
+    without one. late: the seconds for which nobody has posted a due job, 0.0 if nothing is due. outcomes: their number,
+    with those that have just expired. On SQL, 100,000 means so many or more. None on ZooKeeper, where a count would
+    list all.
     """
 
     schedules: int

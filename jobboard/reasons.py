@@ -1,4 +1,4 @@
-"""The reasons of failures: the line of an error that says why, and the cause that similar errors share."""
+"""The texts of failures: the line that says why, the cause that similar ones share, and the commands they hint at."""
 
 from __future__ import annotations
 
@@ -54,3 +54,11 @@ def cause_of(error: str | None) -> str:
     """Return the text that failures of one cause share: the line that says why, with "…" in place of uuids, numbers and
     quoted texts, at most 200 characters."""
     return _OWN.sub("…", reason_line(error))[:200]
+
+
+def hinting(text: str, program: str) -> str:
+    """Return a text with its hints at commands as a user types them: ``program`` stands for ``jobboard``."""
+    if program != "jobboard":
+        # The command of a framework knows its handlers.
+        text = text.replace("jobboard work MODULE:NAME", "jobboard work")
+    return re.sub("(?<=['`])jobboard ", lambda _: f"{program} ", text)

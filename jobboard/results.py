@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from jobboard import codec, logs
+from jobboard.ciphers import Seal
 from jobboard.engine import RetryingEngine, StoredOutcome
+from jobboard.exceptions import NoKey
 from jobboard.job import Job
 from jobboard.primitives import PAGE, End, Returned
 from jobboard.states import Failure, moment, workers
@@ -20,12 +22,11 @@ LOG = logs.Log(__name__)
 class Outcome:
     """The outcome of a job that was consumed on a board with ``keep_done``.
 
-    job: a handle of the consumed job, in state COMPLETE; uuid to errors are its own. result: the result, as consumed;
-    None if nothing or nothing storable was given. refused: the reason why the result could not be stored, None if
-    nothing was refused. who: the holder that has consumed the job. workers: the holder of each known attempt, those of
-    ``errors`` and the last one. posted_on, begun_on, ended_on: the times of the post, of the last claim and of the
-    consume, by the server's clock. until: the time at which this outcome expires. stored: the outcome as the board
-    stores it.
+    job: a handle of the consumed job, in state COMPLETE; uuid to errors are its own. refused: the reason why the result
+    could not be stored, None if nothing was refused. who: the holder that has consumed the job. workers: the holder of
+    each known attempt, those of ``errors`` and the last one. posted_on, begun_on, ended_on: the times of the post, of
+    the last claim and of the consume, by the server's clock. until: the time at which this outcome expires. stored: the
+    outcome as the board stores it.
 
     Outcomes of one job are equal. ``repr()`` shows neither details nor result.
     """
@@ -36,11 +37,9 @@ class Outcome:
     key: str | None
     group: str | None
     priority: int
-    details: dict[str, Any]
     context: dict[str, str]
     attempts: int
     errors: tuple[Failure, ...]
-    result: Any
     refused: str | None
     who: str | None
     workers: tuple[str, ...]
@@ -49,15 +48,34 @@ class Outcome:
     ended_on: datetime.datetime
     until: datetime.datetime
     stored: StoredOutcome
+    _result: Any
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The details of the job.
+
+        :raises NoKey: they are encrypted, and the board can't decrypt them.
+        """
+        return self.job.details
+
+    @property
+    def result(self) -> Any:
+        """The result, as consumed; None if nothing or nothing storable was given.
+
+        :raises NoKey: it is encrypted, and the board can't decrypt it.
+        """
+        if isinstance(self._result, NoKey):
+            raise NoKey(f"the result of {self.job} is {self._result}", self._result)
+        return self._result
 
     @classmethod
     def of(cls, done: StoredOutcome, job: Job, result: Any) -> Self:
-        """Return a stored outcome, with its decoded result."""
-        own = ("uuid", "name", "key", "group", "priority", "details", "context", "attempts", "errors")
+        """Return a stored outcome, with its decoded result, or the NoKey that decoding it raised."""
+        own = ("uuid", "name", "key", "group", "priority", "context", "attempts", "errors")
         return cls(
             job=job,
             **{name: getattr(job, name) for name in own},
-            result=result,
+            _result=result,
             refused=done.refused,
             who=job.who,
             workers=tuple(workers(job.errors, job.who, job.attempts)),
@@ -82,13 +100,14 @@ class Results:
     """The results that a board stores, and the outcomes that it reads.
 
     keep: the µs for which the outcome of a job is kept that is consumed through this board; None keeps none.
-    form: the size limit and the encoding of results; None where no result is kept.
+    form: the size limit, the encoding and the cipher of results; None where no result is kept.
     """
 
-    def __init__(self, engine: RetryingEngine, keep_done: float, max_details: int) -> None:
+    def __init__(self, engine: RetryingEngine, keep_done: float, max_details: int, seal: Seal | None) -> None:
         self._engine = engine
+        self._seal = seal
         self.keep = round(keep_done * 1e6) or None
-        self.form = None if self.keep is None else (max_details, engine.wire)
+        self.form = None if self.keep is None else (max_details, engine.wire, seal)
 
     def encoded(self, job: Job, result: Any) -> Returned | None:
         """Return a caller's result as it is stored; raise ValueError or TypeError if it can't be stored."""
@@ -138,10 +157,12 @@ class Results:
         """Return a stored outcome as users see it. Damage to its result hides nothing else."""
         try:
             return Outcome.of(done, job, self.decoded(done.result))
+        except NoKey as error:
+            return Outcome.of(done, job, error)
         except codec.Undecodable as error:
             LOG.warning("%s: %s", job, error, extra=logs.fields(job))
             return Outcome.of(done._replace(refused=str(error)), job, None)
 
     def decoded(self, result: bytes | str | None) -> Any:
-        """Return a stored result, or raise Undecodable."""
-        return None if result is None else codec.decode_result(result, self._engine.wire)
+        """Return a stored result, or raise Undecodable or NoKey."""
+        return None if result is None else codec.decode_result(result, self._engine.wire, self._seal)

@@ -54,6 +54,7 @@ class Verb(enum.StrEnum):
     PURGE = "purge"
     DUE = "due"
     LAPSE = "lapse"
+    EXPIRE = "expire"
 
 
 CONSUME = Verb.CONSUME
@@ -83,6 +84,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     _row(Verb.REPLACE, UNCLAIMED, UNCLAIMED, SCHEDULED),
     _row(Verb.REPLACE, SCHEDULED, UNCLAIMED, SCHEDULED),
     _row(Verb.DUE, SCHEDULED, UNCLAIMED),
+    _row(Verb.EXPIRE, UNCLAIMED, TRASHED),
+    _row(Verb.EXPIRE, SCHEDULED, TRASHED),
     _row(Verb.CLAIM, UNCLAIMED, CLAIMED),
     _row(Verb.LAPSE, CLAIMED, UNCLAIMED, TRASHED),
     _row(Verb.EXTEND, CLAIMED, CLAIMED),
@@ -120,6 +123,7 @@ class Status(enum.StrEnum):
     LIVE = "live"
     PAUSED = "paused"
     LIMITED = "limited"
+    FULL = "full"
     HELD = "held"
     MOVING = "moving"
 
@@ -132,6 +136,9 @@ LAPSED = "the claim lapsed: its holder has died, or has not extended it in time"
 EXHAUSTED = "the claim lapsed and the job's attempts are used up"
 """The error of the last allowed attempt, with whose lapse the job goes to the trash. An operator's release of that
 attempt adds this error only if the job has no error."""
+
+EXPIRED = "the job expired before its first claim"
+"""The error of a job that nobody has claimed in time."""
 
 FAILURES = 10
 """The number of failures that a job remembers."""
@@ -168,7 +175,7 @@ class FailureKind(enum.StrEnum):
     """An operator cancelled the job."""
 
     EXPIRED = "expired"
-    """The job expired before its first claim."""
+    """The job expired before anybody claimed it."""
 
     POISON = "poison"
     """The stored job cannot be decoded."""
@@ -196,8 +203,11 @@ class Failure(NamedTuple):
         return moment(self.on)
 
 
-def stored_failure(on: int, who: str | None, attempt: int, text: str, kind: Any = FailureKind.ERROR) -> Failure:
-    """Return a failure from its stored fields. A missing or damaged kind becomes ERROR, and an unknown kind stays."""
+def stored_failure(
+    on: int, who: str | None, attempt: int, text: str, kind: Any = FailureKind.ERROR, *_unknown: Any
+) -> Failure:
+    """Return a failure from its stored fields. A missing or damaged kind becomes ERROR, and an unknown kind stays.
+    Fields of a newer writer are left out."""
     return Failure(on, who, attempt, text, _KINDS.get(kind, kind) if isinstance(kind, str) else FailureKind.ERROR)
 
 
@@ -209,12 +219,13 @@ class Record(NamedTuple):
 
     priority: a rank; 0 is served first. sequence: rises with each post of one priority. version: of the codec of
     ``posting``, which is opaque here. lock_until: the end of the lease of a claimed job, None where something else
-    shows that the holder lives; the due time of a scheduled job; None otherwise. keeper: the handle of the board that
+    shows that the holder lives; the due time of a scheduled job; ``expires`` of an unclaimed job; None in the trash.
+    keeper: the handle of the board that
     keeps the claim alive; None for a fixed lease; undefined after a lapse. errors: the latest failures, the newest
     last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
     key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
-    expires: the instant from which nobody may begin the job; None: never. note: the last note of a holder, encoded by
-    ``jobboard/codec.py``; opaque here.
+    expires: the instant at which a job that nobody has begun goes to the trash; None: never. A claim clears it.
+    note: the last note of a holder, encoded by ``jobboard/codec.py``; opaque here.
     """
 
     uuid: str
@@ -324,9 +335,12 @@ def settle(record: Record, now: int) -> Record:
     until = record.lock_until
     if until is None or until > now:
         return record
-    if record.state == SCHEDULED:
-        return record._replace(state=UNCLAIMED, lock_until=None)
-    return lapse(record, until)
+    if record.state == CLAIMED:
+        return lapse(record, until)
+    expires = record.expires
+    if expires is not None and expires <= now:
+        return _trashed(failed(record, expires, None, EXPIRED, FailureKind.EXPIRED), expires)
+    return record._replace(state=UNCLAIMED, lock_until=expires)
 
 
 def lapse(record: Record, at: int) -> Record:
@@ -350,8 +364,8 @@ def claim(
     # Every job is claimed, and _replace takes twice as long. The fields behind modified_on stay.
     *posted, _, attempts, max_attempts, token, _, _, _, created_on, _ = record[:16]
     lease = (next_token(token, now), who, keeper, lock_until)
-    claimed = (*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, *record[16:])
-    return OK, Record._make(claimed)
+    claimed = Record._make((*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, *record[16:]))
+    return OK, claimed if claimed.expires is None else claimed._replace(expires=None)
 
 
 def check(record: Record | None, holder: Holder, now: int) -> Status:
@@ -435,7 +449,8 @@ def finish(
         state=SCHEDULED if scheduled else UNCLAIMED,
         who=None,
         keeper=None,
-        lock_until=until if scheduled else None,
+        # A job that was moved may still expire.
+        lock_until=until if scheduled else record.expires,
         modified_on=now,
     )
 
@@ -504,7 +519,8 @@ def stop(record: Record | None, now: int, error: str | None = None) -> tuple[Sta
 
 
 def restore(record: Record | None, now: int, reason: str | None = None) -> tuple[Status, Record | None]:
-    """Return a TRASHED job to its old place, due at once, with attempts and retries from 0. Its key must be free.
+    """Return a TRASHED job to its old place, due at once, with attempts and retries from 0. It does not expire again.
+    Its key must be free.
 
     :param reason: kept among the failures, and never as the job's error."""
     if record is None:
@@ -514,8 +530,9 @@ def restore(record: Record | None, now: int, reason: str | None = None) -> tuple
         return Status.LIVE, record
     if reason:
         record = failed(record, now, None, reason, FailureKind.RESTORED)
+    token = next_token(record.token, now)
     return OK, record._replace(
-        state=UNCLAIMED, attempts=0, retries=0, token=next_token(record.token, now), who=None, modified_on=now
+        state=UNCLAIMED, attempts=0, retries=0, token=token, who=None, modified_on=now, expires=None
     )
 
 

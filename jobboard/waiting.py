@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jobboard import arguments, codec, retry, runtime
+from jobboard import arguments, retry, runtime
 from jobboard.engine import RetryingEngine
 from jobboard.primitives import POLL_CAP
 
@@ -92,7 +92,7 @@ class Waiters:
         limit = retry.backoff(turn.number, 0.01, cap) if cap <= POLL_CAP else cap
         if next_event is not None:
             limit = min(limit, max(next_event / 1e6, 0.001))
-        self._engine.store.wait(names, codec.VERSION, min(limit, turn.left()), takes)
+        self._engine.store.wait(names, self._engine.raw.readable, min(limit, turn.left()), takes)
 
     def nap(self, seconds: float) -> bool:
         """Sleep for ``seconds``, or until :meth:`wake`. Return whether this thread was woken since its look."""

@@ -10,6 +10,7 @@ from jobboard.board import JobBoard
 from jobboard.conductor import scheduler
 from jobboard.conductor.scheduler import Scheduler
 from jobboard.testing import eventually
+from jobboard.testing.conformance.schedules import put_back
 from jobboard.testing.conformance.wire import Wire, wire
 from jobboard.testing.requests import POSTER_LOOKS, requests
 
@@ -68,14 +69,21 @@ def test_schedules_of_another_board_wake_a_poster(
     wait_until_posted(other, "sooner")
     assert asleep.looks > looks
     other.unschedule("sooner")
+    other.schedule("resumed", name="resumed", every=3600)
+    other.pause_schedule("resumed")
+    put_back(other, "resumed", 1)
+    assert other.post_due() is not None
+    other.resume_schedule("resumed")
+    wait_until_posted(other, "resumed")
     other.unschedule("late")
+    other.unschedule("resumed")
 
 
 @pytest.mark.rule("The server wakes a poster when a schedule changes, and an idle poster sends nothing.")
 def test_an_idle_poster_sends_nothing(
     backend: str, wire: Wire, board: JobBoard, sleeping: Callable[[JobBoard], Asleep], monkeypatch: Any
 ) -> None:
-    """With a schedule and without, where the server can wake the poster."""
+    """Without a schedule, and with one that is due late or paused, where the server can wake the poster."""
     monkeypatch.setattr(scheduler, "GLANCE", 0.05)
     for number in range(2):
         if backend in POLLS:
@@ -85,6 +93,8 @@ def test_an_idle_poster_sends_nothing(
             continue
         if number:
             board.schedule("late", name="late", every=3600)
+            board.schedule("paused", name="paused", every=0.1)
+            board.pause_schedule("paused")
         far = wire.far(retry_for=5) if wire else None
         asleep = sleeping(far.board if far is not None else board)
         counter = wire._proxy.counter() if wire and wire._proxy is not None else None

@@ -431,6 +431,9 @@ class AsyncJobBoard:
     schedule = _verb(JobBoard.schedule)
     schedules = _verb(JobBoard.schedules)
     unschedule = _verb(JobBoard.unschedule)
+    pause_schedule = _verb(JobBoard.pause_schedule)
+    resume_schedule = _verb(JobBoard.resume_schedule)
+    post_now = _verb(JobBoard.post_now)
     kept_stats = _verb(JobBoard.kept_stats)
 
     # Entities

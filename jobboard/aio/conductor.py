@@ -17,6 +17,7 @@ from jobboard.aio.tasks import Tasks
 from jobboard.aio.threads import Threads, see_through
 from jobboard.conductor import Conductor, Tally
 from jobboard.conductor.conductor import UNSET
+from jobboard.conductor.details import Invalid, Unknown
 from jobboard.conductor.handlers import Handler, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import Runs
@@ -121,12 +122,21 @@ class AsyncConductor:
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
+        invalid: Invalid = "retry",
+        unknown: Unknown = "ignore",
     ) -> Registering[Coroutine[Any, Any, Job]]:
         """See :meth:`Conductor.handles <jobboard.conductor.Conductor.handles>`.
 
         Handlers may be coroutine functions. Their ``post`` is one.
         """
-        registering = self.sync.handles(*names, retry=retry, timeout=timeout, max_simultaneous=max_simultaneous)
+        registering = self.sync.handles(
+            *names,
+            retry=retry,
+            timeout=timeout,
+            max_simultaneous=max_simultaneous,
+            invalid=invalid,
+            unknown=unknown,
+        )
         return Registering(registering.register, self.board.post, names)
 
     def wraps(self, wrapper: W) -> W:

@@ -12,6 +12,7 @@ from stevedore.driver import DriverManager
 
 from jobboard import conf as configuration
 from jobboard.board import JobBoard
+from jobboard.ciphers import Cipher
 from jobboard.exceptions import MissingDriver, NotFound
 
 NAMESPACE = "jobboard.backends"
@@ -22,6 +23,7 @@ class BoardArguments(TypedDict, total=False):
 
     client: Any
     persistence: Any
+    cipher: Cipher
 
 
 def fetch(
@@ -31,7 +33,7 @@ def fetch(
 
     :param conf: the plain name of a backend (``'sqlite'``), a URI (``'postgresql://app@db/prod?claim_ttl=30'``), or a
         dict with either as ``board`` and further options.
-    :param kwargs: ``client=`` and ``persistence=``, see :class:`~jobboard.board.JobBoard`.
+    :param kwargs: ``client=``, ``persistence=`` and ``cipher=``, see :class:`~jobboard.board.JobBoard`.
     :raises NotFound: there is no such backend.
     :raises TypeError: an argument is unknown; an option of the board's stands in ``conf``.
     :raises ValueError: an option is unknown or does not fit.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from jobboard.cli.loading import load
 from jobboard.cli.output import say, say_json
 from jobboard.cli.redaction import without_secrets
 
@@ -177,6 +178,15 @@ def _with_board_options(function: F, board: str | None = _BOARD, name: str | Non
         option(wrapper)
     wrapper.__dict__["__click_params__"] += own
     return wrapper  # type: ignore[return-value]
+
+
+def _load(context: click.Context, option: click.Option, spec: str | None) -> object:
+    return None if spec is None else load(spec)
+
+
+cipher_option = click.option(
+    "--cipher", metavar="MODULE:NAME", callback=_load, help="The cipher object that decrypts details and results."
+)
 
 
 def example(*lines: str) -> str:

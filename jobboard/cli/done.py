@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from jobboard.cli.acts import act_on_each
-from jobboard.cli.common import BoardOptions, command, find_job, group
+from jobboard.cli.common import BoardOptions, cipher_option, command, find_job, group
 from jobboard.cli.filters import Conditions, act_on_found, check_choice, conditions, yes_option
-from jobboard.cli.jobs import PRIVATE, age_column, job_columns, say_job
+from jobboard.cli.jobs import PRIVATE, age_column, job_columns, readable, say_job
 from jobboard.cli.output import say_json
 from jobboard.cli.summary import named, other_boards_if_empty
 from jobboard.cli.tables import Column, as_dict, limit_option, name_column, show
@@ -26,8 +26,13 @@ _ONLY_LIVE = {"due", "owner", "token", "last_modified", "progress"}
 
 def _of_job(column: Column[Job]) -> Column[Outcome]:
     """Return a field of an outcome's job as one of the outcome."""
-    title = column.title if column.key in ("uuid", "name", "attempts") else None
-    return replace(cast(Any, column), value=lambda left: column.value(left.job), text=None, title=title)
+    title, text = column.title if column.key in ("uuid", "name", "attempts") else None, column.text
+    return replace(
+        cast(Any, column),
+        value=lambda left: column.value(left.job),
+        text=None if text is None else lambda left: text(left.job),
+        title=title,
+    )
 
 
 def _columns(now: float = 0.0) -> list[Column[Outcome]]:
@@ -41,6 +46,9 @@ def _columns(now: float = 0.0) -> list[Column[Outcome]]:
         Column("begun_on", lambda left: left.begun_on),
         Column("until", lambda left: left.until),
     ]
+
+
+_RESULT: Column[Outcome] = Column("result", readable(lambda left: left.result))
 
 
 @group("jobboard done list --job resize", "jobboard done show 0d8a3c3e --json")
@@ -97,9 +105,10 @@ def delete_done(settings: BoardOptions, uuids: tuple[str, ...], chosen: Conditio
 
 @command("jobboard done show 0d8a3c3e", group=done, name="show")
 @click.argument("uuid")
-def show_done(settings: BoardOptions, uuid: str) -> None:
+@cipher_option
+def show_done(settings: BoardOptions, uuid: str, cipher: object) -> None:
     """Show one outcome: result, details, workers and failures."""
-    with settings.opened() as board:
+    with settings.opened(cipher=cipher) as board:
         left = board.outcome(find_job(board, uuid))
-        shown = {**as_dict(_columns(), left), **as_dict(PRIVATE, left.job), "result": left.result}
+        shown = {**as_dict(_columns(), left), **as_dict(PRIVATE, left.job), **as_dict([_RESULT], left)}
     (say_json if settings.json else say_job)(shown)

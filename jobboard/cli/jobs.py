@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobboard.cli.output import safe, say, time_of
 from jobboard.cli.tables import NARROW, WIDE, Column, as_dict, cut_end, name_column, uuid_column
+from jobboard.exceptions import NoKey
 from jobboard.primitives import span
 from jobboard.priorities import JobPriority
 from jobboard.reasons import reason_line
+from jobboard.states import SCHEDULED, UNCLAIMED
 
 if TYPE_CHECKING:
     from jobboard.job import Job
 
 T = TypeVar("T")
+
+ENCRYPTED = "encrypted"
+"""The text in the place of details that the board can't decrypt."""
 
 LEAST_WORDS = 17
 """The width that the first words of a reason need beside a host."""
@@ -36,9 +41,23 @@ def progress_column() -> Column[Job]:
     return Column("progress", value, "progress", text)
 
 
+def encrypted_column() -> Column[Job]:
+    return Column(
+        "encrypted", lambda job: job.is_encrypted, "details", lambda job: ENCRYPTED if job.is_encrypted else None
+    )
+
+
 def _progress_line(progress: dict[str, Any]) -> str:
     parts = [] if progress["percent"] is None else [f"{progress['percent']:.3g}%"]
     return " ".join([*parts, progress["text"] or ""]).strip()
+
+
+def job_name_columns() -> list[Column[Job]]:
+    """Return the name of a job, of which a table shows the label."""
+    return [
+        name_column("name", lambda job: job.name, text=lambda job: job.label),
+        Column("label", lambda job: job.label),
+    ]
 
 
 def age_column(key: str, title: str, when: Callable[[T], datetime.datetime], now: float, least: int = 0) -> Column[T]:
@@ -83,15 +102,17 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
 
     return [
         uuid_column(lambda job: job.uuid),
-        name_column("name", lambda job: job.name),
+        *job_name_columns(),
         Column("state", lambda job: str(job.seen_state), "state", whole=True),
         Column("due", lambda job: job.due, "due in", due, number=True),
+        Column("expires", lambda job: job.expires if job.seen_state in (UNCLAIMED, SCHEDULED) else None),
         Column("priority", lambda job: job.priority, "priority", priority, whole=True, least=NARROW),
         Column("group", lambda job: job.group, "group", least=WIDE),
         age_column("created_on", "age", lambda job: job.created_on, now, least=WIDE),
         Column("attempts", lambda job: job.attempts, "tries", lambda job: job.attempts or None, number=True),
         name_column("owner", lambda job: job.owner),
         progress_column(),
+        encrypted_column(),
         error_column("last error"),
         Column("token", lambda job: job.token if job.owner is not None else None),
         Column("retries", lambda job: job.retries),
@@ -102,15 +123,27 @@ def job_columns(now: float = 0.0) -> list[Column[Job]]:
     ]
 
 
+def readable(value: Callable[[T], Any]) -> Callable[[T], Any]:
+    """Return a value that is "encrypted" where the board can't decrypt it."""
+
+    def shown(row: T) -> Any:
+        try:
+            return value(row)
+        except NoKey:
+            return ENCRYPTED
+
+    return shown
+
+
 PRIVATE: list[Column[Job]] = [
-    Column("book", lambda job: {"name": job.book_name, "uuid": job.book_uuid} if job.book_uuid else None),
+    Column("book", readable(lambda job: {"name": job.book_name, "uuid": job.book_uuid} if job.book_uuid else None)),
     Column("context", lambda job: job.context),
-    Column("details", lambda job: job.details),
+    Column("details", readable(lambda job: job.details)),
 ]
 """Fields that may be private: only a command about one job shows them."""
 
 
-_CHECKPOINT: Column[Job] = Column("checkpoint", lambda job: job.checkpoint)
+_CHECKPOINT: Column[Job] = Column("checkpoint", readable(lambda job: job.checkpoint))
 
 
 def job_dict(job: Job) -> dict[str, Any]:
@@ -125,7 +158,7 @@ def outcome_hint(job: Job) -> str:
 
 def say_job(shown: dict[str, Any]) -> None:
     """Print a job, or an outcome, as lines of text."""
-    _, errors = shown.pop("error"), shown.pop("errors")
+    _, _, errors = shown.pop("error"), shown.pop("encrypted"), shown.pop("errors")
     private = {name: shown.pop(name) for name in ("context", "details", "result", "checkpoint") if name in shown}
     for name in ("context", "checkpoint"):
         if not private.get(name):
@@ -135,6 +168,8 @@ def say_job(shown: dict[str, Any]) -> None:
     if workers := shown.pop("workers", None):
         shown["workers"] = ", ".join(workers)
     shown["priority"] = JobPriority.convert(shown["priority"])
+    if shown["label"] == shown["name"]:
+        del shown["label"]
     for name, value in shown.items():
         if value is not None:
             text = f"{time_of(value)} UTC" if isinstance(value, datetime.datetime) else safe(value)

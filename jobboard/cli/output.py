@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from jobboard import reasons
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -62,13 +64,9 @@ def warn(text: object) -> None:
 
 
 def hinting(text: str, program: str | None = None) -> str:
-    """Return ``text`` with its hints at commands as the user types them: ``manage.py jobboard list``."""
+    """Return ``text`` with its hints at commands as the user of this command types them."""
     context = click.get_current_context(silent=True)
-    program = program or (context and context.find_root().info_name) or "jobboard"
-    if program != "jobboard":
-        # The command of a framework knows its handlers.
-        text = text.replace("jobboard work MODULE:NAME", "jobboard work")
-    return re.sub("(?<=['`])jobboard ", lambda _: f"{program} ", text)
+    return reasons.hinting(text, program or (context and context.find_root().info_name) or "jobboard")
 
 
 def say_json(value: Any) -> None:

@@ -32,6 +32,12 @@ def job_options(function: F) -> F:
         click.option("--max-attempts", type=int, help="Trash a job after this number of failed attempts."),
         click.option("--group", help="The group of the job, such as a customer."),
         click.option("--key", help="The key of the job. While a job has the key, a post with it returns that job."),
+        click.option(
+            "--expires",
+            metavar="DURATION|TIME",
+            help="Trash the job if nobody has claimed it after this time, as in 90s, 5m, 2h or 1d, or by "
+            "2030-01-31T12:00:00Z. For a schedule, the time counts from each due time.",
+        ),
         click.option("--context", multiple=True, metavar="KEY=VALUE", help="Context for programs around the work."),
         click.option(
             "--priority",
@@ -53,6 +59,7 @@ def job_options(function: F) -> F:
     "jobboard post resize --details @picture.json --context trace=7f3a",
     "jobboard post report --delay 1h --key daily --max-attempts 5",
     "jobboard post welcome --key customer-7 --key-for 1d",
+    "jobboard post thumbnail --expires 10m",
     "jobboard post --from jobs.jsonl",
     'echo \'{"name": "resize", "details": {"width": 300}}\' | jobboard post --from -',
 )
@@ -81,8 +88,8 @@ def post(settings: BoardOptions, job_name: str | None, source: str | None, skip_
     """Post a job, or a whole file of them.
 
     Each line of FILE is an object with a "name" and, where wanted, "details", "priority", "delay" (in seconds, or as in
-    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "key", "key_for" (as "delay"), "on_key", "group",
-    "max_attempts" and "context". All lines are checked before the first one is posted.
+    "5m"), "due" (a time with its zone, as in 2030-01-31T12:00:00Z), "expires" (as "delay" or "due"), "key", "key_for"
+    (as "delay"), "on_key", "group", "max_attempts" and "context". All lines are checked before the first one is posted.
     """
     if source is not None:
         if job_name is not None or any(value not in (None, ()) for value in given.values()):
@@ -121,11 +128,12 @@ def read_arguments(given: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(arguments["details"], dict):
             shown = json.dumps(arguments["details"], ensure_ascii=False)
             raise click.UsageError(f'--details {shown}: must be a JSON object, as in {{"width": 300}}')
-    if "due" in arguments:
-        try:
-            arguments["due"] = _time(arguments["due"])
-        except ValueError as error:
-            raise click.UsageError(f"--due {error}") from None
+    for name, read in (("due", _time), ("expires", _expiry)):
+        if name in arguments:
+            try:
+                arguments[name] = read(arguments[name])
+            except ValueError as error:
+                raise click.UsageError(f"--{name} {error}") from None
     if "context" in arguments:
         pairs = [pair.partition("=") for pair in arguments["context"]]
         for key, equals, value in pairs:
@@ -145,6 +153,15 @@ def _time(given: str) -> datetime.datetime:
     if time.tzinfo is None:
         raise ValueError(f"{given!r} has no time zone: write {time.isoformat()}Z if it is UTC")
     return time
+
+
+def _expiry(given: str) -> float | datetime.datetime:
+    try:
+        return duration(given)
+    except click.BadParameter as error:
+        if "T" not in given:
+            raise ValueError(error.message) from None
+        return _time(given)
 
 
 def _post_file(settings: BoardOptions, source: str, skip_bad: bool) -> int:
@@ -216,7 +233,7 @@ def _posting(text: str) -> Posting:
         raise ValueError('it has no "name"')
     if not isinstance(fields.get("details", {}), dict):
         raise TypeError("its details are not a JSON object")
-    for name, read in (("delay", duration), ("key_for", duration), ("due", _time)):
+    for name, read in (("delay", duration), ("key_for", duration), ("due", _time), ("expires", _expiry)):
         if isinstance(fields.get(name), str):
             try:
                 fields[name] = read(fields[name])

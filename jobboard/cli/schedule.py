@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from jobboard.arguments import worker_name
+from jobboard.board import JobBoard
 from jobboard.cli.acts import act_on_each
-from jobboard.cli.common import BoardOptions, command, group, named_options, positive_duration
-from jobboard.cli.output import log_to_stderr, time_of
+from jobboard.cli.common import DONE, BoardOptions, command, group, named_options, positive_duration
+from jobboard.cli.jobs import job_dict
+from jobboard.cli.output import log_to_stderr, time_of, warn
 from jobboard.cli.post import job_options, read_arguments
 from jobboard.cli.summary import named, refuse_memory, refuse_read_only
 from jobboard.cli.tables import Column, as_dict, name_column, show
@@ -30,7 +34,9 @@ def _when(made: Schedule) -> str:
 
 
 def _next(made: Schedule) -> str:
-    return time_of(made.next_due) if made.held is None else "held, see --json"
+    if made.held is not None:
+        return "held, see --json"
+    return "paused" if made.is_paused else time_of(made.next_due)
 
 
 # Details and context are left out, as they may be private.
@@ -43,7 +49,7 @@ _SCHEDULE: list[Column[Schedule]] = [
     Column("last_posted", attrgetter("last_posted"), "last posted for", lambda made: time_of(made.last_posted)),
     *(
         Column(name, attrgetter(name))
-        for name in ("cron", "every", "tz", "priority", "key", "group", "max_attempts", "held")
+        for name in ("cron", "every", "tz", "priority", "key", "group", "max_attempts", "expires", "held", "is_paused")
     ),
 ]
 
@@ -106,6 +112,8 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
     with settings.opened(create=True) as board, named_options():
         made = board.schedule(schedule_id, name=job_name, **arguments)
     text = f"{made.id}: next due {_next(made)} UTC" if made.held is None else f"{made.id} is held: {made.held}"
+    if made.is_paused:
+        text = f"{made.id} is paused: 'jobboard schedule resume' has it posted again"
     settings.tell(text, **as_dict(_SCHEDULE, made), details=made.details)
 
 
@@ -113,15 +121,51 @@ def set_schedule(settings: BoardOptions, schedule_id: str, job_name: str, **give
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def remove(settings: BoardOptions, ids: tuple[str, ...]) -> int:
     """Remove schedules; the jobs that they have posted stay."""
+    return _act("removed", JobBoard.unschedule, settings, ids)
+
+
+@command("jobboard schedule pause nightly", group=schedule)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+def pause(settings: BoardOptions, ids: tuple[str, ...]) -> int:
+    """Post no jobs of schedules until 'jobboard schedule resume'; posted jobs stay."""
+    return _act("paused", JobBoard.pause_schedule, settings, ids)
+
+
+@command("jobboard schedule resume nightly", group=schedule)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+def resume(settings: BoardOptions, ids: tuple[str, ...]) -> int:
+    """Post the jobs of paused schedules again. --missed of a schedule decides about due times in the pause."""
+    return _act("resumed", JobBoard.resume_schedule, settings, ids)
+
+
+@command("jobboard schedule now nightly", group=schedule)
+@click.argument("schedule_id", metavar="ID")
+def now(settings: BoardOptions, schedule_id: str) -> int:
+    """Post a job of a schedule now, also of a paused one. The next due time stays."""
+    with settings.opened() as board, _hinting():
+        job = board.post_now(schedule_id)
+        settings.tell(job.uuid, **job_dict(job), created=job.created)
+        if not (job.created or settings.json):
+            warn(f"nothing was posted: {job} has the key {job.key!r} already")
+    return DONE
+
+
+def _act(act: str, verb: Callable[[JobBoard, str], None], settings: BoardOptions, ids: Sequence[str]) -> int:
     with settings.opened() as board:
 
-        def unschedule(id_: str) -> None:
-            try:
-                board.unschedule(id_)
-            except NotFound as error:
-                raise NotFound(f"{error}; 'jobboard schedule list' shows them") from None
+        def on(id_: str) -> None:
+            with _hinting():
+                verb(board, id_)
 
-        return act_on_each(settings, "removed", unschedule, ids, "schedule")
+        return act_on_each(settings, act, on, ids, "schedule")
+
+
+@contextlib.contextmanager
+def _hinting() -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise NotFound(f"{error}; 'jobboard schedule list' shows them") from None
 
 
 @command("jobboard schedule run", "jobboard schedule run --log-format json", group=schedule)

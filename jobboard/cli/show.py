@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from jobboard.cli.common import BoardOptions, command, find_job
+from jobboard.cli.common import BoardOptions, cipher_option, command, find_job
 from jobboard.cli.jobs import job_dict, outcome_hint, say_job
 from jobboard.cli.output import one_line, say_json, warn
 from jobboard.cli.tables import say_lines
@@ -16,13 +16,14 @@ from jobboard.states import COMPLETE
 
 @command("jobboard show 0d8a3c3e-9c53-4c5d-bc5a-ab1b0b1a9d5e", "jobboard show 0d8a3c3e --json | jq .details")
 @click.argument("uuid")
-def show(settings: BoardOptions, uuid: str) -> None:
+@cipher_option
+def show(settings: BoardOptions, uuid: str, cipher: object) -> None:
     """Show one job, with its details and last ten errors.
 
     The job is on the board, in the trash, or consumed and kept. The first 8 characters of its uuid will do.
     A job that waits is shown with what it waits for.
     """
-    with settings.opened() as board:
+    with settings.opened(cipher=cipher) as board:
         job = find_job(board, uuid)
         shown = job_dict(job)
         if job.seen_state != COMPLETE:

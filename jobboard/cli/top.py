@@ -19,7 +19,7 @@ import click
 from jobboard.board import JobBoard
 from jobboard.cli.common import SHORTEST, BoardOptions, command
 from jobboard.cli.entities import ENTITY
-from jobboard.cli.jobs import error_column, progress_column
+from jobboard.cli.jobs import encrypted_column, error_column, job_name_columns, progress_column
 from jobboard.cli.output import one_line, say, say_json, time_of
 from jobboard.cli.summary import remarks, remarks_dict, warn_of_empty
 from jobboard.cli.tables import WIDE, Column, as_dict, cut_middle, name_column, table_of, uuid_column
@@ -116,13 +116,13 @@ class Overview:
     def oldest_waiting(self) -> Job | None:
         return min(self.waiting(), key=lambda job: job.created_on, default=None)
 
-    def by_name(self) -> list[tuple[str, int, int, int]]:
-        """(name, waiting, scheduled, running) of the jobs that were seen, the most frequent name first."""
+    def by_name(self) -> list[tuple[str, str, int, int, int]]:
+        """(label, name, waiting, scheduled, running) of the jobs that were seen, the most frequent ones first."""
         scheduled = (job for job in self.jobs if job.seen_state == SCHEDULED)
-        counts = [Counter(job.name for job in each) for each in (self.waiting(), scheduled, self.claims)]
+        counts = [Counter((job.label, job.name) for job in each) for each in (self.waiting(), scheduled, self.claims)]
         total = sum(counts, Counter())
-        names = sorted(total, key=lambda name: (-total[name], name))
-        return [(name, *(count[name] for count in counts)) for name in names]  # type: ignore[misc]
+        kinds = sorted(total, key=lambda kind: (-total[kind], kind))
+        return [(*kind, *(count[kind] for count in counts)) for kind in kinds]  # type: ignore[misc]
 
     def unhandled(self) -> list[str]:
         return unhandled([*self.jobs, *self.claims], self.rules, self.entities)
@@ -155,17 +155,18 @@ class Overview:
         running: list[Column[Job]] = [
             Column("seconds", age, "for", lambda job: span(age(job)), number=True),
             uuid_column(lambda job: job.uuid),
-            name_column("name", lambda job: job.name),
+            *job_name_columns(),
             name_column("owner", lambda job: job.owner),
             Column("kept", lambda job: job.record.keeper is not None),
             Column("lease", lease, "lease", lease_text, whole=True),
             Column("attempts", lambda job: job.attempts, "attempt", attempt, whole=True),
             progress_column(),
+            encrypted_column(),
         ]
         failed: list[Column[Job]] = [
             Column(None, lambda job: f"{span(age(job))} ago", "when", number=True),
             uuid_column(lambda job: job.uuid),
-            name_column("name", lambda job: job.name),
+            *job_name_columns(),
             Column("state", lambda job: str(job.seen_state), "state", whole=True, least=WIDE),
             error_column("error"),
         ]
@@ -181,7 +182,7 @@ class Overview:
         notes = remarks(self.rules, self.kept, self.unhandled())
         if (oldest := self.oldest_waiting()) is not None:
             posted = f"posted {span(self.since(oldest.created_on))} ago"
-            notes.insert(0, f"oldest waiting: {posted}, {oldest.uuid[:SHORTEST]} {oldest.name}")
+            notes.insert(0, f"oldest waiting: {posted}, {oldest.uuid[:SHORTEST]} {oldest.label}")
         if len(self.jobs) < self.stats.on_board:
             notes.append(f"names, waiting jobs and errors: of the first {len(self.jobs)} of {self.stats.on_board} jobs")
         return [one_line(note) for note in notes]
@@ -205,7 +206,7 @@ class Overview:
             Column(None, itemgetter(n), title, number=n > 0, cut=None if n else cut_middle)
             for n, title in enumerate(titles)
         ]
-        rows = self.by_name()
+        rows = [(label, *counts) for label, _, *counts in self.by_name()]
         most = min(len(rows), max(len(_COUNTED), height // 4))
         rest = [sum(counts) for counts in list(zip(*rows[most:], strict=True))[1:]]
         grid = Table.grid(padding=(0, 2))
@@ -281,7 +282,8 @@ def _say(settings: BoardOptions, seen: Overview) -> None:
 def as_json(seen: Overview) -> dict[str, Any]:
     """Return a snapshot. Unknown values are null; ``seen`` is the number of jobs in the lists, of those in ``of``."""
     oldest, waiting, running = seen.oldest_waiting(), seen.waiting(), seen.claims
-    by_name = [dict(zip(("name", "waiting", "scheduled", "running"), each, strict=True)) for each in seen.by_name()]
+    counted = ("label", "name", "waiting", "scheduled", "running")
+    by_name = [dict(zip(counted, each, strict=True)) for each in seen.by_name()]
     waits = None if oldest is None else round(seen.since(oldest.created_on), 3)
     return {
         "time": seen.at.isoformat(),
@@ -296,7 +298,8 @@ def as_json(seen: Overview) -> dict[str, Any]:
             "running": max(seen.stats.claimed, len(running)),
         },
         "by_name": by_name,
-        "oldest_waiting": oldest and {"uuid": oldest.uuid, "name": oldest.name, "seconds": waits},
+        "oldest_waiting": oldest
+        and {"uuid": oldest.uuid, "name": oldest.name, "label": oldest.label, "seconds": waits},
         **{name: [as_dict(columns, row) for row in rows] for name, _, columns, rows, _ in seen.lists()},
     }
 
@@ -307,5 +310,5 @@ def as_line(seen: Overview) -> str:
         return f"{time_of(seen.at)}Z away: {one_line(seen.trouble)}"
     parts = [f"{state} {count}" for state, count in asdict(seen.stats).items()] + seen.notes()
     if seen.claims:
-        parts.append(f"oldest running: for {span(seen.since(seen.claims[0].last_modified))}, {seen.claims[0].name}")
+        parts.append(f"oldest running: for {span(seen.since(seen.claims[0].last_modified))}, {seen.claims[0].label}")
     return f"{time_of(seen.at)}Z {one_line(', '.join(parts))}"

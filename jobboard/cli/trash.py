@@ -33,7 +33,8 @@ def _columns(now: float) -> list[Column[Job]]:
 def _group_columns(now: float) -> list[Column[ErrorGroup]]:
     return [
         Column("count", lambda group: group.count, "count", number=True),
-        Column("names", lambda group: list(group.names), "names", lambda group: ", ".join(group.names)),
+        Column("names", lambda group: list(group.names), "names", lambda group: ", ".join(group.labels)),
+        Column("labels", lambda group: list(group.labels)),
         age_column("last", "last", lambda group: group.last, now),
         Column(None, lambda group: span(now - group.first.timestamp()), "first", number=True),
         Column("first", lambda group: group.first),

@@ -95,6 +95,7 @@ class Event(NamedTuple):
     seconds: float | None
     reason: str | None
     due: datetime.datetime | None
+    label: str
 
 
 def _exact(event: Event) -> str:
@@ -114,7 +115,8 @@ _EVENT: list[Column[Event]] = [
     Column("time", _exact, "time", lambda event: f"{event.time:%H:%M:%S}", size=8),
     Column("event", lambda event: event.event, "event", size=9),
     uuid_column(lambda event: event.uuid),
-    name_column("name", lambda event: event.name),
+    name_column("name", lambda event: event.name, text=lambda event: event.label),
+    Column("label", lambda event: event.label),
     name_column("who", lambda event: event.who),
     Column("seconds", lambda event: event.seconds, "took", _took, number=True, size=6),
     Column("reason", lambda event: event.reason, "reason", _reason),
@@ -151,7 +153,7 @@ class Watcher:
         # An earlier error stays with a job that is given back without one.
         reason = last.text if left and last is not None and last.when == job.last_modified else None
         who = claimed.owner if claimed is not None else None if event == POSTED else job.who
-        return Event(now, event, job.uuid, job.name, who, seconds, reason, job.due)
+        return Event(now, event, job.uuid, job.name, who, seconds, reason, job.due, job.label)
 
     def reported(self) -> Iterator[Event]:
         """Yield the events that the backend reports, without end."""

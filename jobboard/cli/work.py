@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import importlib
 import logging
-import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
-from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, command, positive_duration
+from jobboard.cli.common import BoardOptions, cipher_option, command, positive_duration
+from jobboard.cli.loading import load
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure
@@ -34,7 +30,7 @@ SECONDS: Any = {"type": positive_duration, "metavar": "DURATION"}
 OF_THE_CONDUCTOR = frozenset(
     (
         *("jobs", "processes", "max_jobs_per_process", "job_timeout", "drain_timeout", "max_attempts", "one_failure"),
-        *("max_retries", "retry_base", "retry_cap", "who", "schedules"),
+        *("max_retries", "cancel_grace", "retry_base", "retry_cap", "who", "schedules", "cipher"),
     )
 )
 """The options that configure a conductor."""
@@ -53,6 +49,13 @@ OF_THE_CONDUCTOR = frozenset(
 @click.option("--max-jobs-per-process", type=click.IntRange(min=1), help="Replace a process after this number of jobs.")
 @click.option("--job-timeout", **SECONDS, help="Fail a job that takes longer than this.")
 @click.option("--drain-timeout", **SECONDS, help="Give back jobs that still run this long after SIGTERM or Ctrl-C.")
+@click.option(
+    "--cancel-grace",
+    default=10.0,
+    **SECONDS,
+    help="Kill a process that goes on this long after its job was taken away, as by 'jobboard cancel --running'.  "
+    "[default: 10s]",
+)
 @click.option(
     "--max-attempts",
     type=click.IntRange(min=0),
@@ -76,6 +79,7 @@ OF_THE_CONDUCTOR = frozenset(
     type=click.IntRange(0, 65535),
     help="Serve metrics for Prometheus on this port; 0 is any free port.",
 )
+@cipher_option
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of this host for metrics.")
 @click.option(
     "--health-port",
@@ -94,6 +98,7 @@ def work(
     max_jobs_per_process: int | None,
     job_timeout: float | None,
     drain_timeout: float | None,
+    cancel_grace: float,
     max_attempts: int | None,
     one_failure: bool,
     max_retries: int | None,
@@ -107,6 +112,7 @@ def work(
     health_port: int | None,
     health_host: str,
     schedules: bool,
+    cipher: object,
     log_format: str,
     verbose: bool,
 ) -> None:
@@ -130,7 +136,7 @@ def work(
     elif isinstance(found, Conductor):
         conductor, run = found, found.run
     else:
-        board = settings.fetch()
+        board = settings.fetch(cipher=cipher)
         refuse_read_only(board)
         if isinstance(found, Mapping) and not found:
             raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
@@ -146,6 +152,7 @@ def work(
                 workers=kind,
                 job_timeout=job_timeout,
                 drain_timeout=drain_timeout,
+                cancel_grace=cancel_grace,
                 max_jobs_per_process=max_jobs_per_process,
                 schedules=schedules,
                 retry=policy(retry_base, retry_cap, attempts, max_retries),
@@ -228,26 +235,3 @@ def _log_finished(event: str, told: dict[str, Any]) -> None:
     """Log a job whose handler has returned. The conductor itself logs the others."""
     if told["error"] is None:
         LOG.info("%s: done in %.3g s", told["job"], told["seconds"], extra=logs.fields(told["job"]))
-
-
-def load(spec: str) -> Mapping[str, Any] | Any:
-    """Return the object that MODULE:NAME names."""
-    module_name, colon, name = spec.partition(":")
-    if not (module_name and colon and name):
-        raise click.UsageError(f"{spec!r} is not of the form MODULE:NAME")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of the user's may raise anything
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        # The import of a module that is absent, or no Python, ends in the machinery.
-        place = "" if last.filename.startswith("<") else f" ({last.filename}, line {last.lineno})"
-        raise click.UsageError(f"can't import {module_name!r}: {type(error).__name__}: {error}{place}") from None
-    # dictConfig() and fileConfig() of the module disable the loggers that exist, unless told otherwise.
-    for logger_name in logging.root.manager.loggerDict:
-        if logger_name == "jobboard" or logger_name.startswith("jobboard."):
-            logging.getLogger(logger_name).disabled = False
-    try:
-        return attrgetter(name)(module)
-    except AttributeError:
-        raise click.UsageError(f"the module {module_name!r} has no {name!r}") from None

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from jobboard import arguments, codec, logs, outcomes, runtime
 from jobboard.board import JobBoard
 from jobboard.conductor import events, processes, workers
+from jobboard.conductor.details import Invalid, Takes, Unknown
 from jobboard.conductor.finisher import Tally
-from jobboard.conductor.handlers import Handler, Handlers, Handling, Takes, Wrapper
+from jobboard.conductor.handlers import Handler, Handlers, Handling, Wrapper
 from jobboard.conductor.poster import Registering
 from jobboard.conductor.runs import GLANCE, Run, Runs
 from jobboard.conductor.scheduler import Scheduler
@@ -207,12 +208,15 @@ class Conductor:
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
+        invalid: Invalid = "retry",
+        unknown: Unknown = "ignore",
     ) -> Registering[Job]:
         """``@conductor.handles('resize')``: have jobs of these names handled by the function below.
 
-        A positional parameter receives the job. A keyword-only parameter receives the detail of the same name. A
-        function has ``post`` from then on: ``resize.post(path="a.jpg")`` posts a job with these details on the
-        conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
+        A positional parameter receives the job. A keyword-only parameter receives the detail of the same name, checked
+        and converted by its annotation. A positional parameter that is a dataclass, a TypedDict or a pydantic model
+        receives all details. A function has ``post`` from then on: ``resize.post(path="a.jpg")`` posts a job with these
+        details on the conductor's board; see :class:`~jobboard.conductor.poster.Poster`.
 
         :param retry: for these jobs, instead of the conductor's own.
         :param timeout: for these jobs, instead of the conductor's ``job_timeout``; None for no limit. A thread goes on
@@ -220,7 +224,14 @@ class Conductor:
         :param max_simultaneous: how many jobs of each of these names run at once in this conductor, so that slow jobs
             leave slots to others. The conductor claims no more of them than it can begin. None: up to
             ``max_simultaneous_jobs``.
-        :raises TypeError: no names; or, from the decorator, a handler, a name or a limit that does not fit.
+        :param invalid: what becomes of a job whose details do not fit the handler: the call fails like any other
+            (``retry``), or the job goes to the trash.
+        :param unknown: what becomes of a job with details that the handler does not take. The handler does not see them
+            (``ignore``), the job comes back without using up an attempt (``retry``), or it goes to the trash. Unknown
+            details are looked for before ``invalid`` counts.
+        :raises TypeError: no names; or, from the decorator, a handler, an annotation, a name or a limit that does not
+            fit.
+        :raises MissingDriver: from the decorator: an annotation needs a conversion, and pydantic is not installed.
         :raises ValueError: from the decorator: one of the names, or any name, has a handler already; a name or a limit
             that does not fit.
         :raises RuntimeError: the conductor is running, and its handlers in processes.
@@ -230,7 +241,7 @@ class Conductor:
         self._check_open()
 
         def register(handler: Handler) -> Handling:
-            handling = self._handling(handler, retry, timeout, max_simultaneous)
+            handling = self._handling(handler, retry, timeout, max_simultaneous, invalid, unknown)
             for name in names:
                 self._handlers.add(name, handling)
             # A claim that is waiting knows only the earlier names.
@@ -261,10 +272,13 @@ class Conductor:
         retry: RetryPolicy | None = None,
         timeout: float | datetime.timedelta | None = UNSET,
         max_simultaneous: int | None = None,
+        invalid: Invalid = "retry",
+        unknown: Unknown = "ignore",
     ) -> Handling:
+        takes = None
         if isinstance(handler, Handling):
             # Another conductor has registered it. Its own options go before those of this conductor.
-            own, handler = handler, handler.handler
+            own, takes, handler = handler, handler.takes, handler.handler
             retry, max_simultaneous = own.retry, own.max_simultaneous
             timeout = UNSET if own.timeout is None else own.timeout
         outcomes.check_handler(handler, self._kind.coroutines)
@@ -277,7 +291,7 @@ class Conductor:
             arguments.limit(max_simultaneous, "max_simultaneous")
         return Handling(
             handler=handler,
-            takes=Takes.of(handler),
+            takes=takes or Takes.of(handler, invalid, unknown),
             retry=policy,
             timeout=self._timeout if timeout is UNSET else timeout,
             max_simultaneous=max_simultaneous,

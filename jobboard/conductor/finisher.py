@@ -418,10 +418,36 @@ class Finisher:
 
     def _let_lapse(self, job: Job, what: str, error: Exception, log: Callable[..., None] = LOG.warning) -> Ended:
         """Let the claim lapse, as its end is not tried again. Return the event of a lost claim."""
-        log("%s: %s: %s: %s", self._name, job, what, error, extra=logs.fields(job))
+        if (act := self._act_of_operator(job)) is not None:
+            log("%s: %s", self._name, act, extra=logs.fields(job))
+        else:
+            log("%s: %s: %s: %s", self._name, job, what, error, extra=logs.fields(job))
         if job.claim is not None:
             self._board.claims.let_lapse(job.claim)
         return JOB_LOST, job
+
+    def _act_of_operator(self, job: Job) -> str | None:
+        """Return what an operator has done to a job whose token was refused, with the reason; None if nothing shows."""
+        if job.claim is None or not job.claim.refused:
+            return None
+        record = None
+        # The claim is lost already, so an outage costs the reason alone.
+        with contextlib.suppress(JobBoardError):
+            [seen] = self._board.engine.read([job.uuid])
+            record = seen.record
+        if record is None or record.token == job.claim.token:
+            return None
+        last = record.errors[-1] if record.errors else None
+        kind = None if last is None or last in job.record.errors else last.kind
+        # A stop keeps the holder, and a reason is its failure.
+        if record.state == TRASHED and (kind == FailureKind.CANCELLED or record.errors == job.record.errors):
+            act = "was stopped"
+        elif kind == FailureKind.RELEASED:
+            act = "was released"
+        else:
+            return None
+        why = reasons.reason_line(record.error) if kind is not None else None
+        return f"{job} {act}: {why or 'no reason given'}"
 
 
 def _has_only_lapsed(claimed: Record, again: Record) -> bool:

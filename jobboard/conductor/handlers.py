@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Self
 
 from jobboard import codec, followups, notifier, outcomes
+from jobboard.conductor.details import Takes
 from jobboard.forks import ForkGuard
 from jobboard.job import ClaimedJob, Job
 from jobboard.outcomes import RetryPolicy
@@ -19,51 +19,6 @@ from jobboard.states import FailureKind, Verb
 
 Handler = Callable[..., object]
 Wrapper = Callable[[ClaimedJob], AbstractContextManager[object]]
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-class Takes(NamedTuple):
-    """The arguments of a handler: the job, or not, and the ``details`` of these names; None for all details.
-
-    **A positional parameter receives the job. A keyword-only parameter receives the detail of the same name.**
-    """
-
-    job: bool
-    details: frozenset[str] | None
-
-    @classmethod
-    def of(cls, handler: Handler) -> Takes:
-        """Read the arguments from the handler's signature.
-
-        :raises TypeError: the handler needs more than a job by position.
-        """
-        try:
-            parameters = inspect.signature(handler).parameters.values()
-        except ValueError:
-            # Some callables written in C have no signature.
-            return cls(job=True, details=frozenset())
-        positional = [each for each in parameters if each.kind in _POSITIONAL]
-        more = [each.name for each in positional[1:] if each.default is each.empty]
-        if more:
-            raise TypeError(
-                f"a handler gets its job, and nothing else by position: put a * before {more[0]!r}, and it gets the "
-                "detail of that name"
-            )
-        job = bool(positional) or any(each.kind == each.VAR_POSITIONAL for each in parameters)
-        names = frozenset(each.name for each in parameters if each.kind == each.KEYWORD_ONLY)
-        # After a job as the only parameter, ** is for other callers of the function.
-        rest = any(each.kind == each.VAR_KEYWORD for each in parameters) and (names or not job)
-        return cls(job=job, details=None if rest else names)
-
-    def arguments(self, job: Job) -> tuple[tuple[Job, ...], Mapping[str, Any]]:
-        jobs = (job,) if self.job else ()
-        if self.details is None:
-            return jobs, job.details
-        if not self.details:
-            # The details of a job may be unreadable: leave them alone.
-            return jobs, {}
-        return jobs, {name: value for name, value in job.details.items() if name in self.details}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from jobboard.conductor.handlers import Handling, Takes
+from jobboard.conductor.details import InvalidDetails, Takes
+from jobboard.conductor.handlers import Handling
 from jobboard.job import ClaimedJob, Posting
 
 P = ParamSpec("P")
@@ -20,7 +21,8 @@ class Poster(Generic[P, R_co]):
     """``resize.post(path="a.jpg")`` posts a job whose handler will be called with these arguments.
 
     The arguments are checked against the handler's signature before anything is sent. Arguments that are left out have
-    the handler's own defaults when it is called.
+    the handler's own defaults when it is called. A parameter that receives all details is given as an instance, or by
+    its fields: ``resize.post(Size(3))``, ``resize.post(width=3)``.
 
     ``names`` are those of the jobs, and ``handling`` has the options of the registration.
     """
@@ -38,11 +40,14 @@ class Poster(Generic[P, R_co]):
         self._post = post
         self._handler = handler
         self._options = options
-        self._takes = Takes.of(handler)
+        self._takes = Takes.of(handler) if handling is None else handling.takes
         self._signature = inspect.signature(handler)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """:raises TypeError: the handler can't be called with these arguments, or it handles jobs of several names."""
+        """
+        :raises TypeError: the handler can't be called with these arguments, or it handles jobs of several names.
+        :raises InvalidDetails: the arguments do not fit the annotations of the handler.
+        """
         return self._post(**self._arguments(args, kwargs))
 
     def posting(self, /, *args: P.args, **kwargs: P.kwargs) -> Posting:
@@ -61,14 +66,18 @@ class Poster(Generic[P, R_co]):
                 "post one of them by board.post()"
             )
         try:
-            if args:
-                raise TypeError("arguments are given by their names")
-            unknown = sorted(details.keys() - takes.details) if takes.details is not None else []
-            if unknown:
-                raise TypeError(f"it takes no detail {unknown[0]!r}; its details are its keyword-only parameters")
-            signature.bind(*((None,) if takes.job else ()), **details)
+            if takes.form is None or takes.form.model is None:
+                if args:
+                    raise TypeError("arguments are given by their names")
+                unknown = sorted(details.keys() - takes.details) if takes.details is not None else []
+                if unknown:
+                    raise TypeError(f"it takes no detail {unknown[0]!r}; its details are its keyword-only parameters")
+                signature.bind(*((None,) if takes.job else ()), **details)
+            if takes.form is not None:
+                details = takes.form.posted(args, details)
         except TypeError as error:
-            raise TypeError(f"{_name_of(self._handler)}{signature} can't be called so: {error}") from None
+            kind = InvalidDetails if isinstance(error, InvalidDetails) else TypeError
+            raise kind(f"{_name_of(self._handler)}{signature} can't be called so: {error}") from None
         return {"name": self.names[0], "details": details, **self._options}
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
-from jobboard import outcomes, runtime
+from jobboard import followups, outcomes, runtime
 from jobboard.conductor import child
 from jobboard.conductor.handlers import timed_out
 from jobboard.conductor.runs import Run, Runs
@@ -164,10 +164,12 @@ class Process:
         """
         job, claim, board = run.job, run.job.claim, run.job.board
         self.tasks += 1
-        forms = board.result_form, board.posting_form, board.engine.wire
-        task = child.Task(self.tasks, job.record, job.content, job.context, claim.who, claim.token, *forms)
+        # The cipher stays here.
+        keeps = None if board.result_form is None else board.result_form[:2]
+        forms = keeps, board.posting_form._replace(seal=None), board.engine.wire
+        task = child.Task(self.tasks, board.opened_record(job), job.opened, job.context, claim.who, claim.token, *forms)
         report = self._exchange(run, run.handling.timeout, child.packed(task))
-        return None if report is None else (report.end, _error_of(report))
+        return None if report is None else (followups.sealed(job, report.end), _error_of(report))
 
     def _exchange(self, run: Run, limit: float | None, message: bytes = b"") -> Any:
         """Send a message, and return the answer; None after ``limit`` seconds, or once the run is decided.
@@ -243,7 +245,8 @@ def _noted(run: Run, noted: child.HandlerNote) -> bytes:
     """Keep a note of the handler, and return the answer that its process waits for."""
     answer: child.Refusal | None = None
     try:
-        run.job.board.keep_note(run.job.claim, lambda _: noted.note, noted.flush)
+        board = run.job.board
+        board.keep_note(run.job.claim, lambda _: board.sealed_note(noted.note), noted.flush)
     except JobFailure as error:
         answer = type(error), str(error)
     return child.packed(answer) if noted.flush else b""

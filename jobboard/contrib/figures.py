@@ -180,7 +180,7 @@ def twin_of(observed: object) -> Conductor | None:
 
 
 class _NamesWithSeries:
-    """The names of jobs that have series of their own: posters may make up any names."""
+    """The names of jobs that have series of their own: posters may make up any names and labels."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -212,7 +212,7 @@ class JobFigures(abc.ABC):
 
     def _hear(self, event: str, told: dict[str, Any], board: str) -> None:
         job = told["job"]
-        labels = board, self._names.label(job.name)
+        labels = board, self._names.label(job.label)
         self.tell(Reading(EVENTS, (*labels, event.removeprefix("job_")), 1))
         if event == events.JOB_FINISHED:
             self.tell(Reading(RUN, labels, told["seconds"]))

@@ -106,13 +106,21 @@ def record_at(stored: Stored | None, now: int) -> Record | None:
 
 
 def worn_at(jobs: Iterable[Stored | None], now: int) -> int | None:
-    """Return the first instant at which one of these jobs goes to the trash, as its claim was the last that is allowed;
-    None if none does.
+    """Return the first instant at which one of these jobs goes to the trash, as its claim was the last that is allowed,
+    or as it expires; None if none does.
 
-    From that instant on, everybody sees the job in the trash. An act on the claim has to be stored before."""
-    records = (stored.record for stored in jobs if stored is not None)
-    ends = (each.lock_until for each in records if each.state == CLAIMED and each.exhausted)
-    return min((end for end in ends if end is not None and end > now), default=None)
+    From that instant on, everybody sees the job in the trash. An act on the job has to be stored before."""
+    first: int | None = None
+    for stored in jobs:
+        if stored is None:
+            continue
+        record = stored.record
+        end = record.expires
+        if record.state == CLAIMED:
+            end = record.lock_until if record.exhausted else None
+        if end is not None and end > now and record.state != TRASHED and (first is None or end < first):
+            first = end
+    return first
 
 
 class Committer:

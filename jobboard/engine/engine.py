@@ -49,6 +49,7 @@ from jobboard.engine.store import (
     SetupStep,
     Side,
     Sieve,
+    Stale,
     Store,
     Stored,
 )
@@ -76,6 +77,7 @@ from jobboard.states import (
     COMPLETE,
     LIVE,
     OK,
+    SCHEDULED,
     TRASHED,
     Holder,
     Record,
@@ -127,6 +129,8 @@ class Engine(Hears):
         self.backend = make(seat)
         """The store, open or not."""
         self._is_open = False
+        self.readable = codec.version_of(seat.conf["cipher"])
+        """The highest version of postings that the board claims."""
         self._ttl = int(seat.conf["claim_ttl"] * 1e6)
         self._creates = seat.conf["auto_setup"] and not seat.conf["read_only"]
         for name in WRITES if seat.conf["read_only"] else ():
@@ -193,7 +197,7 @@ class Engine(Hears):
         self._keeper = ClaimKeeper(committer)
         self._schedules = Schedules(committer, lambda drafts: self._posting(drafts, {}), self.backend.traits.wire)
         self._recent = Recent()
-        self._finder = Finder(committer, self._ttl)
+        self._finder = Finder(committer, self._ttl, self.readable)
         self._idle = IdleScopes(committer)
         self._expirations = Expirations(self._clear_up_soon)
         committer.on_commit = self._expirations.note
@@ -312,6 +316,7 @@ class Engine(Hears):
         :param seen: receives the jobs that exist already: holders of keys, and earlier arrivals.
         :param ends: changes of the same commit. The plan begins with them.
         """
+        self._check_expiries(drafts)
         keys = list(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
         held = holders_of(self.store, keys).behind(ends)
         marks, there = self._read_arrivals([draft.uuid for draft in drafts if draft.arrival is not None])
@@ -335,7 +340,22 @@ class Engine(Hears):
                 plan.deeds.append(Deed(OK, draft.uuid))
                 if draft.key is not None and not trashed:
                     held.by_key[draft.key] = draft.uuid
-        return plan if plan.changes else plan._replace(marks=[])
+        if not plan.changes:
+            return plan._replace(marks=[])
+        return plan._replace(before=worn_at([change.before for change in plan.changes], held.now))
+
+    def _check_expiries(self, drafts: Sequence[Draft]) -> None:
+        """:raises ValueError: a job would expire before it is due, by the server's clock."""
+        mixed = [
+            draft
+            for draft in drafts
+            if (draft.expires is not None and draft.delay) or (draft.expires_in is not None and draft.due)
+        ]
+        now = self.store.now() if mixed else 0
+        for draft in mixed:
+            record = draft.record(0, now)
+            if record.state == SCHEDULED and record.expires < record.lock_until:  # type: ignore[operator]
+                raise ValueError(f"expires of the job {draft.name!r}: must not be before the job is due")
 
     def _read_arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
         """Read these jobs. Return marks that forget their purges, and the jobs that exist here."""
@@ -376,7 +396,7 @@ class Engine(Hears):
             lapsed = [record] if stored.record.state == CLAIMED else []
             change = change_by(Verb.CLAIM, stored, after)
             made = Plan([change], [Deed(OK, uuid, after.token)], checks=found.sides)
-            return made._replace(marks=rooms.marks(), timely=rooms.timely)
+            return made._replace(marks=rooms.marks(), timely=rooms.timely, before=worn_at([stored], found.now))
 
         result = self._committer.do(nonce, plan)
         status = result.deeds[0].status
@@ -402,9 +422,9 @@ class Engine(Hears):
             lease, rules = ClaimTerms(who, *self._lease(expiry, nonce, 0)), self._finder.rules
             taken = None
             if rules.gate.value is None:
-                taken = store.take(lease, limit, names, codec.VERSION, nonce)
+                taken = store.take(lease, limit, names, self.readable, nonce)
             elif limit == 1 and not rules.paused:
-                job = store.take_limited(lease, names, codec.VERSION, nonce, rules.gate, rules.scopes)
+                job = store.take_limited(lease, names, self.readable, nonce, rules.gate, rules.scopes)
                 taken = job and ([job], None)
             if taken is not None:
                 jobs, event = taken
@@ -421,6 +441,7 @@ class Engine(Hears):
             look, rooms = choice.next(), choice.rooms
             made = Plan([], [], checks=[look.gate])
             lease = self._lease(expiry, nonce, look.now)
+            expired = []
             for stored in look.ready:
                 status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
@@ -428,6 +449,12 @@ class Engine(Hears):
                     made.deeds.append(Deed(OK, record.uuid, record.token))
                     if rooms is not None:
                         rooms.enter(record)
+                else:
+                    expired.append(stored.record.uuid)
+            if expired:
+                # Another transaction holds them, so that no sweep can move them.
+                raise Stale(expired)
+            made = made._replace(before=worn_at(look.ready, look.now))
             return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
 
         result = self._committer.do(nonce, plan, on_refusal=choice.note_refusal)
@@ -524,7 +551,7 @@ class Engine(Hears):
                 return made._replace(changes=[change], before=worn_at([stored], found.now))
             revival = plan_revival(self._committer, stored, after)
             if revival is None:
-                return made._replace(deeds=[Deed(Status.LOST, uuid, 0)])
+                return made._replace(deeds=[Deed(Status.FULL, uuid, 0)])
             return made._replace(changes=[change], marks=revival.marks, checks=revival.checks)
 
         forsaken = self._keeper.recall(uuid, holder.token)
@@ -627,7 +654,7 @@ class Engine(Hears):
             drafts = [draft for act in _done(acts, ends.deeds) for draft in act.end.then]
             posting = self._posting(drafts, holders, ends.changes)
             made = ends._replace(changes=posting.changes, deeds=[*ends.deeds, *posting.deeds], sides=posting.sides)
-            return made
+            return made._replace(before=min(filter(None, (ends.before, posting.before)), default=None))
 
         result = self._committer.do(nonce, plan, extra=extra)
         deeds, posts = result.deeds[: len(acts)], result.deeds[len(acts) :]
@@ -800,7 +827,7 @@ class Engine(Hears):
         ]
         return Searched(jobs, None, len(seen), True)
 
-    def names(self, most: int) -> dict[str, NameCount]:
+    def names(self, most: int | None = None) -> dict[str, NameCount]:
         """Count the live jobs by name: see :func:`~jobboard.engine.search.count_names`."""
         return count_names(self.store, most)
 
@@ -960,6 +987,10 @@ class Engine(Hears):
     def all_schedules(self) -> list[StoredSchedule | Unreadable]:
         """Return all schedules, unreadable ones included."""
         return self._schedules.listed()
+
+    def find_schedule(self, id: str) -> tuple[StoredSchedule | None, int]:  # noqa: A002 - as users have it
+        """Return a readable schedule, or None; and the server's time."""
+        return self._schedules.find(id)
 
     def set_schedule(self, nonce: Nonce, /, id: str, make: Make) -> StoredSchedule | None:  # noqa: A002 - as users have it
         """Set a schedule to the result of ``make``. An equal schedule is not written again.

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from jobboard import codec, runtime
+from jobboard import runtime
 from jobboard.engine import tries
 from jobboard.engine.committer import MOST_CHANGES, Committer, record_at
 from jobboard.engine.limits import LOCK_WAIT, SCOPE, ClosedScope, Rooms
@@ -37,11 +37,13 @@ class Finder:
     """The looks for jobs. A look uses the latest known rules, and is repeated where it shows rules with other results.
 
     :param recheck: the µs after which a waiter for a full scope looks again at the latest.
+    :param readable: the highest version of postings that is found.
     """
 
-    def __init__(self, committer: Committer, recheck: int) -> None:
+    def __init__(self, committer: Committer, recheck: int, readable: int) -> None:
         self.committer = committer
         self.recheck = recheck
+        self.readable = readable
         self.rules = Rules()
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
@@ -73,10 +75,10 @@ class Finder:
             rules = self.rules
             claimable = rules.claimable(names, full)
             if claimable is None:
-                look = store.look(0, [], codec.VERSION)
+                look = store.look(0, [], self.readable)
             else:
                 allowed, without, groups = claimable
-                look = store.look(limit, allowed, codec.VERSION, without, groups, where)
+                look = store.look(limit, allowed, self.readable, without, groups, where)
             if look.gate.tag != rules.gate.tag:
                 self.rules = rules = Rules.of(look.gate)
                 if rules.claimable(names, full) != claimable:
@@ -101,7 +103,7 @@ class Finder:
         """
         look = self.look(limit, names, full, where)
         settled, rounds = False, self.committer.tries()
-        while look.overdue and not (settled and look.ready):
+        while look.overdue and not (settled and look.ready and not _has_expired(look)):
             met = self.committer.sweep(look.overdue, look.now)
             trashed.extend(record for record in met if record.state == TRASHED)
             waits = self._note_refused(look.overdue, met)
@@ -139,6 +141,9 @@ class Finder:
     def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
         look = self.look(limit, names, full)
+        if _has_expired(look):
+            look = self.look(limit + len(look.overdue), names, full)
+            look = look._replace(ready=[each for each in look.ready if not _is_expired(each, look.now)])
         paused = self.rules_of(look.gate).paused
         ended = (stored._replace(record=record_at(stored, look.now)) for stored in look.overdue)
         back = [
@@ -147,7 +152,7 @@ class Finder:
             if stored.record.state == UNCLAIMED
             and (names is None or stored.record.name in names)
             and stored.record.name not in paused
-            and stored.record.version <= codec.VERSION
+            and stored.record.version <= self.readable
         ]
         return look._replace(ready=sorted([*look.ready, *back], key=_order), overdue=[])
 
@@ -166,6 +171,16 @@ class Finder:
         rooms = Rooms(self.committer, rules, 0, None)
         rooms.learn(jobs)
         return rules, rooms
+
+
+def _is_expired(ready: Stored, now: int) -> bool:
+    until = ready.record.lock_until
+    return until is not None and until <= now
+
+
+def _has_expired(look: Look) -> bool:
+    """Return whether a job that could be claimed has expired, and has not been swept."""
+    return any(_is_expired(each, look.now) for each in look.ready)
 
 
 class Choice:

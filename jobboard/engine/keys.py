@@ -87,9 +87,11 @@ def _replaced(job: Draft | Record, draft: Draft, now: int) -> Draft | Record | N
     if isinstance(job, Record):
         status, after = states.replace(job, now, draft.record(job.sequence, now))
         return after if status == OK else None
-    return job._replace(
-        priority=draft.priority, version=draft.version, posting=draft.posting, delay=draft.delay, due=draft.due
-    )
+    return job._replace(**{name: getattr(draft, name) for name in _REPLACED})
+
+
+_REPLACED = ("priority", "version", "posting", "delay", "due", "expires_in", "expires")
+"""The fields of a draft that another one of its key replaces."""
 
 
 class Remembered(NamedTuple):

@@ -181,6 +181,7 @@ class RetryingEngine:
 
     schedules = _repeatable(Engine.schedules)
     all_schedules = _repeatable(Engine.all_schedules)
+    find_schedule = _repeatable(Engine.find_schedule)
     set_schedule = _mutation(Engine.set_schedule)
     remove_schedule = _mutation(Engine.remove_schedule)
     post_due = _repeatable(Engine.post_due)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 import msgpack
@@ -43,13 +43,23 @@ class Newer(ValueError):
     """A schedule that a newer version of this library has set."""
 
 
+def _without_defaults(fields: Any) -> Any:
+    """Return a named tuple as a tuple without its last fields, as far as they have their defaults."""
+    defaults = fields._field_defaults
+    end = len(fields)
+    while end and fields._fields[end - 1] in defaults and fields[end - 1] == defaults[fields._fields[end - 1]]:
+        end -= 1
+    return tuple(fields[:end])
+
+
 class StoredSchedule(NamedTuple):
     """A schedule as it is stored.
 
     draft: the job to be posted. Its uuid identifies the setting, and determines the uuids of the jobs. due: the next
     due time, which only rises. last: the latest due time for which a job was posted, or its key was taken. held: the
     reason why nobody posts jobs for now: an unfinished move between two boards. skipped: the first of the latest due
-    times in a row at which the key was taken; None if the latest one got its job. is_paused: nobody posts jobs for now.
+    times in a row at which the key was taken; None if the latest one got its job. is_paused: an operator has paused
+    the schedule.
     """
 
     id: str
@@ -61,8 +71,16 @@ class StoredSchedule(NamedTuple):
     skipped: int | None = None
     is_paused: bool = False
 
+    @property
+    def is_active(self) -> bool:
+        """True if the schedule is posted at its due times."""
+        return self.held is None and not self.is_paused
+
     def packed(self) -> bytes:
-        packed: bytes = msgpack.packb((VERSION, *self[1:]))
+        """Return the value of the side record. Readers refuse fields that they do not know, so that only schedules that
+        use a new field are refused by older versions of this library."""
+        entry = self._replace(draft=_without_defaults(self.draft))
+        packed: bytes = msgpack.packb((VERSION, *_without_defaults(entry)[1:]))
         return packed
 
     @classmethod
@@ -72,14 +90,16 @@ class StoredSchedule(NamedTuple):
         :raises ValueError: the schedule can't be read here; the message has the reason.
         """
         try:
-            version, timetable, draft, due, last, held, *more = msgpack.unpackb(side.value or b"")
-            if version > VERSION:
+            version, timetable, draft, due, *more = msgpack.unpackb(side.value or b"")
+            known = ((timetable, Timetable), (draft, Draft), ((side.key, timetable, draft, due, *more), cls))
+            if version > VERSION or any(len(found) > len(kind._fields) for found, kind in known):
                 raise Newer("a newer version of this library has set it; upgrade this one to post its jobs here")
-            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:2])
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, *more)
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(entry.draft.posting) in (bytes, str)
-            fits = fits and {type(last), type(entry.skipped)} <= {int, type(None)}
-            fits = fits and type(held) in (str, type(None)) and type(entry.is_paused) is bool
+            fits = fits and type(entry.draft.expires_in) in (int, type(None))
+            fits = fits and {type(entry.last), type(entry.skipped)} <= {int, type(None)}
+            fits = fits and type(entry.held) in (str, type(None)) and type(entry.is_paused) is bool
             fits = fits and entry.timetable.has_right_types()
         except Newer:
             raise
@@ -90,10 +110,14 @@ class StoredSchedule(NamedTuple):
         entry.timetable.check()
         return entry
 
-    def job(self, due: int, wire: codec.Wire) -> Draft:
-        """Return the job of a due time, whose uuid does not depend on the poster."""
-        uuid = str(uuid5(UUID(self.draft.uuid), str(due)))
-        return self.draft._replace(uuid=uuid, posting=codec.add_to(self.draft.posting, wire, schedule=[self.id, due]))
+    def job(self, due: int, wire: codec.Wire, uuid: str | None = None) -> Draft:
+        """Return the job of a due time, whose uuid does not depend on the poster, unless ``uuid`` is given."""
+        uuid = uuid or str(uuid5(UUID(self.draft.uuid), str(due)))
+        posting = codec.add_to(self.draft.posting, wire, schedule=[self.id, due])
+        expires_in = self.draft.expires_in
+        if expires_in is None:
+            return self.draft._replace(uuid=uuid, posting=posting)
+        return self.draft._replace(uuid=uuid, posting=posting, expires_in=None, expires=due + expires_in)
 
     def advanced(self, due: int, posted: Mapping[int, bool]) -> StoredSchedule:
         """Return the schedule with another next due time.
@@ -144,6 +168,11 @@ class Schedules:
         """Return the readable schedules."""
         return [entry for side in self._committer.read_all(KIND).sides if (entry := self._readable(side)) is not None]
 
+    def find(self, id: str) -> tuple[StoredSchedule | None, int]:  # noqa: A002 - as users have it
+        """Return a readable schedule, or None; and the time."""
+        side, now = self._read(id)
+        return None if side.value is None else self._readable(side), now
+
     def set(self, id: str, make: Make, nonce: Nonce) -> StoredSchedule | None:  # noqa: A002 - as users have it
         entry: StoredSchedule | None = None
 
@@ -156,8 +185,7 @@ class Schedules:
             return Plan([], [Deed(OK, "")], marks=marks)
 
         if self._committer.do(nonce, plan).replayed:
-            side, _ = self._read(id)
-            return None if side.value is None else self._readable(side)
+            return self.find(id)[0]
         return entry
 
     def remove(self, id: str, nonce: Nonce) -> Status:  # noqa: A002 - as users have it
@@ -169,10 +197,10 @@ class Schedules:
         return self._committer.do(nonce, plan).deeds[0].status
 
     def stats(self) -> KeptStats:
-        """Count schedules and outcomes. An unreadable schedule counts, and is never due."""
+        """Count schedules and outcomes. An unreadable or paused schedule counts, and is never due."""
         found = self._committer.read_all(KIND)
         entries = (schedule_of(side) for side in found.sides)
-        times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.held is None]
+        times = [each.due for each in entries if isinstance(each, StoredSchedule) and each.is_active]
         due = min(times, default=None)
         late = 0.0 if due is None else max(0.0, (found.now - due) / 1e6)
         outcomes = self._committer.store.counts({COMPLETE}).get(COMPLETE)
@@ -185,7 +213,7 @@ class Schedules:
         for side in found.sides:
             entry = self._readable(side)
             try:
-                if entry is not None and entry.held is not None:
+                if entry is not None and not entry.is_active:
                     continue
                 if entry is not None and entry.due <= found.now:
                     entry = self._post(entry, side, found.now, posted)
@@ -231,7 +259,7 @@ class Schedules:
                 if side.value is None:
                     return None
                 entry = StoredSchedule.of(side)
-                if entry.held is not None:
+                if not entry.is_active:
                     return None
                 continue
             except ConnectionFailure:

@@ -20,6 +20,12 @@ LOOKED_FIRST = 200
 
 GROWTH = 5
 
+COUNTED = 1000
+"""The highest count of a name on a store with an index of names."""
+
+WALKED = 20_000
+"""The number of jobs among which other stores count names."""
+
 
 class Position(NamedTuple):
     """An order, and a bookmark in it; None: its beginning.
@@ -121,13 +127,16 @@ def _search_order(
 ) -> Searched:
     """Search along an order in which jobs keep their positions. ``limit`` and ``at_most`` are positive."""
     order, bookmark, _ = position
-    is_open = all(each is None for each in sieve) and (order != "serving" or states >= LIVE)
-    if order == "serving" and not states >= LIVE:
+    is_whole = order not in ("serving", "due") or states >= LIVE
+    is_open = is_whole and all(each is None for each in sieve)
+    if not is_whole:
         sieve = sieve._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
     while True:
-        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve)
+        # One more than wanted tells whether there are more. A store does not know causes.
+        fitting = None if sieve.cause is not None else limit - len(jobs) + 1
+        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve, fitting)
         looked += walked.looked
         for at, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -148,8 +157,9 @@ def _search_claims(
 ) -> Searched:
     """Search among the claims that one call looks at, the longest first."""
     bookmark, found, looked = position.bookmark, dict[str, Record](), 0
+    sieve = sieve._replace(states=states, shorter=position.behind)
     while True:
-        walked = store.walk("claims", bookmark, at_most - looked, sieve)
+        walked = store.walk("claims", bookmark, at_most - looked, sieve, None if sieve.cause is not None else limit + 1)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -170,11 +180,12 @@ def _age(record: Record) -> tuple[int, int]:
     return record.modified_on, record.sequence
 
 
-def count_names(store: Store, most: int) -> dict[str, NameCount]:
+def count_names(store: Store, most: int | None) -> dict[str, NameCount]:
     """Count the first ``most`` live jobs by their names; on a store with an index of names, each name up to that."""
-    counted = store.names(most)
+    counted = store.names(most or COUNTED)
     if counted is not None:
         return counted
+    most = most or WALKED
     names: dict[str, NameCount] = {}
     bookmark, looked = None, 0
     while looked < most:
@@ -204,6 +215,12 @@ def count_minutes(store: Store, minutes: int, at_most: int) -> list[int] | None:
     counts = [0] * minutes
     now, bookmark, looked = store.now(), None, 0
     first = now // MINUTE - minutes + 1
+    counted = store.minutes(first * MINUTE, at_most + 1)
+    if counted is not None:
+        seen, kept = counted
+        for minute, count in kept.items():
+            counts[min(minute // MINUTE - first, minutes - 1)] += count
+        return counts if seen <= at_most else None
     while True:
         walked = store.walk("outcomes", bookmark, at_most - looked, ANY_JOB)
         looked += walked.looked

@@ -34,13 +34,15 @@ class Stored(NamedTuple):
 
     tag: differs between all versions that the job ever had. Only the store knows its content. alive: false for a claim
     without a lease whose session has ended. passing: an earlier session of this handle keeps the claim, and nobody
-    prolongs that session.
+    prolongs that session. unknown: the fields of the record that only newer versions of this library know. A store
+    that writes all fields of a changed job writes these, too.
     """
 
     record: Record
     tag: object
     alive: bool = True
     passing: bool = False
+    unknown: Sequence[Any] = ()
 
 
 class Side(NamedTuple):
@@ -162,7 +164,8 @@ class Sieve(NamedTuple):
 
     owner: the holder of a claim, or the last holder of a job off the board. error: a part of the text of the last
     failure. cause: see ``cause_of`` in ``jobboard/reasons.py``. posted_from, posted_before: instants. where: a
-    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out.
+    condition of SQL's. states: the states of the jobs, by which a store may leave jobs out. shorter: (modified_on,
+    sequence) of a claim, by which a store may leave out those that are not held for a shorter time.
     """
 
     names: tuple[str, ...] | None = None
@@ -175,6 +178,7 @@ class Sieve(NamedTuple):
     posted_before: int | None = None
     where: Any = None
     states: frozenset[State] | None = None
+    shorter: tuple[int, int] | None = None
 
     def texts(self) -> list[str]:
         """Return the texts that the record of each fitting job contains."""
@@ -375,6 +379,24 @@ class BoardMissing(JobFailure):
     """The store has no board, and none may be created."""
 
 
+class BoardOutdated(JobFailure):
+    """The board has an older layout, which set-up alone upgrades."""
+
+
+class StoredLayout(NamedTuple):
+    """The layout of a board, the oldest layout whose readers understand it, and the version that wrote both."""
+
+    layout: int
+    min_reader: int
+    library: str | None = None
+
+    def steps_to(self, own: StoredLayout) -> list[str]:
+        """Return what a set-up does to reach the layout ``own`` of its version, in words."""
+        if self.layout == own.layout and self.min_reader < own.min_reader:
+            return [f"refuse versions of this library that are older than layout {own.min_reader}"]
+        return [f"upgrade layout {each} to {each + 1}" for each in range(self.layout, own.layout)]
+
+
 class SetupStep(NamedTuple):
     """A change that a set-up makes: in words that begin with a verb, and as SQL statements where there are any."""
 
@@ -488,6 +510,9 @@ class Store(abc.ABC):
         """:raises ValueError, TypeError: the backend does not accept the options or the client."""
         self.seat = seat
         self.hears = Hears()
+        # Whether a set-up opens the store, and what a set-up has to do, as the last opening has found.
+        self._sets_up = False
+        self._due: list[SetupStep] = []
 
     # Life
 
@@ -496,8 +521,15 @@ class Store(abc.ABC):
 
         The store is not open. Any number of processes may call this any number of times."""
         steps = self.setup_steps()
-        self.open(Hears(), create=True)
-        self.close()
+        self._sets_up = True
+        try:
+            self.open(Hears(), create=True)
+        finally:
+            self._sets_up = False
+        try:
+            self.sync()
+        finally:
+            self.close()
         return steps
 
     def setup_steps(self) -> list[SetupStep]:
@@ -506,8 +538,22 @@ class Store(abc.ABC):
             self.open(Hears(), create=False)
         except BoardMissing:
             return [SetupStep(f"create the board {self.seat.name!r}")]
+        except BoardOutdated:
+            return self._due
         self.close()
-        return []
+        return self._due
+
+    def check_layout(self, what: str, found: StoredLayout, own: StoredLayout) -> bool:
+        """Check the layout of a board, for :meth:`open`. Return whether this is a set-up that has to store ``own``.
+
+        :raises JobFailure: this version cannot read the board, or set-up has to upgrade it.
+        """
+        if found.min_reader > own.layout:
+            raise too_new(what, found.layout, own.layout, found.library)
+        self._due = list(map(SetupStep, found.steps_to(own)))
+        if found.layout < own.layout and not self._sets_up:
+            raise BoardOutdated(f"{what} has the older layout {found.layout}; `jobboard setup` upgrades it")
+        return self._sets_up and bool(self._due)
 
     @abc.abstractmethod
     def open(self, hears: Hears, create: bool) -> Characteristics:
@@ -515,7 +561,7 @@ class Store(abc.ABC):
         ``self.hears``.
 
         :raises BoardMissing: the board is missing.
-        :raises JobFailure: the board is of a layout that only a newer version of this library reads: :func:`too_new`.
+        :raises JobFailure: the board is of another layout: :meth:`check_layout`.
         """
 
     def hurry(self, seconds: float) -> None:  # noqa: B027 - requests of some stores end in time anyway
@@ -597,18 +643,31 @@ class Store(abc.ABC):
         A job whose last allowed claim has lapsed counts, even before a sweep."""
 
     @abc.abstractmethod
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
-        """Look at the next entries of an order behind ``after``, at most ``most`` of them. An index may hold entries of
-        other jobs in between, which do not count.
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
+        """Look at the next entries of an order behind ``after``, at most ``most`` of them. Entries of other jobs that
+        an index holds in between count, too.
 
         The answer has the jobs among these entries that may fit. It may leave out jobs that surely do not fit, and has
         to leave out those that do not meet ``where``. The jobs of the trash include those that no sweep has written
-        down as trashed.
+        down as trashed. On SQL, these are looked for among the first 20,000 overdue jobs.
+
+        :param fitting: the answer may end with this many jobs. ``last`` is then the bookmark of the last of them, and
+            ``looked`` may count entries behind it. Of the order of claims, these are the ones held longest, and
+            ``last`` is the same as without ``fitting``.
         """
 
     def names(self, most: int) -> dict[str, NameCount] | None:
         """Count the live jobs by name, each count up to ``most``. None: the store has no index of names, and the engine
         walks along the jobs."""
+        return None
+
+    def minutes(self, since: int, most: int) -> tuple[int, dict[int, int]] | None:
+        """Count the outcomes of the jobs that have ended since an instant, up to ``most``. None: the store has no index
+        for it, and the engine walks along the outcomes.
+
+        :returns: the number of outcomes that were looked at, and by the beginning of the minute in which they ended,
+            the number of outcomes that have not expired.
+        """
         return None
 
     @abc.abstractmethod

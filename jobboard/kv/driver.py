@@ -17,7 +17,8 @@ Servers and networks have *habits*. The store and the engine bear each of these,
 - **A late commit.** A commit whose reply does not come may be done at once, seconds later, or never. A commit that is
   sent again is another commit.
 - **A reading in parts.** The records and each index of a reading may show different instants, the later part none
-  earlier than the part before. :attr:`Snapshot.now` may be the time of any of these instants.
+  earlier than the part before. :attr:`Snapshot.now` may be the time of any of these instants, or a later one: a record
+  may have changed between its reading and that time.
 - **A member behind.** A reading that is not ``fresh`` may miss commits of other processes, and never one that this
   driver has shown or made.
 - **A session that ends.** A session may end once its process has given no sign of life for ``claim_ttl``, never sooner.

@@ -9,7 +9,8 @@
 
     ready   <rank>.<sequence>.<uuid>.<version>.<name>.<group>       jobs that are stored as unclaimed, in serving order
     live    the same                                                every job on the board, in serving order
-    timed   <until>.<sequence>.<S or C>.<uuid>                      due times of scheduled jobs, and ends of leases
+    timed   <until>.<sequence>.<S, D, C or U>.<uuid>                due times, those of jobs that expire (D), ends of
+                                                                    leases, and expiries of unclaimed jobs
     kept    <session>.<sequence>.<uuid>                             claims that a session keeps
     holders <session>                                               sessions that may have names in kept
     alive   <session>                                               sessions that live; the driver's own
@@ -28,7 +29,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from jobboard.states import CLAIMED, TRASHED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 
 LAYOUT, GATE_PATH = "layout", "gate"
 READY, LIVE, TIMED, KEPT, HOLDERS, TRASH, DONE, OVER = (
@@ -102,8 +103,8 @@ def behind(job: tuple[int, int] | None) -> str:
     return "" if job is None else f"{job[0]:03d}.{job[1]:016d}/"
 
 
-def timed_name(until: int, sequence: int, state: str, uuid: str) -> str:
-    return f"{max(0, until):018d}.{sequence:016d}.{state[0]}.{quoted(uuid)}"
+def timed_name(until: int, sequence: int, kind: str, uuid: str) -> str:
+    return f"{max(0, until):018d}.{sequence:016d}.{kind[0]}.{quoted(uuid)}"
 
 
 def kept_name(session: str, sequence: int, uuid: str) -> str:
@@ -156,13 +157,13 @@ def job_names(record: Record, session: str | None) -> tuple[str, ...]:
         return (f"{TRASH}/{newest_of(record)}",)
     entry = entry_name(record.priority, record.sequence, record.uuid, record.version, record.name, record.group)
     live = f"{LIVE}/{entry}"
-    if record.state == UNCLAIMED:
-        return live, f"{READY}/{entry}"
+    names = (live, f"{READY}/{entry}") if record.state == UNCLAIMED else (live,)
     if record.lock_until is not None:
-        return live, f"{TIMED}/{timed_name(record.lock_until, record.sequence, record.state, record.uuid)}"
+        kind = "D" if record.state == SCHEDULED and record.expires is not None else record.state
+        return *names, f"{TIMED}/{timed_name(record.lock_until, record.sequence, kind, record.uuid)}"
     if session is not None:
         return live, f"{KEPT}/{kept_name(session, record.sequence, record.uuid)}"
-    return (live,)
+    return names
 
 
 def outcome_names(record: Record, until: int | None) -> tuple[str, ...]:

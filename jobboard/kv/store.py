@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,13 +35,13 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    StoredLayout,
     StoredOutcome,
     Traits,
     Walked,
     damaged_value,
     library_version,
     reschedules,
-    too_new,
     tries,
     turns,
     walk_outcomes,
@@ -84,6 +85,9 @@ LOG = logging.getLogger(__name__)
 VERSION = 1
 """The layout that this store writes. The record of a board's layout holds it, the lowest layout of a reader, and the
 version of the library that wrote the record."""
+
+MIN_READER = 1
+"""The oldest layout whose readers understand a board that this store has set up."""
 
 FEW = 4
 """The number of next ends of leases and delays that a look reads first."""
@@ -198,14 +202,18 @@ class KVStore(Store):
 
     def open(self, hears: Hears, create: bool) -> Characteristics:
         self.hears = hears
-        driver, layout = self._driver, f"{VERSION} {VERSION} {library_version()}".encode()
+        driver, layout = self._driver, f"{VERSION} {MIN_READER} {library_version()}".encode()
         promised = driver.open(create, [Op("create", LAYOUT, layout), Op("create", GATE_PATH)], self._heard)
         try:
             [made] = driver.read([LAYOUT]).nodes
             if made is None:
                 others = mentioned(driver.boards(MENTIONED))
                 raise BoardMissing(f"there is no {self._board}{others}; `jobboard setup` creates it")
-            self._check_layout(made.value)
+            found, own = self._parse_layout(made.value), StoredLayout(VERSION, MIN_READER)
+            if self.check_layout(f"the {self._board}", found, own):
+                # Another set-up may have been first.
+                with contextlib.suppress(Refused):
+                    driver.commit([Op("put", LAYOUT, layout, made.version)])
         except BaseException:
             driver.close()
             raise
@@ -213,15 +221,13 @@ class KVStore(Store):
         self.traits = dataclasses.replace(self.traits, reported_events=reported)
         return promised
 
-    def _check_layout(self, value: bytes) -> None:
+    def _parse_layout(self, value: bytes) -> StoredLayout:
         try:
-            found, lowest, *library = value.decode().split()
-            layout, reader = int(found), int(lowest)
+            layout, lowest, *library = value.decode().split()
+            return StoredLayout(int(layout), int(lowest), next(iter(library), None))
         except ValueError as error:
-            place, right = self._driver.place(LAYOUT), f"{VERSION} {VERSION}"
+            place, right = self._driver.place(LAYOUT), f"{VERSION} {MIN_READER}"
             raise JobFailure(f"{place} holds {value!r}: write {right!r} there if it is a board", error) from error
-        if reader > VERSION:
-            raise too_new(f"the {self._board}", layout, VERSION, next(iter(library), None))
 
     @property
     def _board(self) -> str:
@@ -324,14 +330,24 @@ class KVStore(Store):
     def _jobs(
         self, uuids: Sequence[str], paths: Sequence[str] = (), fresh: bool = False
     ) -> tuple[int, list[Stored | None], list[Node | None]]:
-        """Return the time, jobs with the states of their sessions, and the records at these paths."""
+        """Return the time, jobs with the states of their sessions, and the records at these paths.
+
+        The time may be later than the reading. A lease that has ended in between may have been extended before its end,
+        so the jobs are read again."""
         ranges = [Range(ALIVE, ALL)] if uuids and self.traits.keeps == "session" else []
-        found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
-        jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
-        if ranges:
-            jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
-        now = self._time(found.now, (job.record.lock_until for job in jobs if job is not None))
-        return now, jobs, found.nodes[len(uuids) :]
+        now = self._driver.now()
+        for _ in range(tries.STORE):
+            known = now
+            found = self._driver.read([*map(job_path, uuids), *paths], ranges, fresh)
+            jobs = [_stored(uuid, node, found.now) for uuid, node in zip(uuids, found.nodes, strict=False)]
+            if ranges:
+                jobs = [job and self._with_session_state(job, found.names[0]) for job in jobs]
+            ends = [job.record.lock_until for job in jobs if job is not None]
+            now = self._time(max(known, found.now), ends)
+            if not any(end is not None and known < end <= now for end in ends):
+                return now, jobs, found.nodes[len(uuids) :]
+        # By the time before the reading, no lease counts as ended that may have been extended.
+        return known, jobs, found.nodes[len(uuids) :]
 
     def _with_session_state(self, job: Stored, alive: Collection[str]) -> Stored:
         """Return a job with the state of the session that keeps its claim."""
@@ -484,8 +500,9 @@ class KVStore(Store):
         jobs = [(name, _stored(uuid_of(name), node, now)) for name, node in zip(names, nodes, strict=True)]
         return [(name, job) for name, job in jobs if job is not None]
 
-    def _read_overdue(self) -> tuple[int, list[str], list[Record]]:
-        """Return the time, the names in ``timed`` that have ended, and the settled records of the ended claims."""
+    def _read_overdue(self) -> tuple[list[str], list[tuple[State, Record]]]:
+        """Return the names in ``timed`` that have ended; and the stored states and settled records of the ended claims
+        and of the jobs that expire."""
         ranges = SESSIONS if self.traits.keeps == "session" else ()
         found = self._driver.read([], ranges)
         listed = {each.folder: names for each, names in zip(ranges, found.names, strict=True)}
@@ -493,14 +510,12 @@ class KVStore(Store):
         timed = [*takewhile(lambda name: self._time_of(name) <= last, self._names(TIMED))]
         now = self._time(found.now, map(time_of, timed))
         ended = [name for name in timed if time_of(name) <= now]
-        claims = [name for name in ended if not _is_scheduled(name)]
-        lapsed = [
-            job
-            for start in range(0, len(claims), LISTED)
-            for job in self._read_ended(claims[start : start + LISTED], now)
+        read = [name for name in ended if not _is_due(name)]
+        jobs = [
+            job for start in range(0, len(read), LISTED) for job in self._read_ended(read[start : start + LISTED], now)
         ]
-        lapsed += self._collect_orphans(listed, now)
-        return now, ended, [record_at(job, now) for job in lapsed]
+        jobs += self._collect_orphans(listed, now)
+        return ended, [(job.record.state, record_at(job, now)) for job in jobs]
 
     # Pages and counts
 
@@ -532,7 +547,7 @@ class KVStore(Store):
                 return now, [*jobs, there[-1]]
             last, fresh = listed[-1], False
 
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         most = min(most, PAGE)
         if order == "outcomes":
             return walk_outcomes(self, after, most, _outcome_place)
@@ -568,7 +583,8 @@ class KVStore(Store):
 
     def trash_page(self, after: Record | None, limit: int) -> list[Record]:
         last = "" if after is None else newest_of(after)
-        lapsed = [record for record in self._read_overdue()[2] if record.state == TRASHED and newest_of(record) > last]
+        over = [record for _, record in self._read_overdue()[1]]
+        lapsed = [record for record in over if record.state == TRASHED and newest_of(record) > last]
         names = self._names(TRASH, last, fresh=True, most=limit)
         page: dict[str, Record] = {}
         while len(page) < limit and (some := [*islice(names, limit)]):
@@ -589,12 +605,12 @@ class KVStore(Store):
         live, ready, trashed = map(self._count, (LIVE, READY, TRASH))
         scheduled = sum(map(_is_scheduled, self._names(TIMED, fresh=True)))
         counts |= {UNCLAIMED: ready, SCHEDULED: scheduled, CLAIMED: live - ready - scheduled, TRASHED: trashed}
-        _, ended, lapsed = self._read_overdue()
-        due = sum(map(_is_scheduled, ended))
+        ended, over = self._read_overdue()
+        due = sum(map(_is_due, ended))
         counts[SCHEDULED] -= due
         counts[UNCLAIMED] += due
-        for record in lapsed:
-            counts[CLAIMED] -= 1
+        for state, record in over:
+            counts[state] -= 1
             counts[record.state] += 1
         # Each index was counted at a time of its own.
         return {state: max(0, count) for state, count in counts.items()}
@@ -764,8 +780,8 @@ class _Commit:
         self.relied_on: set[str] = set()
         """The sessions without which jobs of this commit lie in the trash: see :func:`~jobboard.engine.worn_at`."""
         self._wakes = False
-        # By path: the jobs with their sessions and names, and the side records without their new versions.
-        self._jobs: dict[str, tuple[Record, str | None, Sequence[str]]] = {}
+        # By path: the jobs with their sessions, names and unknown fields, and the side records without their versions.
+        self._jobs: dict[str, tuple[Record, str | None, Sequence[str], Sequence[Any]]] = {}
         self._sides: dict[str, Side] = {}
         self._read: dict[str, tuple[str, str]] = {}
         """By path: the kind and the key of a side record."""
@@ -773,8 +789,10 @@ class _Commit:
     def change(self, change: Change) -> None:
         before, after, _ = change
         had: Sequence[str] = ()
+        unknown: Sequence[Any] = ()
         version = None
         if before is not None:
+            unknown = before.unknown
             uuid, tag = before.record.uuid, _tag(before)
             version = tag.version
             had = self._search(uuid) if tag.is_damaged else tag.names or job_names(before.record, tag.session)
@@ -795,10 +813,10 @@ class _Commit:
             # The engine counts a lease from a time that may be behind. Its holder counts from the call.
             after = after._replace(lock_until=after.lock_until + self._lag)
         session = self.session if kept_by_session(after) else None
-        self.ops.append(Op("create" if before is None else "put", path, pack(after, session), version))
+        self.ops.append(Op("create" if before is None else "put", path, pack(after, session, unknown), version))
         has = job_names(after, session)
         self._rename(had, has)
-        self._jobs[path] = after, session, has
+        self._jobs[path] = after, session, has, unknown
         self._wakes |= after.state == UNCLAIMED or (after.lock_until is not None and is_new)
 
     def mark(self, mark: Mark) -> None:
@@ -831,8 +849,8 @@ class _Commit:
 
     def committed(self, versions: Mapping[str, Version]) -> Committed:
         jobs = [
-            Stored(record, Tag(versions[path], session, names=names))
-            for path, (record, session, names) in self._jobs.items()
+            Stored(record, Tag(versions[path], session, names=names), unknown=unknown)
+            for path, (record, session, names, unknown) in self._jobs.items()
         ]
         # By its fields, as _replace takes three times as long, and each call stores an answer.
         sides = [
@@ -867,11 +885,11 @@ def _stored(uuid: str, node: Node | None, now: int) -> Stored | None:
     if node is None:
         return None
     try:
-        record, session = unpack(uuid, node.value)
+        record, session, unknown = unpack(uuid, node.value)
     except ValueError as error:
         LOG.warning("job %s is set aside: %s", uuid, error)
         return Stored(damaged(uuid, node.value, error, now), Tag(node.version, None, is_damaged=True))
-    return Stored(record, Tag(node.version, session))
+    return Stored(record, Tag(node.version, session), unknown=unknown)
 
 
 def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:
@@ -901,7 +919,12 @@ def _ended_sessions(listed: Mapping[str, list[str]]) -> set[str]:
 
 
 def _is_scheduled(name: str) -> bool:
-    """Return whether a name in ``timed`` is a due time, and not the end of a lease."""
+    """Return whether a name in ``timed`` is a due time, and not the end of a lease or an expiry."""
+    return _is_due(name) or ".D." in name
+
+
+def _is_due(name: str) -> bool:
+    """Return whether a name in ``timed`` is the due time of a job that does not expire."""
     return f".{SCHEDULED[0]}." in name
 
 

@@ -80,7 +80,7 @@ def posting_of(board: Origin, job: Record | Draft, wire: codec.Wire) -> bytes | 
     """
     if job.version == UNREADABLE:
         raise JobFailure(f"the posting can't be moved: {job.posting!s}")
-    if job.version > codec.VERSION and wire != board.engine.wire:
+    if codec.is_newer(job.version) and wire != board.engine.wire:
         raise JobFailure("posted by a newer version of this library; upgrade to move it")
     try:
         return codec.transcode(job.posting, board.engine.wire, wire)

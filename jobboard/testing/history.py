@@ -24,7 +24,10 @@ Outcome = Literal["ok", "refused", "unknown"]
 """``ok``: acknowledged. ``refused``: it surely did not happen. ``unknown``: nobody was told, as the process died or its
 retries ran out."""
 
-_ENDS = FINISHES | {Verb.RELEASE}
+_TAKES = frozenset({Verb.RELEASE, Verb.CANCEL, Verb.STOP})
+"""The acts of operators after which an earlier token no longer counts."""
+
+_ENDS = FINISHES | {Verb.RELEASE, Verb.STOP}
 
 
 class HistoryEntry(NamedTuple):
@@ -308,6 +311,7 @@ def judge(
         *lost_results(history, board),
         *fallen_tokens(history, board),
         *stale_acts(history),
+        *stopped_in_vain(history, board),
         *taken_too_early(history),
         *disorder(history, contended=contended, pauses=pauses, limits=limits, unseen=unseen),
         *empty_answers(history, board, pauses=pauses, limits=limits, unseen=unseen),
@@ -419,8 +423,10 @@ def fallen_tokens(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
 
 
 def stale_acts(entries: Sequence[HistoryEntry]) -> list[str]:
-    """Acts of a claim that were accepted after a later claim of the job, or after the claim's own end."""
+    """Acts of a claim that were accepted after a later claim of the job, after the claim's own end, or after somebody
+    had taken the job away."""
     faults = []
+    takes = _by_job(_happened(entries, *_TAKES))
     acts = _by_job(_happened(entries, Verb.EXTEND, *FINISHES))
     claims = _by_job(_happened(entries, Verb.CLAIM))
     for uuid, accepted in acts.items():
@@ -433,6 +439,30 @@ def stale_acts(entries: Sequence[HistoryEntry]) -> list[str]:
                 other.token == act.token and other.verb != Verb.EXTEND and other.ended < act.began for other in accepted
             ):
                 faults.append(f"{act.verb} after the claim's end: {uuid}, token {act.token} of {act.process}")
+            began = [c.ended for c in claims.get(uuid, ()) if c.token == act.token]
+            faults += [
+                f"{act.verb} after a {take.verb}: {uuid}, token {act.token} of {act.process}"
+                for take in takes.get(uuid, ())
+                if any(ended < take.began for ended in began) and take.ended < act.began
+            ]
+    return faults
+
+
+def stopped_in_vain(entries: Sequence[HistoryEntry], board: Board) -> list[str]:
+    """Stopped jobs that were consumed, claimed or left on the board, although nobody can have restored them before."""
+    faults = []
+    for uuid, history in _by_job(entries).items():
+        for stop in _happened(history, Verb.STOP):
+            restores = _happened(history, Verb.RESTORE, perhaps=True)
+            back = min((each.began for each in restores if each.ended > stop.began), default=math.inf)
+            for act in _happened(history, Verb.CLAIM, Verb.CONSUME):
+                # Either the consume or the stop has found the job gone.
+                never = act.verb == Verb.CONSUME and math.isinf(back)
+                if never or (stop.ended < act.began and act.ended < back):
+                    faults.append(f"stopped, and a {act.verb} accepted: {uuid}, by {act.process}")
+            left = board.get(uuid)
+            if left is not None and left.state != State.TRASHED and math.isinf(back):
+                faults.append(f"stopped, and left {left.state}: {uuid}")
     return faults
 
 

@@ -135,13 +135,16 @@ class Recorder:
     def release(self, job: Job) -> Outcome:
         return self._act(Verb.RELEASE, [job], lambda: self.board.release(job))[0]
 
+    def stop(self, job: Job) -> Outcome:
+        return self._act(Verb.STOP, [job], lambda: self.board.cancel(job, running=True))[0]
+
     def _act(
         self, verb: Verb, jobs: Sequence[Job], act: Callable[[], object], results: Sequence[Any] | None = None
     ) -> list[Outcome]:
         began = boottime()
         entries = []
         for job, result in zip(jobs, results or [None] * len(jobs), strict=True):
-            token = job.claim.token if job.claim is not None and verb != Verb.RELEASE else None
+            token = job.claim.token if job.claim is not None and verb not in (Verb.RELEASE, Verb.STOP) else None
             keeps = verb == Verb.CONSUME and self.board.options["keep_done"] > 0
             entry = HistoryEntry(began, math.inf, self.process, verb, job.uuid, "unknown", token, keeps=keeps)
             entry = entry._replace(result=result)

@@ -166,6 +166,11 @@ POSTING: list[Bad] = [
     ({"due": "2030-01-01"}, TypeError, "due"),
     ({"due": LAST, "delay": 1}, ValueError, "both"),
     ({"due": LAST}, ValueError, "before 2255"),
+    ({"expires": 0}, ValueError, "expires=0: must be more than 0"),
+    ({"expires": "1h"}, TypeError, "expires must be a number of seconds"),
+    ({"expires": datetime.datetime(2030, 1, 1)}, ValueError, "aware"),  # noqa: DTZ001
+    ({"expires": LAST}, ValueError, "expires=.* before 2255"),
+    ({"expires": 5, "delay": 10}, ValueError, "expires=5: must not be before the job is due"),
     *(({"max_attempts": most}, ValueError, "max_attempts") for most in (0, -1, 2**31, HUGE[0])),
     *(({"max_attempts": most}, TypeError, "max_attempts") for most in (True, 1.0)),
     ({"details": ["a"]}, TypeError, "details must be a dict"),
@@ -245,6 +250,8 @@ SCHEDULE: list[Bad] = [
     ({"every": 60, "id": ""}, ValueError, "id"),
     ({"every": 60, "priority": 101}, ValueError, "101"),
     ({"every": 60, "max_attempts": 0}, ValueError, "max_attempts"),
+    ({"every": 60, "expires": -1}, ValueError, "expires"),
+    ({"every": 60, "expires": LAST}, TypeError, "counts from each due time"),
     ({"every": 60, "context": {"a": 1}}, TypeError, "context"),
 ]
 

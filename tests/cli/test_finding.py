@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jobboard.cli.common import FAILED, USAGE
+from jobboard.cli.watch import Watcher
 from tests.support.commands import Commands
 
 
@@ -83,6 +84,34 @@ def test_trash_is_listed_by_error(board: Any, run: Commands, failed: list[Any]) 
     assert (first["count"], first["cause"], first["names"]) == (7, "disk … is full", ["mail"])
     assert (second["count"], second["sample"]) == (1, "no such user")
     assert run("trash", "list", "--by-error", "--job", "mail", status=USAGE).is_one_line_about("--by-error")
+
+
+@pytest.mark.rule("A job is shown by the label of its context, else by its name.")
+@pytest.mark.backends("sqlite", "redis")
+def test_jobs_are_shown_by_their_labels(board: Any, run: Commands, make_board: Any) -> None:
+    labelled = {"name": "default", "context": {"label": "pictures.resize"}}
+    watcher = Watcher(board)
+    watcher.look()
+    waiting, bad, good = board.post_many([labelled] * 3)
+    board.post("mail")
+    assert {(each.name, each.label) for each in watcher.look()} == {("default", "pictures.resize"), ("mail", "mail")}
+    board.claim(bad, "me")
+    board.trash(bad, "me", reason="broken")
+    keeping = make_board(keep_done=600)
+    keeping.claim(good, "me")
+    keeping.consume(good, "me")
+    for words in (("list", "--job", "default"), ("trash", "list"), ("done", "list"), ("top", "--once")):
+        assert "pictures.resize" in run(*words).out, words
+    [group] = run("trash", "list", "--by-error", "--json").lines
+    assert (group["names"], group["labels"]) == (["default"], ["pictures.resize"])
+    assert "pictures.resize" in run("trash", "list", "--by-error").out
+    listed = run("list", "--json").lines
+    assert [(each["name"], each["label"]) for each in listed] == [("default", "pictures.resize"), ("mail", "mail")]
+    assert "name: default\nlabel: pictures.resize\n" in run("show", waiting.uuid).out
+    assert "label:" not in run("show", listed[1]["uuid"]).out
+    by_name = run("top", "--once", "--json").json["by_name"]
+    kind = {"label": "pictures.resize", "name": "default"}
+    assert {**kind, "waiting": 1, "scheduled": 0, "running": 0} in by_name
 
 
 @pytest.mark.rule("A person's data can be deleted from the trash and from the outcomes.")

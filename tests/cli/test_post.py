@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.cli.common import FAILED, UNREACHABLE
+from jobboard.cli.common import FAILED, UNREACHABLE, USAGE
 from tests.support.commands import Commands
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -54,6 +54,22 @@ def test_a_delay_may_have_a_unit(board: Any, run: Commands, tmp_path: Path, give
     for job in board.iterjobs():
         assert job.state == "SCHEDULED"
         assert job.due - job.created_on == datetime.timedelta(seconds=seconds)
+
+
+def test_expiry_is_a_time_or_a_span(board: Any, run: Commands, tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text(lines_of({"name": "b", "expires": "5m"}, {"name": "b", "expires": 300}))
+    run("post", "a", "--expires", "5m")
+    run("post", "--from", str(tmp_path / "jobs"))
+    for job in board.iterjobs():
+        assert job.expires - job.created_on == datetime.timedelta(minutes=5)
+    job = board.get(run("post", "c", "--expires", "2100-01-31T12:00:00Z").out.strip())
+    assert job.expires == datetime.datetime(2100, 1, 31, 12, tzinfo=datetime.UTC)
+    assert "expires: 2100-01-31 12:00:00 UTC" in run("show", job.uuid).out
+    board.claim(job, "anna")
+    assert "expires" not in run("show", job.uuid).out
+    assert "--expires" in run("post", "d", "--expires", "soon", status=USAGE).err
+    run("schedule", "set", "ping", "ping", "--every", "5m", "--expires", "1m")
+    assert board.schedules()[0].expires == 60
 
 
 def test_details_come_from_a_file_or_from_standard_input(

@@ -36,6 +36,20 @@ def test_schedules_are_set_listed_and_removed(board: Any, run: Commands) -> None
     as_json = run("schedule", "list", "--json")
     assert [each["id"] for each in as_json.lines] == ["nightly", "ping"]
     assert "secret" not in listed + as_json.out
+    ran = run("schedule", "pause", "nightly", "nope", status=FAILED)
+    assert ran.out == "1 schedule paused.\n"
+    assert "'jobboard schedule list' shows them" in ran.err
+    assert re.search(r"nightly +report .* paused\n", run("schedule", "list").out)
+    assert [each["is_paused"] for each in run("schedule", "list", "--json").lines] == [True, False]
+    out = run("schedule", "set", "nightly", "report", *cron, *what, "--max-attempts", "3").out
+    assert out == "nightly is paused: 'jobboard schedule resume' has it posted again\n"
+    uuid = run("schedule", "now", "nightly").out.strip()
+    assert [job.uuid for job in board.iterjobs()] == [uuid]
+    ran = run("schedule", "now", "nightly")
+    assert (ran.out, "has the key 'k' already" in ran.err) == (f"{uuid}\n", True)
+    assert "there is no schedule 'nope'" in run("schedule", "now", "nope", status=FAILED).err
+    assert run("schedule", "resume", "nightly", "--json").json == {"resumed": 1, "failed": 0}
+    assert not any(each.is_paused for each in board.schedules())
     ran = run("schedule", "remove", "nightly", "nope", "ping", status=FAILED)
     assert ran.out == "2 schedules removed.\n"
     assert "there is no schedule 'nope'; 'jobboard schedule list' shows them" in ran.err

@@ -123,7 +123,7 @@ def test_failed_jobs_that_will_be_tried_again_are_shown(board: Any) -> None:
     board.claim(job, "me")
     board.abandon(job, "me", delay=600, error="disk full")
     shown = as_json(look(board))
-    assert {"name": "fails", "waiting": 0, "scheduled": 1, "running": 0} in shown["by_name"]
+    assert {"label": "fails", "name": "fails", "waiting": 0, "scheduled": 1, "running": 0} in shown["by_name"]
     assert [(each["name"], each["error"]) for each in shown["errors"]] == [("fails", "disk full")]
 
 

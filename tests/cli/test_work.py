@@ -440,6 +440,22 @@ def test_a_job_that_takes_too_long_is_killed_in_its_process(make_board: Any, wor
     assert "its timeout" in hanging.error
 
 
+def test_the_conductor_gets_the_grace_of_stopped_processes(
+    board: Any, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Noting(jobboard.Conductor):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            given.update(options)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("jobboard.conductor.Conductor", Noting)
+    board.post("resize")
+    run("work", "os:fspath", "--cancel-grace", "2s", "--max-jobs", "1")
+    assert given["cancel_grace"] == 2
+
+
 @pytest.mark.rule("work trashes jobs that have failed, or retried, too often.")
 def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any, work: Start) -> None:
     board = make_board()

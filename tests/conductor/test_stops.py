@@ -11,7 +11,8 @@ import pytest
 import jobboard
 from jobboard.conductor import Conductor
 from jobboard.conductor.child import Stopper
-from jobboard.conductor.handlers import Call, Handling, Takes
+from jobboard.conductor.details import Takes
+from jobboard.conductor.handlers import Call, Handling
 from jobboard.conductor.runs import Run, Runs
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, LIMIT, Background
@@ -31,7 +32,7 @@ class Stopped:
     """A conductor that works on one job. The job is taken away as soon as its handler has written something."""
 
     def __init__(
-        self, make_board: Any, name: str, tmp_path: Path, notes: Notes, verb: str = "stop", **options: Any
+        self, make_board: Any, name: str, tmp_path: Path, notes: Notes, verb: Any = "cancel", **options: Any
     ) -> None:
         # Another process has the other handle.
         board, other = make_board(claim_ttl=HELD), make_board()
@@ -44,26 +45,27 @@ class Stopped:
         running = Background(lambda: self.conductor.run(1))
         eventually(notes, LIMIT)
         job = other.get(self.job.uuid)
-        other.release(job) if verb == "release" else other.cancel(job, running=True, reason="no use")
+        other.act(verb, [job], reason="no use", running=verb == "cancel")
         running.wait(2 * LIMIT)
         self.error = next(told["error"] for event, told in self.heard if event == "job_finished")
 
 
 @pytest.fixture
-def stopped(make_board: Any, tmp_path: Path, notes: Notes) -> Any:
-    def run(name: str, verb: str = "stop", **options: Any) -> Stopped:
+def stopped(make_board: Any, tmp_path: Path, notes: Notes, caplog: pytest.LogCaptureFixture) -> Any:
+    def run(name: str, verb: str = "cancel", **options: Any) -> Stopped:
         ended = Stopped(make_board, name, tmp_path, notes, verb, **options)
         assert [event for event, _ in ended.heard] == END, "lost, and never failed"
         assert (ended.conductor.tally.lost, ended.conductor.tally.dispatched) == (1, 1)
         assert ended.job.state == ("UNCLAIMED" if verb == "release" else "TRASHED")
-        if verb == "stop":
-            assert [failure.text for failure in ended.job.board.get(ended.job.uuid).errors] == ["no use"]
+        assert [failure.text for failure in ended.job.board.get(ended.job.uuid).errors] == ["no use"]
+        said = {"release": "was released", "cancel": "was stopped"}[verb]
+        assert f"one: {ended.job} {said}: no use" in caplog.text
         return ended
 
     return run
 
 
-@pytest.mark.parametrize("verb", ["stop", "release"])
+@pytest.mark.parametrize("verb", ["cancel", "release"])
 def test_cancelled_is_raised_in_the_handler_of_a_process(stopped: Any, notes: Notes, verb: str) -> None:
     ended = stopped("until_cancelled", verb)
     assert isinstance(ended.error, jobboard.Cancelled)
@@ -108,7 +110,9 @@ def test_the_process_works_on_the_next_job(make_board: Any, tmp_path: Path, note
     assert (job.state, after.state) == ("TRASHED", "COMPLETE")
 
 
-def test_a_thread_is_told_and_ends_by_an_error_that_is_no_failure(make_board: Any) -> None:
+def test_a_thread_is_told_and_ends_by_an_error_that_is_no_failure(
+    make_board: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     board, begun = make_board(), threading.Event()
     job = board.post("resize")
 
@@ -125,6 +129,7 @@ def test_a_thread_is_told_and_ends_by_an_error_that_is_no_failure(make_board: An
     running.wait()
     assert [event for event, _ in heard] == END
     assert (conductor.tally.lost, job.state, board.get(job.uuid).error) == (1, "TRASHED", None)
+    assert f"one: {job} was stopped: no reason given" in caplog.text
 
 
 def test_a_job_that_is_stopped_before_its_handler_begins(make_board: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,14 @@ def test_work_that_another_task_ends_is_traced_without_an_error(
     assert caplog.records == []
 
 
+@pytest.mark.rule("A job is shown by the label of its context, else by its name.")
+def test_spans_are_named_by_labels(board: Any, spans: Spans) -> None:
+    board.post("default", context={"label": "resize"})
+    with board.working("ben"):
+        pass
+    assert spans.names == ["claim resize", "post resize", "run resize"]
+
+
 def test_a_batch_has_one_span_of_its_post(board: Any, spans: Spans) -> None:
     jobs = board.post_many([Posting("resize", context={"user": "anna"}), Posting("crop")])
     posted = spans.one("post jobs")

@@ -231,13 +231,14 @@ def test_waits_and_runs_are_measured(make_board: MakeBoard, registry: CollectorR
 
 
 @pytest.mark.rule("Names without end make no series without end.")
+@pytest.mark.rule("A job is shown by the label of its context, else by its name.")
 @pytest.mark.backends("sqlite")
 def test_names_without_end_make_no_series_without_end(
     make_board: MakeBoard, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figures, "MAX_NAMES", 2)
     board = make_board()
-    board.post_many([Posting(name) for name in ("a", "b", "c", "d", "a")])
+    board.post_many([Posting(name) for name in ("a", "b", "c", "d")] + [Posting("e", context={"label": "a"})])
     conductor = Conductor("worker", board, lambda job: None)
     ConductorMetrics(registry).observe(conductor)
     conductor.run(max_dispatches=5)

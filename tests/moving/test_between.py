@@ -51,13 +51,13 @@ def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> 
     assert job.schedule == ("ping", due)
 
 
-@pytest.mark.rule("Every act and move keeps the stored fields of a job, and a replacement brings its own expiry.")
+@pytest.mark.rule("Acts and moves keep the expiry of a job until its claim or restore; a replacement brings its own.")
 def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
     """An expiry, the kinds of failures, and the pause of a schedule."""
     harness = Harness(board)
     harness.free(harness.arrive(harness.arrival()))
     board.schedule("ping", name="ping", every=3600)
-    harness.calls.set_schedule("ping", lambda now, seen: seen._replace(is_paused=True))
+    board.pause_schedule("ping")
     [before] = board.iterjobs(ensure_fresh=True)
     assert before.record.expires is not None
     for source, target in ((board, elsewhere), (elsewhere, board)):
@@ -65,7 +65,7 @@ def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard)
         assert source.job_count == 0
         [job] = target.iterjobs(ensure_fresh=True)
         assert (job.record.expires, job.errors) == (before.record.expires, before.errors)
-        [schedule] = target.engine.schedules()
+        [schedule] = target.schedules()
         assert schedule.is_paused
 
 

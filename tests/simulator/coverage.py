@@ -12,6 +12,7 @@ REQUIRED = {
     "claims": "a job was claimed",
     "claims read as lost": "a holder has read claim.lost as true",
     "due times": "a delayed job has become due",
+    "expiries": "an expired job was written down",
     "given back": "a call has given back a claim that nobody holds",
     "keys kept": "a post has met its key",
     "keys kept by windows": "a post has met the window of a key whose job is gone",

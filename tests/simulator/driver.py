@@ -111,7 +111,7 @@ class SimulatedDriver(Driver):
         nodes, names = part(paths, ()) if paths or not ranges else ([], [])
         for each in ranges:
             names = [*names, *part((), [each])[1]]
-        # The time may be that of the first request or that of the last one.
+        # The time may be that of the first request, or one behind the last.
         is_early = self.server.world.draw(self.process.name, self._seen, "time") < 0.5
         return Snapshot(before if is_early else self.now(), nodes, names)
 

@@ -150,8 +150,8 @@ class Oracle:
             return None
         until, state = record.lock_until, str(record.state)
         is_over = until is not None and until <= self.clock(when)
-        if state == "SCHEDULED" and is_over:
-            return "UNCLAIMED"
+        if state in ("SCHEDULED", "UNCLAIMED") and is_over:
+            return "UNCLAIMED" if record.expires is None or record.expires > self.clock(when) else "TRASHED"
         is_kept = self.server.habits.keeps == "session" and until is None
         if state == "CLAIMED" and (is_over or (is_kept and when >= self.session_end(version.session))):
             is_worn = record.max_attempts is not None and record.attempts >= record.max_attempts
@@ -171,8 +171,8 @@ class Oracle:
         for version in self.versions[uuid]:
             yield version.since
             if version.record is not None:
-                if version.record.lock_until is not None:
-                    yield version.record.lock_until - (self.clock(version.since) - version.since)
+                for until in {version.record.lock_until, version.record.expires} - {None}:
+                    yield until - (self.clock(version.since) - version.since)
                 yield int(min(self.session_end(version.session), FOREVER))
 
     def moments(self, uuid: str, began: int, ended: int) -> Iterator[tuple[Version, str | None]]:
@@ -297,9 +297,13 @@ class Oracle:
             # The clock was set. A call may have read the time before that.
             states |= {state for _, state in self.moments(uuid, max(had.since, call.began - SLACK), now)}
         is_same = (new.token, new.who) == (old.token, old.who)
+        if is_same and stood == "TRASHED" == self.state(Version(now, new, None), now) != str(new.state):
+            # It has written the due time down of a job that has expired since.
+            return True
         if not is_same or str(new.state) == str(old.state) or str(new.state) not in states:
             return False
-        self.counts["lapses" if str(old.state) == "CLAIMED" else "due times"] += 1
+        ends = "expiries" if str(new.state) == "TRASHED" else "due times"
+        self.counts["lapses" if str(old.state) == "CLAIMED" else ends] += 1
         if (since := self.unclaimed_since(uuid, now)) is not None:
             self._swept[uuid, now] = since
         return True

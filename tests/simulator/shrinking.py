@@ -11,7 +11,7 @@ from tests.simulator.stories import Step, Story
 Parts = tuple[Callable[[Story], list[Any]], Callable[[Story, list[Any]], Story]]
 """A function that returns the parts of one kind, and one that returns the story without some of them."""
 
-SIMPLER = ("expiry", "names", "delay", "error", "max_attempts", "group", "rate")
+SIMPLER = ("expiry", "names", "expires", "delay", "error", "max_attempts", "group", "rate")
 
 
 def shrunk(result: Result, most: int = 400) -> Result:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 NAMES, GROUPS, KEYS = ("a", "b"), (None, None, "g", "h"), ("k", "l")
 
 TOPICS = (
-    "attempts", "by name", "delay", "ends", "fixed", "group", "key", "limit", "lost", "operate", "pause", "priority",
-    "schedule", "wait",
+    "attempts", "by name", "delay", "ends", "expires", "fixed", "group", "key", "limit", "lost", "operate", "pause",
+    "priority", "schedule", "wait",
 )  # fmt: skip
 """The parts of the library that a story has, or has not: rare mixes come up sooner."""
 
@@ -260,6 +260,8 @@ class _Draft:
             posting["priority"] = some.choice((50, 0, 0, -50))
         if "delay" in has:
             posting["delay"] = some.choice((None, None, 0.05, 2.0))
+        if "expires" in has:
+            posting["expires"] = some.choice((None, 2.0, 4.0) if posting.get("delay") else (None, 0.05, 0.5, 4.0))
         if "attempts" in has:
             posting["max_attempts"] = some.choice((None, 1, 2) if self.focus != "wear" else (1, 1, 2))
         if "key" in has and some.random() < 0.7:

@@ -6,8 +6,8 @@
     python tests/stress/soak.py redis --clock-steps --seed 7         # the server's clock jumps; the harms of seed 7
     python tests/stress/soak.py mariadb --limits --calm              # harm nothing, and judge the order of claims, too
 
-Several processes post, claim, extend, abandon, trash, restore, cancel, release and consume, and write down each act.
-Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
+Several processes post, claim, extend, abandon, trash, restore, cancel, stop, release and consume, and write down each
+act. Meanwhile workers are killed, or stopped for longer than their leases. Servers are killed, stopped and restarted,
 leaders change, connections break and requests come late. On databases, the workers also end claims and post in
 transactions of their own, and hold these open; snapshots are pinned, and other processes hold SQLite's file. The seed
 draws all of it, so that the same harms can be done again in the same order. The machine decides what they meet.
@@ -62,6 +62,7 @@ from jobboard.job import Act, Job, Posting
 from jobboard.runtime import boottime
 from jobboard.states import Verb
 from jobboard.testing import eventually
+from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.history import HistoryEntry, Limiting, Unseen, empty_answers, judge
 from jobboard.testing.puppet import set_clock
 from jobboard.testing.recording import Recorder, from_files, left_on, to_file
@@ -259,7 +260,10 @@ class Worker:
         elif kind < 0.15:
             for job in self._some(self.board.iterjobs(states=["CLAIMED"])):
                 self.recorder.release(job)
-        elif kind < 0.2:
+        elif kind < 0.18:
+            for job in self._some(self.board.iterjobs(states=["CLAIMED"])):
+                self.recorder.stop(job)
+        elif kind < 0.23:
             for job in self._some(self.board.iterjobs(only_unclaimed=True)):
                 self.recorder._act(Verb.CANCEL, [job], lambda job=job: self.board.cancel(job))
 
@@ -661,8 +665,7 @@ def damage(board: Any) -> list[str]:
 
 def tidy(conf: dict[str, Any]) -> None:
     with jobboard.backend("board", conf) as board:
-        while engine_of(board).tidy(5):
-            continue
+        Harness(board).tidy()
 
 
 def main() -> int:

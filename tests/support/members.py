@@ -3,14 +3,14 @@
 OF_BOARDS = frozenset(
     {
         *("borrowed", "end_claim", "end_claims", "keep_note", "give_back", "location", "look", "options", "post_due"),
-        *("refresh", "result_of", "scheme", "wanted"),
+        *("opened_record", "refresh", "result_of", "scheme", "sealed_note", "wanted"),
     }
 )
 
 OF_JOBS = frozenset(
     {
         *("confirm", "give_up", "is_marked_lost", "is_marked_or_lapsed", "mark_ended", "refuse"),
-        *("content", "looks", "not_done", "record"),
+        *("content", "looks", "not_done", "opened", "record"),
     }
 )
 """Of claims, too."""

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import datetime
 from collections.abc import Iterator
 from typing import assert_type
@@ -15,6 +16,11 @@ import jobboard
 import jobboard.aio
 
 MINUTE = datetime.timedelta(minutes=1)
+
+
+@dataclasses.dataclass
+class Size:
+    width: int
 
 
 def names_of_the_package() -> None:
@@ -99,6 +105,21 @@ def conductors(board: jobboard.JobBoard) -> None:
     assert_type(without_job.post(path="a.jpg"), jobboard.Job)
     without_job.post(paht="a.jpg")  # BAD
     without_job.post(path=3)  # BAD
+
+    @conductor.handles("order", invalid="trash", unknown="retry")
+    def order(job: jobboard.ClaimedJob, size: Size) -> None: ...
+
+    @conductor.handles("size")
+    def size(size: Size, /) -> None: ...
+
+    assert_type(order.post(Size(3)), jobboard.Job)
+    order.post.options(priority="HIGH")(Size(3))
+    size.post(Size(3))
+    order.post(3)  # BAD
+    size.post("3")  # BAD
+    without_job.post(path=MINUTE)  # BAD
+    conductor.handles("v", invalid="ignore")  # BAD
+    conductor.handles("v", unknown="drop")  # BAD
 
     @conductor.wraps
     @contextlib.contextmanager

@@ -1,8 +1,11 @@
 """Postings: checked details, errors that name the place of a fault, and both wires."""
 
+import datetime
+import decimal
 import enum
 import json
 import math
+import uuid
 
 import pytest
 
@@ -38,6 +41,13 @@ CIRCLE["a"] = [CIRCLE]
         ([], TypeError, "details must be a dict, not list"),
         ({"a": object()}, TypeError, r"^details\['a'\]: object is not one of"),
         ({"a": {"b": [1, (2, {3})]}}, TypeError, r"^details\['a'\]\['b'\]\[1\]\[1\]: set"),
+        ({"a": datetime.datetime.now(datetime.UTC)}, TypeError, r"list and dict: give its isoformat\(\), or annotate"),
+        (
+            {"a": uuid.uuid4()},
+            TypeError,
+            r"UUID is not one of .*: give its str\(\), or annotate .* the handler's post\(\)$",
+        ),
+        ({"a": [decimal.Decimal(1)]}, TypeError, r"^details\['a'\]\[0\]: Decimal .*: give its str\(\)"),
         ({1: "a"}, TypeError, r"^details: the key 1 is not a str but int"),
         ({"a": [{None: 1}]}, TypeError, r"^details\['a'\]\[0\]: the key None"),
         ({"a": [0.0, math.nan]}, ValueError, r"^details\['a'\]\[1\]: JSON has no nan"),

@@ -82,6 +82,25 @@ FINE = {
         "0 post a; 1 claim a token=1 until=31; 1..inf release a outcome=unknown; 3 claim a token=3",
         "a CLAIMED 3",
     ),
+    "a job that was stopped, restored and consumed": (
+        (
+            "0 post a; 1 claim a token=1 until=31; 2 stop a process=q; 2 consume a token=1 outcome=refused;"
+            "4 restore a; 5 claim a token=3; 6 consume a token=3"
+        ),
+        "",
+    ),
+    "a stop that overlaps acts of the claim": (
+        "0 post a; 1 claim a token=1; 2..3 stop a process=q; 2.2 extend a token=1 until=40; 2.8 abandon a token=1",
+        "a TRASHED 3",
+    ),
+    "a stop without a reply": (
+        "0 post a; 1 claim a token=1 until=31; 2..inf stop a outcome=unknown process=q; 3 consume a token=1",
+        "",
+    ),
+    "a job that was perhaps restored after a stop": (
+        "0 post a; 1 claim a token=1; 2 stop a; 3..inf restore a outcome=unknown process=q; 4 claim a token=4",
+        "a CLAIMED 4",
+    ),
     "a shortened lease": (
         "0 post a; 1 claim a token=1 until=31; 2 extend a token=1 until=2.6; 3 claim a token=2",
         "a CLAIMED 2",
@@ -160,6 +179,26 @@ FAULTY = {
         "",
     ),
     "extend after the claim's end": (f"{WELL}; 3.8 extend a token=1", ""),
+    "abandon after a stop": (
+        "0 post a; 1 claim a token=1 until=31; 2 stop a process=q; 3 abandon a token=1; 4 purge a process=q",
+        "",
+    ),
+    "extend after a release": (
+        "0 post a; 1 claim a token=1 until=31; 2 release a process=q; 3 extend a token=1 until=40",
+        "a UNCLAIMED 2",
+    ),
+    "stopped, and a consume accepted": (
+        "0 post a; 1 claim a token=1 until=31; 2..4 stop a process=q; 3 consume a token=1",
+        "",
+    ),
+    "stopped, and a claim accepted": (
+        "0 post a; 1 claim a token=1 until=31; 2 stop a process=q; 3 claim a token=3; 4 restore a process=q",
+        "a CLAIMED 3",
+    ),
+    "stopped, and left UNCLAIMED": (
+        "0 post a; 1 claim a token=1 until=31; 2 stop a process=q; 3..4 restore a outcome=refused process=q",
+        "a UNCLAIMED 3",
+    ),
     "taken too early: a, 7": (
         "0 post a; 1 claim a token=1 until=2; 2 extend a token=1 until=10.5; 3 claim a token=2; 5 consume a token=2",
         "",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobboard import arguments, runtime
-from jobboard.codec import Content
+from jobboard.codec import Content, decode
 from jobboard.exceptions import JobFailure, JobFailures, NotFound
 from jobboard.job import Claim, Job
 from jobboard.priorities import JobPriority, rank_of
@@ -91,6 +91,15 @@ def test_a_job_shows_the_fields_of_its_record() -> None:
     assert make(state=CLAIMED, lock_until=2_000_001).due is None
     with pytest.raises(AttributeError):
         job.unknown = 1
+
+
+@pytest.mark.rule("A job is shown by the label of its context, else by its name.")
+def test_a_job_has_a_label() -> None:
+    assert make(content=Content({}, None, {"label": "pictures.tasks.resize"})).label == "pictures.tasks.resize"
+    assert {make(content=Content({}, None, context)).label for context in (None, {}, {"label": ""})} == {"n"}
+    damaged = make(content=b"posting")
+    damaged.board._decoded = lambda posting: decode(posting, "msgpack")
+    assert damaged.label == "n"
 
 
 def test_details_are_not_shown() -> None:

@@ -118,6 +118,8 @@ def test_the_first_failure_ends_it_and_no_lapse_does() -> None:
     assert end_of_work(ValueError("broken"), job(), OneFailure()).verb == Verb.TRASH
     assert end_of_work(Retry(), job(), OneFailure()).verb == Verb.ABANDON
     assert refused_work(job(attempts=2), OneFailure()) is None
+    verbs = [end_of_work(ValueError("broken"), job(tries, max_attempts=2), OneFailure()).verb for tries in (1, 2)]
+    assert verbs == [Verb.ABANDON, Verb.TRASH]
 
 
 @pytest.mark.parametrize(("attempts", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (4, 4, 8), (30, 300, 600)])

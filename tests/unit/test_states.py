@@ -38,6 +38,10 @@ STORED: dict[str, tuple[Record | None, State | None]] = {
     "unclaimed": (record(UNCLAIMED), UNCLAIMED),
     "scheduled": (record(SCHEDULED), SCHEDULED),
     "due": (record(SCHEDULED, lock_until=NOW), UNCLAIMED),
+    "unclaimed, expires": (record(UNCLAIMED, lock_until=NOW + SECOND, expires=NOW + SECOND), UNCLAIMED),
+    "due, expires": (record(SCHEDULED, lock_until=NOW, expires=NOW + SECOND), UNCLAIMED),
+    "expired": (record(UNCLAIMED, lock_until=NOW, expires=NOW), TRASHED),
+    "expired behind its delay": (record(SCHEDULED, lock_until=NOW - 2, expires=NOW - 1), TRASHED),
     "claimed": (record(CLAIMED), CLAIMED),
     "kept": (record(CLAIMED, keeper="h"), CLAIMED),
     "without a lease": (record(CLAIMED, keeper="h", lock_until=None), CLAIMED),
@@ -73,7 +77,7 @@ def act(verb: Verb, stored: Record | None, holder: Holder) -> tuple[Status, Reco
     return getattr(states, verb)(stored, NOW)
 
 
-VERBS = [verb for verb in Verb if verb not in (Verb.POST, Verb.DUE, Verb.LAPSE)]
+VERBS = [verb for verb in Verb if verb not in (Verb.POST, Verb.DUE, Verb.LAPSE, Verb.EXPIRE)]
 
 
 def rows(verb: Verb, source: State | None) -> set[State | None]:
@@ -91,8 +95,18 @@ def test_settle_applies_lapses_and_due_times(name: str) -> None:
     if settled.state == stored.state:
         assert settled is stored
     else:
-        assert settled.lock_until is None
-        assert settled.state in rows(Verb.DUE if stored.state == SCHEDULED else Verb.LAPSE, stored.state)
+        verb = Verb.LAPSE if stored.state == CLAIMED else Verb.EXPIRE if state == TRASHED else Verb.DUE
+        assert settled.lock_until == (stored.expires if verb == Verb.DUE else None)
+        assert settled.state in rows(verb, stored.state)
+
+
+def test_an_expired_job_is_trashed_at_its_own_instant() -> None:
+    for name in ("expired", "expired behind its delay"):
+        stored, _ = STORED[name]
+        assert stored is not None
+        trashed = states.settle(stored, NOW + SECOND)
+        failure = Failure(stored.expires or 0, None, stored.attempts, states.EXPIRED, FailureKind.EXPIRED)
+        assert (trashed.modified_on, trashed.errors) == (stored.expires, (failure,))
 
 
 def test_the_last_lapse_is_trashed_at_its_own_instant() -> None:
@@ -135,10 +149,10 @@ HELD = ("ok", "lost", "lost", "ok", "other")
 LAPSED = ("ok", "lost", "lost", "unclaimed", "unclaimed")
 ENDED = ("lost", "lost", "lost", "trashed", "trashed")
 ANSWERS = {
-    **dict.fromkeys(("unclaimed", "scheduled", "due"), FREE),
+    **dict.fromkeys(("unclaimed", "scheduled", "due", "unclaimed, expires", "due, expires"), FREE),
     **dict.fromkeys(("claimed", "kept", "without a lease", "last attempt"), HELD),
     **dict.fromkeys(("lapsed", "lapsed and settled"), LAPSED),
-    **dict.fromkeys(("lapsed last attempt", "trashed"), ENDED),
+    **dict.fromkeys(("lapsed last attempt", "trashed", "expired", "expired behind its delay"), ENDED),
     "absent": ("absent",) * 5,
 }
 """The answers to acts on a claim, in the order of HOLDERS."""

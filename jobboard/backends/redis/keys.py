@@ -12,11 +12,12 @@ CONTAINERS = {
     "meta": "hash",  # layout, who wrote it, the last number, the number of the last news for waiters
     "jobs": "hash",  # uuid -> record: see records.py
     "postings": "hash",  # uuid -> posting
-    "ready": "zset",  # claimable jobs; see records.py for the members here and of the next five
+    "ready": "zset",  # claimable jobs; see records.py for the members here and of the next six
     "live": "zset",
     "due": "zset",
     "leases": "zset",
     "final": "zset",
+    "expiries": "zset",
     "trash": "zset",
     "sides": "hash",  # kind, NUL and key of a side record -> its tag, end and value
     "ends": "zset",  # side records by their end

@@ -10,6 +10,7 @@ live      the tail                                                              
 due       until, sequence, uuid                                                      SCHEDULED
 leases    until, sequence, uuid                                                      CLAIMED
 final     until, sequence, uuid of a job that goes to the trash if its claim lapses  CLAIMED
+expiries  until, sequence, uuid of a job that expires                                UNCLAIMED
 trash     LAST - modified_on, LAST - sequence, uuid                                  TRASHED
 tail      rank (3 digits), sequence, uuid, NUL, version, NUL, name, NUL, group
 ========  =========================================================================  =====================
@@ -20,6 +21,7 @@ All numbers but the version and the rank have 18 digits, so that members sort as
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgpack
@@ -36,7 +38,7 @@ LAST = 9 * 10**15
 
 _NONE = msgpack.packb(())
 
-_BEHIND = Record._fields[Record._fields.index("key_until") + 1 :]
+_BEHIND = Record._fields[Record._fields.index("expires") + 1 :]
 """The last fields of a record, which a new job has from the draft's fields of the same names. Scripts pass them on."""
 
 Entry = tuple[str, str]
@@ -65,10 +67,13 @@ def entries_of(record: Record) -> set[Entry]:
     if record.state == TRASHED:
         return {("trash", newest(record.modified_on, record.sequence) + record.uuid)}
     tail = tail_of(record)
-    if record.state == UNCLAIMED:
-        return {*ready_entries(tail), ("live", tail)}
+    entries = {("live", tail)}
     clock = "due" if record.state == SCHEDULED else "final" if record.exhausted else "leases"
-    return {("live", tail), (clock, f"{record.lock_until:018d}{record.sequence:018d}{record.uuid}")}
+    if record.state == UNCLAIMED:
+        entries, clock = {*ready_entries(tail), ("live", tail)}, "expiries"
+    if record.lock_until is not None:
+        entries.add((clock, f"{record.lock_until:018d}{record.sequence:018d}{record.uuid}"))
+    return entries
 
 
 def ready_entries(tail: str) -> set[Entry]:
@@ -80,11 +85,11 @@ def newest(when: int, sequence: int) -> str:
     return f"{LAST - when:018d}{LAST - sequence:018d}"
 
 
-def pack(record: Record) -> bytes:
+def pack(record: Record, unknown: Sequence[Any]) -> bytes:
     """Return a record for commit.lua, which gives it a tag."""
     # The posting is text here, as a script does not know bytes.
     beside = record._replace(posting="", note=None if record.note is None else len(record.note))  # type: ignore[arg-type]
-    return records.pack(beside, tail_of(record))
+    return records.pack(beside, tail_of(record), unknown)
 
 
 def body_of(job: Record | Draft) -> bytes | str:
@@ -96,14 +101,14 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozens
     """Return a job from the reply of a script. ``entries``: those by which it was found."""
     job = text_of(uuid)
     try:
-        record, tail = records.unpack(job, blob[TAG:], posting or b"")
+        record, tail, unknown = records.unpack(job, blob[TAG:], posting or b"")
         if tail != tail_of(record):
             raise ValueError("its record can't be decoded: it contradicts its entries")
         if record.note is not None:
             record = _with_note(record, record.note)
     except ValueError as error:
         return Stored(records.damaged(job, posting or blob, error, now), Damaged(blob[:TAG], entries))
-    return Stored(record, blob[:TAG])
+    return Stored(record, blob[:TAG], unknown=unknown)
 
 
 def _with_note(record: Record, length: Any) -> Record:
@@ -125,16 +130,16 @@ def _packed(values: tuple[Any, ...]) -> bytes:
 
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     """Return a draft for commit.lua."""
-    came = draft.arrival
+    came, body = draft.arrival, body_of(draft)
+    if draft.note is not None:
+        draft = draft._replace(note=len(draft.note))  # type: ignore[arg-type]
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    last = draft[-len(_BEHIND) :]
-    if draft.note is not None:
-        last = (*last[:-1], len(draft.note))
-    behind = _packed(last)
-    job = (draft.max_attempts, draft.key, failures, behind, body_of(draft), event)
+    behind = _packed(draft[-len(_BEHIND) :])
+    job = (draft.max_attempts, draft.key, failures, behind, body, event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
-    return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival]
+    expiry = (draft.expires_in, draft.expires)
+    return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival, *expiry]
 
 
 def side_of(kind: str, key: str, blob: bytes | Literal[False]) -> Side:

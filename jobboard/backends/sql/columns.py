@@ -49,7 +49,7 @@ FIELDS: Mapping[str, FieldColumn] = {
     "retries": FieldColumn("retries", sa.Integer(), written=CHANGE),
     "group": FieldColumn("job_group", Exact(MAX_TEXT), nullable=True),
     "key_until": FieldColumn("key_until", sa.BigInteger(), nullable=True, is_kept=False),
-    "expires": FieldColumn("expires", sa.BigInteger(), nullable=True, written=REPLACE, is_kept=False),
+    "expires": FieldColumn("expires", sa.BigInteger(), nullable=True, written=CHANGE, is_kept=False),
     "note": FieldColumn("note", LongText(), nullable=True, written=CHANGE, is_kept=False),
 }
 """The fields of a record, in its order."""

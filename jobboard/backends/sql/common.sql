@@ -115,6 +115,18 @@ where board = :board {behind?}
 order by modified_on desc, id desc
 limit :limit
 
+-- name: minutes
+-- The outcomes by the minute of their end, and how many of them are still kept.
+select minute, count(*), sum(case when until > {now} then 1 else 0 end)
+from (
+    select modified_on - modified_on % {minute} as minute, until
+    from {outcomes} {by_outcomes_newest}
+    where board = :board and modified_on >= :since
+    order by modified_on desc, id desc
+    limit :most
+) as newest
+group by minute
+
 -- name: outcomes_behind
 and modified_on <= :modified_on and (modified_on < :modified_on or id < :id)
 
@@ -218,7 +230,7 @@ select name from walk where name is not null
 -- Live jobs in serving order, behind any place: any of the states that the caller asks for, or overdue.
 select {record}, {jobs}.tag, {now}
 from {jobs} {by_serving}
-where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {also?}
+where board = :board and gone_on is null {also?}
 order by priority, id
 limit :limit
 
@@ -228,8 +240,7 @@ select * from (
     select * from (
         select {record}, {jobs}.tag, {now}
         from {jobs} {by_serving}
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED')
-            and priority = :priority and id > :id {also?}
+        where board = :board and gone_on is null and priority = :priority and id > :id {also?}
         order by priority, id
         limit :limit
     ) as rest
@@ -237,7 +248,7 @@ select * from (
     select * from (
         select {record}, {jobs}.tag, {now}
         from {jobs} {by_serving}
-        where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') and priority > :priority {also?}
+        where board = :board and gone_on is null and priority > :priority {also?}
         order by priority, id
         limit :limit
     ) as others
@@ -246,7 +257,7 @@ order by priority, id
 limit :limit
 
 -- name: trash
--- The jobs in the trash, and those that belong there, as their last lease has lapsed. MariaDB finds the first part of an
+-- The jobs in the trash, and those that belong there, as they have expired or their last lease has lapsed. MariaDB finds the first part of an
 -- index by a comparison alone, and not by "is not null".
 select * from (
     select * from (
@@ -260,8 +271,8 @@ select * from (
     select * from (
         select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
         from {jobs}
-        where board = :board and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
+        where board = :board and wake_at <= {now} and lock_until <= {now}
+            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
         order by lock_until desc, id desc
         limit :limit
     ) as lapsed
@@ -289,7 +300,20 @@ left join (
     select {record}, {jobs}.tag, {jobs}.now, {jobs}.place
     from ({entries?}) as {jobs}
     where {jobs}.id > 0 {also?}
+    {fitting?}
 ) as page on true
+
+-- name: first_fitting
+order by place, id
+limit :fitting
+
+-- name: last_fitting
+order by place desc, id desc
+limit :fitting
+
+-- name: longest_fitting
+order by modified_on, {jobs}.id
+limit :fitting
 
 -- name: walk_places
 {jobs}.id
@@ -298,35 +322,39 @@ left join (
 {jobs}.*, {now} as now
 
 -- name: walk_serving
--- The index has trashed jobs, too. A walk passes over them, as a page does.
 select {columns?}, priority as place
 from {jobs} {by_serving}
-where board = :board and state in ('UNCLAIMED', 'SCHEDULED', 'CLAIMED') {behind?}
+where board = :board and gone_on is null {behind?}
 order by priority, id
 limit :most
 
--- name: behind_serving
-and (priority, id) > (:place, :id)
+-- name: tie_serving
+and priority = :place and id > :id
 
--- name: walk_due
-select {columns?}, wake_at as place
-from {jobs} {by_wake}
-where board = :board and wake_at > 0 and state = 'SCHEDULED' {behind?}
-order by wake_at, id
-limit :most
+-- name: past_serving
+and priority > :place
 
 -- name: walk_claims
+-- The entries of delayed jobs count, too, as they lie between those of claims.
 select {columns?}, wake_at as place
 from {jobs} {by_wake}
-where board = :board and wake_at > 0 and state = 'CLAIMED' {behind?}
+where board = :board and wake_at > 0 {behind?}
 order by wake_at, id
 limit :most
 
--- name: behind_due
-and (wake_at, id) > (:place, :id)
+-- name: walk_due
+-- Like walk_claims, from the present on.
+select {columns?}, wake_at as place
+from {jobs} {by_wake}
+where board = :board and wake_at > {now} {behind?}
+order by wake_at, id
+limit :most
 
--- name: behind_claims
-{behind_due}
+-- name: tie_wake
+and wake_at = :place and id > :id
+
+-- name: past_wake
+and wake_at > :place
 
 -- name: walk_trash
 select * from (
@@ -340,9 +368,14 @@ select * from (
     union all
     select * from (
         select {columns?}, lock_until as place
-        from {jobs}
-        where board = :board and wake_at > 0 and wake_at <= {now} and state = 'CLAIMED' and lock_until <= {now}
-            and attempts >= max_attempts {behind_lapsed?}
+        from (
+            select * from {jobs} {by_wake}
+            where board = :board and wake_at > 0 and wake_at <= {now}
+            order by wake_at, id
+            limit {most_settled}
+        ) as {jobs}
+        where lock_until <= {now}
+            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
         order by lock_until desc, id desc
         limit :most
     ) as lapsed
@@ -355,6 +388,20 @@ and (gone_on, id) < (:place, :id)
 
 -- name: behind_lapsed
 and (lock_until, id) < (:place, :id)
+
+-- name: state_now
+-- The state that time has made of the stored one.
+case
+    when wake_at is null or wake_at > {now} then state
+    when state = 'CLAIMED' and lock_until > {now} then state
+    when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+    else 'UNCLAIMED' end
+
+-- name: in_states
+and {state_now} = any(:states)
+
+-- name: held_shorter
+and (modified_on > :shorter or modified_on = :shorter and {jobs}.id > :shorter_id)
 
 -- name: with_group
 and job_group = :group
@@ -378,29 +425,53 @@ and created_on >= :posted_from
 and created_on < :posted_before
 
 -- name: name_counts
--- How many jobs of a name can be claimed, up to :most.
-select count(*) from (
-    select 1 from {jobs} {by_name}
-    where board = :board and state = 'UNCLAIMED' and name = :name
-    limit :most
-) as of_name
+-- How many jobs of each name can be claimed, up to :most, and when the first of them was posted. A walk along the index
+-- by name goes from each priority of a name to the next one. A step costs one look-up.
+with recursive firsts (id) as (
+    select (
+        select id from {jobs} where board = :board and state = 'UNCLAIMED' order by name, priority, id limit 1
+    )
+    union all
+    select coalesce(
+        (
+            select id from {jobs}
+            where board = :board and state = 'UNCLAIMED' and name {is_here} and priority > here.priority
+            order by name, priority, id
+            limit 1
+        ), (
+            select id from {jobs}
+            where board = :board and state = 'UNCLAIMED' and name > here.name
+            order by name, priority, id
+            limit 1
+        )
+    )
+    from firsts
+    join {jobs} as here on here.id = firsts.id
+)
+select named.name, (
+    select count(*)
+    from (
+        select 1 as one from {jobs} where board = :board and state = 'UNCLAIMED' and name {is_named} limit :most
+    ) as of_name
+), named.posted
+from (
+    select here.name, min(here.created_on) as posted
+    from firsts
+    join {jobs} as here on here.id = firsts.id
+    group by here.name
+) as named
 
--- name: first_posts
--- The first post of the next priority of a name.
-select priority, created_on from {jobs} {by_name}
-where board = :board and state = 'UNCLAIMED' and name = :name and priority > :priority
-order by {in_names}
-limit 1
+-- name: is_here
+= here.name
+
+-- name: is_named
+= named.name
 
 -- name: wake_counts
 -- The delayed and the running jobs of each name. What is overdue stands as time has made it.
 select name, state, count(*), min(created_on)
 from (
-    select name, created_on, case
-        when wake_at > {now} then state
-        when state = 'CLAIMED' and lock_until > {now} then state
-        when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED'
-        else 'UNCLAIMED' end as state
+    select name, created_on, {state_now} as state
     from {jobs} {by_wake}
     where board = :board and wake_at > 0 and state in ('SCHEDULED', 'CLAIMED')
     order by wake_at
@@ -426,7 +497,9 @@ select count(*) from (select 1 as one from {outcomes} where board = :board limit
 -- name: counts_overdue
 select state, lapsed, count(*)
 from (
-    select state, case when state = 'CLAIMED' and attempts >= max_attempts then 'TRASHED' else 'UNCLAIMED' end as lapsed
+    select state, case
+        when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+        else 'UNCLAIMED' end as lapsed
     from {jobs}
     where board = :board and wake_at <= {now} and lock_until <= {now}
 ) as overdue
@@ -452,13 +525,30 @@ select 'TRASHED', '', count(*) from (
 
 -- name: is_there
 -- The name of the board, if it has jobs, or had one that was purged within the last day.
-select board from (select board from {jobs} where board = :board limit 1) as with_jobs
+select board from (
+    select board from {jobs} {by_serving} where board = :board and gone_on is null order by priority, id limit 1
+) as with_live
+union
+select board from (
+    select board from {jobs} where board = :board and gone_on > 0 order by gone_on, id limit 1
+) as with_trashed
 union
 select board from (select board from {sides} where board = :board and kind = 'purged' limit 1) as with_purged
 
 -- name: next_board
 -- One board after the other: DISTINCT would read the whole index.
-select board from {jobs} {by_serving} where board > :after order by board, priority, id limit 1
+select board
+from (
+    select * from (
+        select board from {jobs} where board > :after and gone_on is null order by board, priority, id limit 1
+    ) as with_live
+    union all
+    select * from (
+        select board from {jobs} where board > :after and gone_on > 0 order by board, gone_on, id limit 1
+    ) as with_trashed
+) as boards
+order by board
+limit 1
 
 -- ==================================================================================================================
 -- Writing: the parts of one commit. First it locks and compares, and then it writes.

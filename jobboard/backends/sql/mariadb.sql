@@ -270,10 +270,11 @@ select json_array('', {now}, (
 ))
 
 -- name: claim
--- Locks one job that is unclaimed, or due.
+-- Locks one job that is unclaimed, or due, and does not expire.
 select json_array('' collate utf8mb4_bin, {record}, tag, {now})
 from {jobs} force index (`{prefix}_uuid`)
 where uuid = :uuid and board = :board and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+    and expires is null
 for update
 
 -- name: claim_locked
@@ -288,7 +289,8 @@ begin not atomic
     {keep_answer}
     update {jobs} force index (primary)
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, :now), who = :who, keeper = :keeper,
-        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, tag = tag + 1, returned = null, spare = ''
+        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, expires = null, tag = tag + 1,
+        returned = null, spare = ''
     where id in (:ids);
     commit;
 end
@@ -371,6 +373,21 @@ where {jobs}.board = :board and {jobs}.state = 'UNCLAIMED'
 select name from {jobs} force index (`{prefix}_by_name`)
 where board = :board and state = 'UNCLAIMED' and name > :after
 order by name
+limit 1
+
+-- name: count_of_name
+-- The optimiser would walk along all names for each of them.
+select count(*) from (
+    select 1 from {jobs} force index (`{prefix}_by_name`)
+    where board = :board and state = 'UNCLAIMED' and name = :name
+    limit :most
+) as of_name
+
+-- name: first_posts
+-- The first post of the next priority of a name.
+select priority, created_on from {jobs} force index (`{prefix}_by_name`)
+where board = :board and state = 'UNCLAIMED' and name = :name and priority > :priority
+order by {in_names}
 limit 1
 
 -- name: not_full
@@ -637,15 +654,13 @@ select concat('session ', t.trx_mysql_thread_id), concat(p.user, '@', p.host), p
 from information_schema.innodb_trx as t
 join information_schema.processlist as p on p.id = t.trx_mysql_thread_id
 
--- name: behind_serving
--- A comparison of rows finds no place in an index here.
-and (priority > :place or priority = :place and id > :id)
-
--- name: behind_due
-and (wake_at > :place or wake_at = :place and id > :id)
-
 -- name: behind_gone
+-- A comparison of rows finds no place in an index here.
 and (gone_on < :place or gone_on = :place and id < :id)
 
 -- name: behind_lapsed
 and (lock_until < :place or lock_until = :place and id < :id)
+
+-- name: next_board
+-- The index of live jobs has the trashed ones, too.
+select board from {jobs} {by_serving} where board > :after order by board, gone_on, priority, id limit 1

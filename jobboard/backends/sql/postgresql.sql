@@ -23,6 +23,12 @@ between :one_group and :one_group
 -- name: is_wanted
 between wanted.name and wanted.name
 
+-- name: is_here
+between here.name and here.name
+
+-- name: is_named
+between named.name and named.name
+
 -- ==================================================================================================================
 -- Fast paths: one statement for the plain case of a verb. They do what the engine does, see fast_paths.py.
 --
@@ -112,7 +118,7 @@ with {prefix}_clock as materialized (
 ), taken as (
     update {jobs}
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, now), who = :who, keeper = :keeper,
-        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
+        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, expires = null, tag = tag + 1
     from {prefix}_clock
     where id = any(array(
         select id
@@ -247,7 +253,7 @@ cross join {ranges}
 and name = any(string_to_array(:names, chr(10)))
 
 -- name: claim
--- Claims one job that is unclaimed, or due.
+-- Claims one job that is unclaimed, or due, and does not expire.
 with {prefix}_clock as materialized (
     select {instant} as now
 ), taken as (
@@ -256,7 +262,7 @@ with {prefix}_clock as materialized (
         lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
     from {prefix}_clock
     where uuid = :uuid and coalesce(board, '') = :board and not {has_rules}
-        and case state when 'UNCLAIMED' then true when 'SCHEDULED' then lock_until <= {now} end
+        and case state when 'UNCLAIMED' then true when 'SCHEDULED' then lock_until <= {now} end and expires is null
     returning {record}, {jobs}.tag
 ), answer as (
     insert into {answers} (handle, slot, call, answer, stamp)

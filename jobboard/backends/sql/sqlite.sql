@@ -63,7 +63,7 @@ returning {record}, tag
 
 -- name: claimed
 state = 'CLAIMED', attempts = attempts + 1, token = max(token + 1, {now}), who = :who, keeper = :keeper,
-    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, tag = tag + 1
+    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, expires = null, tag = tag + 1
 
 -- name: ahead
 -- The first ready jobs, of which a take under limits claims one.
@@ -98,11 +98,11 @@ select {now}, (
 ), {has_rules}, exists (select 1 from {jobs} {ready?})
 
 -- name: claim
--- Claims one job that is unclaimed, or due.
+-- Claims one job that is unclaimed, or due, and does not expire.
 update {jobs}
 set {claimed}
 where uuid = :uuid and +board = :board and not {has_rules}
-    and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now})
+    and (state = 'UNCLAIMED' or state = 'SCHEDULED' and lock_until <= {now}) and expires is null
 returning {record}, tag
 
 -- name: consume_outcomes

@@ -37,7 +37,7 @@ from jobboard.engine.limits import MOST_LAPSED
 from jobboard.primitives import HELD_UNTIL, PAGE
 from jobboard.sql.dialects import MySQLDatabase
 from jobboard.sql.expressions import Now
-from jobboard.units import HOUR, SECOND
+from jobboard.units import HOUR, MINUTE, SECOND
 
 LONGEST = 1000
 """The most elements of a list."""
@@ -65,13 +65,18 @@ TIDIED_OUTCOMES = 500
 TIDIED_OUTCOMES_ALONE = 250
 """The same on SQLite, where nobody else writes meanwhile."""
 
+SETTLED = 20_000
+"""The number of overdue jobs among which a page of the trash looks for claims that have lapsed for the last time."""
+
 NUMBERS = {
     "answer_age": KEPT + STAMP_STEP,  # an answer is kept, although its stamp is as old as a stamp may be
     "duplicate": MySQLDatabase.duplicate,
     "held_until": HELD_UNTIL,
     "hour": HOUR,
     "most_lapsed": MOST_LAPSED,
+    "minute": MINUTE,
     "most_overdue": OVERDUE,
+    "most_settled": SETTLED,
     "most_text": MAX_TEXT,
     "page": PAGE,
     "rank_step": RANK_STEP,

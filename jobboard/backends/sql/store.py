@@ -105,7 +105,8 @@ COUNTING = 10.0
 
 _CONDITIONS = {
     "names": "of_names",
-    "states": "of_states",
+    "states": "in_states",
+    "shorter": "held_shorter",
     "group": "with_group",
     "owner": "with_owner",
     "key": "with_key",
@@ -114,6 +115,9 @@ _CONDITIONS = {
     "posted_before": "posted_before",
 }
 """The condition of each field of a sieve."""
+
+_FITTING = {"trash": "last_fitting", "claims": "longest_fitting"}
+"""The order of the jobs that a walk returns first, where it is not that of the walk."""
 
 OTHER_TABLES = frozenset({"key", "answer", "outcome"})
 """The kinds of side records that lie in other tables than the rest."""
@@ -629,31 +633,54 @@ class SQLStore(Store):
             for row in rows
         ]
 
-    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve) -> Walked:
+    def walk(self, order: Order, after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None = None) -> Walked:
         if order == "outcomes":
             return walk_outcomes(self, after, most, lambda side: list(cast("tuple[int, int]", side.tag)))
+        text = self.statements.text
+        if after is None:
+            return self._walk(order, {}, after, most, sieve, fitting)
+        if order == "trash":
+            behind = {part: text(part) for part in ("behind_gone", "behind_lapsed")}
+            return self._walk(order, behind, after, most, sieve, fitting)
+        # No single condition finds the place behind a bookmark in the index of every database.
+        place = "serving" if order == "serving" else "wake"
+        tied = self._walk(order, {"behind": text(f"tie_{place}")}, after, most, sieve, fitting)
+        if tied.last is not None:
+            return tied
+        if fitting is not None and order != "claims":
+            fitting -= len(tied.jobs)
+        past = self._walk(order, {"behind": text(f"past_{place}")}, after, most - tied.looked, sieve, fitting)
+        return Walked(past.now or tied.now, [*tied.jobs, *past.jobs], tied.looked + past.looked, past.last)
+
+    def _walk(
+        self, order: Order, behind: dict[str, str], after: Bookmark | None, most: int, sieve: Sieve, fitting: int | None
+    ) -> Walked:
         text, also, params = self.statements.text, *self._also(sieve)
         params["most"] = most
-        behind: dict[str, str] = {}
         if after is not None:
             params |= {"place": after[0], "id": after[1]}
-            parts = ("gone", "lapsed") if order == "trash" else (order,)
-            behind = {f"behind_{part}" if order == "trash" else "behind": text(f"behind_{part}") for part in parts}
-        back = "asc" if order == "trash" else "desc"
         entries, places = (
             text(f"walk_{order}", columns=text(columns), **behind) for columns in ("walk_entries", "walk_places")
         )
-        made = self.statements.fill("walk", entries=entries, places=places, also=also, back=back)
-        rows = self.run_one(made, **params)
+        is_trash = order == "trash"
+        made = {"entries": entries, "places": places, "also": also, "back": "asc" if is_trash else "desc"}
+        if fitting is not None:
+            params["fitting"], made["fitting"] = fitting, text(_FITTING.get(order, "first_fitting"))
+        rows = self.run_one(self.statements.fill("walk", **made), **params)
+        if not rows:
+            return Walked(0, [], 0, None)
         found = [row[3:] for row in rows if row[3] is not None]
         at = RECORD_COLUMNS + 2
         jobs: list[tuple[Bookmark, Stored]] = sorted(
-            (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=order == "trash"
+            (([row[at], row[3]], stored_of(row)) for row in found), key=lambda job: job[0], reverse=is_trash
         )
-        if not rows:
-            return Walked(0, [], 0, None)
-        looked, last = rows[0][0], list(rows[0][1:3])
-        return Walked(found[0][at - 1] if found else 0, jobs, looked, last if looked == most else None)
+        looked = rows[0][0]
+        last: Bookmark | None = list(rows[0][1:3])
+        if len(jobs) == fitting and order != "claims":
+            last = jobs[-1][0]
+        elif looked < most:
+            last = None
+        return Walked(found[0][at - 1] if found else 0, jobs, looked, last)
 
     def _also(self, sieve: Sieve) -> tuple[str, dict[str, Any]]:
         """Return the conditions on the jobs of a walk, and their parameters."""
@@ -662,6 +689,8 @@ class SQLStore(Store):
         if sieve.error is not None:
             # As it stands in the JSON of the failures.
             params["error"] = json.dumps(sieve.error, ensure_ascii=False)[1:-1]
+        if sieve.shorter is not None:
+            params["shorter"], params["shorter_id"] = sieve.shorter
         parts = [part for name, part in _CONDITIONS.items() if params.get(name)]
         also = self.statements.text(*parts) if parts else ""
         where = params.pop("where", None)
@@ -672,14 +701,7 @@ class SQLStore(Store):
 
     def names(self, most: int) -> dict[str, NameCount]:
         def work(run: Runner) -> dict[str, NameCount]:
-            counts: dict[str, NameCount] = {}
-            for name in self._names(run):
-                [(waiting,)] = self._rows(run, "name_counts", name=name, most=most)
-                posts, priority = [], -1
-                while rows := self._rows(run, "first_posts", name=name, priority=priority):
-                    [(priority, posted)] = rows
-                    posts.append(posted)
-                counts[name] = NameCount(waiting, oldest=min(posts, default=None))
+            counts = {name: NameCount(waiting, oldest=first) for name, waiting, first in self._ready_names(run, most)}
             for name, state, number, posted in self._rows(run, "wake_counts", most=most):
                 count = counts.get(name, NameCount())
                 if state == UNCLAIMED:
@@ -692,6 +714,25 @@ class SQLStore(Store):
             return counts
 
         return self._bounded(work)
+
+    def _ready_names(self, run: Runner, most: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the names of the jobs that can be claimed, how many there are, up to ``most``, and the first post."""
+        if "count_of_name" not in self.statements:
+            yield from self._rows(run, "name_counts", most=most)
+            return
+        for name in self._names(run):
+            [(waiting,)] = self._rows(run, "count_of_name", name=name, most=most)
+            posts, priority = [], -1
+            while rows := self._rows(run, "first_posts", name=name, priority=priority):
+                [(priority, posted)] = rows
+                posts.append(posted)
+            # The last job may have gone meanwhile.
+            if posts:
+                yield name, waiting, min(posts)
+
+    def minutes(self, since: int, most: int) -> tuple[int, dict[int, int]]:
+        rows = self.run_one("minutes", since=since, most=most)
+        return sum(row[1] for row in rows), {row[0]: int(row[2]) for row in rows}
 
     def sides(self, kind: str, position: Any, limit: int) -> tuple[Found, Any]:
         if kind == "outcome":

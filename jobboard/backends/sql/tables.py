@@ -95,7 +95,7 @@ class Tables:
         rests, is_live = c.lock_until.is_(None), c.gone_on.is_(None)
         state = sa.case(
             (sa.not_(is_live), str(TRASHED)),
-            (rests, str(UNCLAIMED)),
+            (sa.or_(rests, sa.and_(c.state == str(UNCLAIMED), c.lock_until == c.expires)), str(UNCLAIMED)),
             (c.state == str(CLAIMED), str(CLAIMED)),
             else_=str(SCHEDULED),
         )
@@ -123,12 +123,15 @@ class Tables:
         self._add_of_state("claims", c.state == str(CLAIMED), c.name, c.job_group, length={"job_group": 240})
         # One for both: each index costs each claim something, even where it is partial and gets no entry.
         self._add("trash", c.board, c.gone_on, c.id, where=c.gone_on.is_not(None))
-        # Without the state: no claim moves an entry of it.
-        self._add("serving", c.board, c.priority, c.id)
+        # The live jobs. Without the state: no claim moves an entry of it.
+        is_live = c.gone_on.is_(None)
+        self._add("serving", c.board, c.priority, c.id, where=is_live, only=("postgresql", "sqlite"))
+        self._add("serving", c.board, c.gone_on, c.priority, c.id, only=("mysql", "mariadb"))
         came_back = sa.and_(unclaimed, c.returned.is_not(None))
         self._add("returned", c.board, c.returned, where=came_back, only=("postgresql", "mariadb"))
-        # With the state, which changes when this does, jobs that are not ready are counted without the table.
-        self._add("wake", c.board, c.wake_at, c.state, where=c.wake_at.is_not(None))
+        # With the state, which changes when this does, jobs that are not ready are counted without the table. Many jobs
+        # may be due at one instant, and a search goes on behind any of them.
+        self._add("wake", c.board, c.wake_at, c.id, c.state, where=c.wake_at.is_not(None))
 
     def _add_of_state(
         self, name: str, state: sa.ColumnElement[bool], *columns: sa.Column[Any], length: dict[str, int] | None = None

@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core import checks
-from django.tasks import task_backends
-from django.tasks.backends.base import BaseTaskBackend
-from django.tasks.base import Task, TaskResult
-from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
-from django.tasks.signals import task_enqueued
 
 from jobboard.backends import fetch
 from jobboard.board import JobBoard
 from jobboard.contrib.django import boards, databases
+from jobboard.contrib.django.interface import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    BaseTaskBackend,
+    InvalidTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    task_backends,
+    task_enqueued,
+)
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.contrib.django.results import is_task, posting_of, result_of
-from jobboard.exceptions import JobFailure, NotFound
+from jobboard.contrib.django.task import JobboardTask
+from jobboard.exceptions import JobBoardError, JobFailure, NotFound
+from jobboard.reasons import hinting
 from jobboard.states import COMPLETE
 
 
@@ -28,6 +35,7 @@ class JobboardBackend(BaseTaskBackend):
     of a :class:`~jobboard.outcomes.RetryPolicy`; and the options of :func:`jobboard.fetch` for that board.
     """
 
+    task_class = JobboardTask
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -58,18 +66,34 @@ class JobboardBackend(BaseTaskBackend):
         return self.checked.database
 
     @property
+    def command(self) -> str:
+        """The words before a command on the board, as a user types them."""
+        return (
+            f"python manage.py jobboard{'' if self.alias == DEFAULT_TASK_BACKEND_ALIAS else f' --backend {self.alias}'}"
+        )
+
+    @property
     def board(self) -> JobBoard:
-        """The board, connected, and shared by the process."""
-        return boards.connected(self.checked)
+        """The board, connected, and shared by the process.
+
+        :raises JobBoardError: the board cannot be reached, or is not set up.
+        """
+        try:
+            return boards.connected(self.checked)
+        except JobBoardError as error:
+            error.args = (hinting(error.message, self.command),)
+            raise
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
-        """Post a task, and return its result.
+        """Post a task, and return its result: that of the task which has its key, if there is one.
 
         :raises InvalidTask, TypeError, ValueError: the task or an argument does not fit. Nothing was posted.
         """
         self.validate_task(task)
         posting = posting_of(task, args, kwargs)
         job = databases.run_within(self.database, lambda joined: self.board.post(**posting._asdict(), **joined))
+        if not job.created:
+            return result_of(job, self.alias)
         result = result_of(job, self.alias, task)
         task_enqueued.send(type(self), task_result=result)
         return result

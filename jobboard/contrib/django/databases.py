@@ -56,8 +56,8 @@ _DJANGOS = {
 
 
 def has_tasks() -> bool:
-    """Return whether this Django has ``django.tasks``, which came with Django 6."""
-    return find_spec("django.tasks") is not None
+    """Return whether there is an interface for tasks: that of Django 6, or that of the package django-tasks."""
+    return any(map(find_spec, ("django.tasks", "django_tasks")))
 
 
 def conf_of(alias: str) -> dict[str, Any]:

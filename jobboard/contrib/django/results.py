@@ -7,15 +7,22 @@ import datetime
 import re
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
-from django.tasks.base import Task, TaskError, TaskResult, TaskResultStatus
-from django.tasks.exceptions import InvalidTask
 from django.utils import timezone
-from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
+from jobboard.contrib.django.interface import (
+    InvalidTask,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+)
+from jobboard.contrib.django.task import JobboardTask
 from jobboard.job import Job, Posting
 from jobboard.outcomes import Reject
 from jobboard.results import Outcome
@@ -48,7 +55,11 @@ def posting_of(task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> Posti
     if due is not None:
         due = due if timezone.is_aware(due) else timezone.make_aware(due)
         details["run_after"] = due.isoformat()
-    return Posting(task.queue_name, None, details, task.priority, due=due)
+    posting = Posting(task.queue_name, None, details, task.priority, due=due, context={"label": task.module_path})
+    if not isinstance(task, JobboardTask):
+        # It was made for another backend, and given this one by using().
+        return posting
+    return posting._replace(key=task.key, group=task.group, delay=task.delay, max_attempts=task.max_attempts)
 
 
 def is_task(job: Job) -> bool:
@@ -77,13 +88,15 @@ def task_of(job: Job, alias: str) -> Task:
     """
     if not is_task(job):
         raise InvalidTask(f"{job} was not posted as a task: it names no function")
-    run_after = job.details.get("run_after")
-    return task_at(job.details["task"]).using(
-        priority=int(job.priority),
-        queue_name=job.name,
-        run_after=None if run_after is None else in_zone(datetime.datetime.fromisoformat(run_after)),
-        backend=alias,
-    )
+    run_after, delay = job.details.get("run_after"), job.content.delay
+    task = task_at(job.details["task"]).using(priority=int(job.priority), queue_name=job.name, backend=alias)
+    posted: dict[str, Any] = {
+        "run_after": None if run_after is None else in_zone(datetime.datetime.fromisoformat(run_after))
+    }
+    if isinstance(task, JobboardTask):
+        posted |= {"key": job.key, "group": job.group, "max_attempts": job.max_attempts}
+        posted["delay"] = None if delay is None else delay / 1e6
+    return replace(task, **posted)
 
 
 def result_of(job: Job, alias: str, task: Task | None = None, outcome: Outcome | None = None) -> TaskResult:

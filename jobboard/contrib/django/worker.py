@@ -12,15 +12,20 @@ from typing import Any
 import django
 from django.apps import apps
 from django.db import close_old_connections, reset_queries
-from django.tasks import task_backends
-from django.tasks.base import TaskContext, TaskResult, TaskResultStatus
-from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
-from django.utils.json import normalize_json
 
 from jobboard import codec
 from jobboard.contrib.django import results
 from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.contrib.django.interface import (
+    TaskContext,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_backends,
+    task_finished,
+    task_started,
+)
 from jobboard.forks import ForkGuard
 from jobboard.job import Job
 from jobboard.outcomes import Retry, end_of_work

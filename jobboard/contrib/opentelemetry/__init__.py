@@ -5,9 +5,9 @@
     measure(board, conductor)   # once in a process
 
 With :func:`instrument` each job has three spans in the trace of its poster, each the child of the one before:
-``post resize``, ``claim resize`` for each claim, and ``run resize`` for the work. The caller's own span around a claim
-by hand is linked. The context travels with the posting, in the formats of the global propagator. A job without a
-context begins a trace with its claim.
+``post resize``, ``claim resize`` for each claim, and ``run resize`` for the work. They have the label of the job. The
+caller's own span around a claim by hand is linked. The context travels with the posting, in the formats of the global
+propagator. A job without a context begins a trace with its claim.
 
 :func:`measure` has the figures of :mod:`jobboard.contrib.prometheus`.
 """

@@ -58,7 +58,7 @@ class _Spans(Tracing):
         return type(self), self._made_of
 
     def post(self, postings: Sequence[Posting], insert: Callable[[Sequence[Posting]], list[Job]]) -> list[Job]:
-        names = {posting.name for posting in postings}
+        names = {(posting.context or {}).get("label") or posting.name for posting in postings}
         name = names.pop() if len(names) == 1 else "jobs"
         attributes = self._attributes("post", "send") | {"messaging.batch.message_count": len(postings)}
         groups = {posting.group for posting in postings}
@@ -86,7 +86,7 @@ class _Spans(Tracing):
         asking = trace.get_current_span().get_span_context()
         poster = propagate.extract(job.context)
         span = self._tracer.start_span(
-            f"claim {job.name}",
+            f"claim {job.label}",
             poster,
             SpanKind.CLIENT,
             self._attributes("claim", "receive", job),
@@ -99,7 +99,7 @@ class _Spans(Tracing):
     def run(self, job: Job) -> Iterator[None]:
         poster = propagate.extract(job.context)
         attributes = self._attributes("run", "process", job) | self._kept()
-        span = self._tracer.start_span(f"run {job.name}", poster, SpanKind.CONSUMER, attributes)
+        span = self._tracer.start_span(f"run {job.label}", poster, SpanKind.CONSUMER, attributes)
         token = context.attach(trace.set_span_in_context(span, poster))
         try:
             yield

@@ -21,6 +21,7 @@ from jobboard.exceptions import (
     JobFailure,
     JobTrashed,
     MissingDriver,
+    NoKey,
     NotFound,
     UnclaimableJob,
 )
@@ -47,7 +48,8 @@ def translated() -> Iterator[None]:
         yield
     except (NotFound, MissingDriver) as error:
         raise theirs.NotFound(error.message, error) from error
-    except UnclaimableJob as error:
+    except (UnclaimableJob, NoKey) as error:
+        # TaskFlow's conductors go on to the next job.
         raise theirs.UnclaimableJob(error.message, error) from error
     except JobBoardError as error:
         raise theirs.JobFailure(error.message, error) from error
@@ -58,14 +60,18 @@ class TaskFlowJob(base.Job):
     """A job on a board of this bridge. ``jobboard_job`` is our job underneath."""
 
     def __init__(self, board: Any, job: Job, persistence: Any = None, book: Any = None) -> None:
-        kept = {} if book is not None else {"name": job.book_name, "uuid": job.book_uuid}
+        kept: dict[str, str | None] = {}
+        # The claim of a job that can't be decrypted is refused.
+        with contextlib.suppress(NoKey):
+            kept = {} if book is not None else {"name": job.book_name, "uuid": job.book_uuid}
         super().__init__(board, job.name, job.uuid, backend=persistence, book=book, book_data=kept)
         self.jobboard_job = job
 
     @functools.cached_property
     def details(self) -> Any:
         try:
-            return decode_details(self.jobboard_job.details)
+            with translated():
+                return decode_details(self.jobboard_job.details)
         except ValueError as error:
             raise theirs.JobFailure(f"{self} has details that can't be read: {error}", error) from error
 

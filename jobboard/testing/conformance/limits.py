@@ -273,8 +273,15 @@ class TestLimitedLapses:
         first, second = board.post("mail"), board.post("mail", priority="HIGH")
         let_lapse(board, first)
         assert take(other) == second
-        with pytest.raises(ClaimLost):
+        stopped: list[bool] = []
+        assert first.claim is not None
+        first.claim.when_refused(lambda: stopped.append(True))
+        with pytest.raises(ClaimLost, match="set_limit"):
             board.extend(first, "anna", expiry=LONG)
+        with pytest.raises(ClaimLost, match="set_limit"):
+            first.claim.extend()
+        # Nobody has refused the token, and the work is not stopped.
+        assert (first.claim.seen_lost, first.claim.refused, stopped) == (True, False, [])
         assert other.get(first.uuid).state == UNCLAIMED
         # Whether it may end goes by its token alone.
         board.consume(first, "anna")

@@ -29,7 +29,7 @@ from jobboard.exceptions import JobBoardError, JobFailures
 from jobboard.job import Act, Job
 from jobboard.primitives import Paused, Per
 from jobboard.priorities import JobPriority
-from jobboard.states import CLAIMED, UNCLAIMED
+from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard
@@ -61,6 +61,7 @@ POSTING = st.builds(
             "priority": st.sampled_from([*JobPriority, 99, 1, -1, -99]),
             "delay": st.sampled_from([None] * 5 + [LONG]),
             "max_attempts": st.sampled_from([None, None, 1, 2]),
+            "expires": st.sampled_from([None] * 3 + [2 * LONG]),
         }
     ),
     KEYS,
@@ -312,6 +313,19 @@ class BoardMachine(RuleBasedStateMachine):
             assert model.state == UNCLAIMED
         return Pair(real, model)
 
+    @rule(target=pairs, posting=POSTING)
+    def post_and_let_expire(self, posting: dict[str, Any]) -> Any:
+        self.posted += 1
+        posting = {**posting, "delay": None, "expires": SHORT, "details": {"number": self.posted}}
+        live = {job.key for job in self.far.iterjobs(ensure_fresh=True)}
+        real, model = self.both(lambda board, _: board.post(**posting))
+        self.keeps_its_key(real, posting, live)
+        self.clock.now += 1
+        if real.created or real.replaced:
+            eventually(lambda: real.state == TRASHED, LIMIT)
+            assert model.state == TRASHED
+        return Pair(real, model)
+
     @rule(names=SOME_NAMES, verb=st.sampled_from(["pause", "resume", "resume"]))
     def pause(self, names: Any, verb: str) -> None:
         self.both(lambda board, side: getattr(self.far if side == 0 else board, verb)(names))
@@ -418,7 +432,7 @@ def shown(job: Job) -> tuple[Any, ...]:
     """Return what users see of a job, without values that only the server knows."""
     return (
         *(number_of(job), job.name, job.group, job.priority, job.key, job.seen_state),
-        *(job.attempts, job.retries, job.max_attempts, job.due is None),
+        *(job.attempts, job.retries, job.max_attempts, job.due is None, job.expires is None),
         [failure[1:] for failure in job.errors],
     )
 

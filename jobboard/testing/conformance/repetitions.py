@@ -437,6 +437,7 @@ limit, remove_limit = of_board("set_limit", "resize", concurrency=1), of_board("
 limit_anew = all_in_turn(remove_limit, of_board("set_limit", "resize", concurrency=2))
 schedule = of_board("schedule", "nightly", every=LONG, name="resize")
 unschedule = of_board("unschedule", "nightly")
+pause_schedule, resume_schedule = of_board("pause_schedule", "nightly"), of_board("resume_schedule", "nightly")
 
 
 class LateCall(NamedTuple):
@@ -450,6 +451,7 @@ class LateCall(NamedTuple):
 ACTS = {
     "posting": {
         "post": LateCall(nothing, one, drain),
+        "post that expires": LateCall(nothing, of_board("post", "resize", expires=LONG), drain),
         "post with a key": LateCall(nothing, keyed, drain),
         "post that replaces": LateCall(keyed, replacing, replacing),
         "post_many": LateCall(nothing, three, drain),
@@ -500,6 +502,9 @@ ACTS = {
             schedule, of_board("schedule", "nightly", every=LONG, name="mail"), all_in_turn(unschedule, schedule)
         ),
         "unschedule": LateCall(schedule, unschedule, schedule),
+        "pause_schedule": LateCall(schedule, pause_schedule, resume_schedule),
+        "resume_schedule": LateCall(all_in_turn(schedule, pause_schedule), resume_schedule, pause_schedule),
+        "post_now": LateCall(schedule, of_board("post_now", "nightly"), drain),
     },
 }
 """Every mutation."""

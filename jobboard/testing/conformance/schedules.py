@@ -222,12 +222,50 @@ class TestSchedules:
             anew = other.schedule("hourly", **{**arguments, "details": {"a": [1], "z": {}}, **change})
             assert anew.next_due > before + timedelta(minutes=30)
 
-    def test_pause_of_a_schedule_is_stored(self, board: JobBoard, other: JobBoard) -> None:
-        board.schedule("nightly", name="report", every=LONG)
-        for is_paused in (True, False):
-            Harness(board).calls.set_schedule("nightly", lambda now, seen, new=is_paused: seen._replace(is_paused=new))
-            [stored] = Harness(other).engine.schedules()
-            assert stored.is_paused is is_paused
+    @holds("A paused schedule posts nothing; once it is resumed, missed decides about the times in the pause.")
+    def test_paused_schedule_posts_nothing_until_it_is_resumed(self, board: JobBoard, other: JobBoard) -> None:
+        """Setting it again, alike or not, resumes nothing."""
+        setting: dict[str, Any] = {"name": "report", "every": 60, "missed": "all"}
+        board.schedule("ping", **setting)
+        soon = board.schedule("soon", name="soon", every=LONG)
+        due = put_back(board, "ping", 90)
+        other.pause_schedule("ping")
+        tag = Harness(board).side("schedule", "ping").tag
+        other.pause_schedule("ping")
+        assert board.schedule("ping", **setting).is_paused
+        assert Harness(board).side("schedule", "ping").tag == tag
+        assert [each.is_paused for each in other.schedules()] == [True, False]
+        assert (board.kept_stats().next_due, board.kept_stats().late) == (soon.next_due, 0.0)
+        assert board.post_due() == pytest.approx(LONG, abs=30)
+        assert due_times(board) == []
+        board.resume_schedule("ping")
+        board.post_due()
+        assert due_times(other) == [due, due + timedelta(minutes=1)]
+        board.pause_schedule("ping")
+        assert board.schedule("ping", name="report", every=3600).is_paused
+        other.unschedule("ping")
+        assert not board.schedule("ping", **setting).is_paused
+        for verb in (board.pause_schedule, board.resume_schedule, board.post_now):
+            with pytest.raises(NotFound, match="no schedule 'nightly'"):
+                verb("nightly")
+
+    @holds("A job of a schedule is posted now, once, and the next due time stays.")
+    def test_job_is_posted_now(self, board: JobBoard, other: JobBoard) -> None:
+        before = board.schedule("ping", name="report", every=LONG, details={"a": 1}, group="g")
+        board.pause_schedule("ping")
+        with Harness(other).lost_reply():
+            job = other.post_now("ping")
+        again = board.post_now("ping")
+        assert {*uuids(board.iterjobs(ensure_fresh=True))} == {job.uuid, again.uuid}
+        assert (job.created, job.name, job.details, job.group) == (True, "report", {"a": 1}, "g")
+        assert job.schedule is not None
+        assert job.schedule[0] == "ping"
+        assert before.next_due - timedelta(seconds=LONG) <= job.schedule[1] <= moment(Harness(board).now())
+        [after] = board.schedules()
+        assert (after.next_due, after.last_posted) == (before.next_due, None)
+        board.schedule("keyed", name="keyed", every=LONG, key="k")
+        first, second = board.post_now("keyed"), other.post_now("keyed")
+        assert (first.created, second.created, second) == (True, False, first)
 
     @holds("Schedules and outcomes are counted, with how late the first is.")
     def test_kept_stats_counts_schedules_and_outcomes(self, make_board: MakeBoard) -> None:
@@ -329,7 +367,7 @@ class TestSchedulesInTrouble:
             assert board.schedule("nightly", name="report", every=60).name == "report"
         assert other.schedules() == []
 
-    @pytest.mark.parametrize("what", ["posts", "sets", "removes"])
+    @pytest.mark.parametrize("what", ["posts", "sets", "removes", "pauses"])
     def test_quicker_poster_is_not_repeated(self, board: JobBoard, other: JobBoard, what: str) -> None:
         board.schedule("nightly", name="report", every=60, missed="all")
         due = put_back(board, "nightly", 90)
@@ -337,6 +375,7 @@ class TestSchedulesInTrouble:
             "posts": other.post_due,
             "sets": lambda: other.schedule("nightly", name="another", every=60),
             "removes": lambda: other.unschedule("nightly"),
+            "pauses": lambda: other.pause_schedule("nightly"),
         }
         came: list[bool] = []
 

@@ -55,6 +55,11 @@ STARTS: dict[str, Start] = {
     "posted": Start(lambda board, job: None),
     "scheduled": Start(lambda board, job: None, {"delay": LONG}),
     "due": Start(lambda board, job: None, {"delay": SHORT}, lapses=True),
+    "expires later": Start(lambda board, job: None, {"expires": LONG}),
+    "scheduled, expires later": Start(lambda board, job: None, {"delay": LONG, "expires": 2 * LONG}),
+    "due, expires later": Start(lambda board, job: None, {"delay": SHORT, "expires": LONG}, lapses=True),
+    "expired": Start(lambda board, job: None, {"expires": SHORT}, lapses=True),
+    "expired behind its delay": Start(lambda board, job: None, {"delay": SHORT, "expires": 2 * SHORT}, lapses=True),
     "kept": Start(_claimed),
     "fixed": Start(lambda board, job: board.claim(job, "anna", LONG)),
     "last attempt": Start(_claimed, {"max_attempts": 1}),
@@ -226,19 +231,20 @@ class TestLifecycle:
                     job.claim = None
                 cases.append(Case(verb, caller, job))
         if how.lapses:
-            gone = (UNCLAIMED, TRASHED)
+            gone = (TRASHED,) if start.startswith("expired") else (UNCLAIMED, TRASHED)
             eventually(lambda: all(case.job.state in gone for case in cases), LIMIT)
         return cases
 
     def test_the_states_to_start_from(self, board: JobBoard) -> None:
         """So that the table above is not about fewer states than it seems."""
         found = {start: self.prepare(board, start, ["claim"])[0].job.state for start in STARTS}
-        assert [start for start, state in found.items() if state == SCHEDULED] == ["scheduled"]
+        scheduled = [start for start, state in found.items() if state == SCHEDULED]
+        assert scheduled == ["scheduled", "scheduled, expires later"]
         assert {state: sum(each == state for each in found.values()) for state in found.values()} == {
-            "UNCLAIMED": 6,
-            "SCHEDULED": 1,
+            "UNCLAIMED": 8,
+            "SCHEDULED": 2,
             "CLAIMED": 5,
-            "TRASHED": 5,
+            "TRASHED": 7,
             "COMPLETE": 1,
         }
 

@@ -248,6 +248,69 @@ def test_a_page_of_a_search_reads_what_it_may_look_at(full: JobBoard, state: str
         after = page.after
 
 
+PASSED = 2000
+"""The number of jobs that a search has to pass over."""
+
+
+@pytest.mark.rule("A page of a search passes over no job that it does not count.")
+def test_a_page_of_a_search_counts_the_jobs_that_it_passes(make_board: Callable[..., JobBoard]) -> None:
+    board = make_board(table="counted")
+    read = _measured(board)
+
+    def spent(states: list[str] | None, looked: int, after: str | None = None) -> int:
+        """Return what a page reads. A further statement of a search would count all over again."""
+        counts = []
+        # What a vacuum has read may be reported late.
+        for _ in range(3):
+            with read() as count:
+                page = board.find_page(50, at_most=100, states=states, after=after)
+            assert page.looked == looked
+            counts.append(count())
+        return min(counts)
+
+    board.post_many([{"name": "live"}] * 60)
+    few = spent(None, 50)
+    board.act("cancel", board.post_many([{"name": "gone", "priority": 9}] * PASSED))
+    # Deletions that no vacuum has seen stay in PostgreSQL's indexes.
+    _sized(board, "small")
+    assert spent(None, 50) < 2 * few + 20
+    # All are due at one instant, and the claim ends later.
+    board.post_many([{"name": "later", "delay": 60}] * PASSED)
+    held = board.claim_next("anna", expiry=3600)
+    assert held is not None
+    for state in ("CLAIMED", "SCHEDULED"):
+        assert spent([state], 100) < 4 * few + 100, state
+    # Of one priority, and of one due time.
+    for states in (None, ["SCHEDULED"]):
+        after = None
+        for _ in range(15):
+            after = board.find_page(100, at_most=100, states=states, after=after).after
+        assert spent(states, 50 if states is None else 100, after) < 4 * few + 100, states
+    assert [job.uuid for job in board.find(states=["CLAIMED"])] == [held.uuid]
+    assert len(list(board.find(states=["SCHEDULED"]))) == PASSED
+
+
+@pytest.mark.rule("A search ships no more jobs than its page has.")
+def test_a_search_ships_what_its_page_has(full: JobBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped, run_one = [], full.engine.store.run_one
+
+    def counted(*args: Any, **params: Any) -> Any:
+        rows = run_one(*args, **params)
+        shipped.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(full.engine.store, "run_one", counted)
+    searches: list[dict[str, Any]] = [
+        {"names": ["n3"]},
+        {"states": ["UNCLAIMED"]},
+        {"states": ["CLAIMED"]},
+        {"where": full.table.c.token == 0},
+    ]
+    for conditions in searches:
+        assert len(full.find_page(5, **conditions).jobs) == 5
+    assert max(shipped) <= 6
+
+
 @pytest.mark.rule("Names are counted along their index, whatever the number of jobs.")
 def test_names_read_as_many_rows_as_they_count(full: JobBoard) -> None:
     read = _measured(full)
@@ -256,6 +319,34 @@ def test_names_read_as_many_rows_as_they_count(full: JobBoard) -> None:
     assert len(names) == 40
     assert {each.waiting for each in names} == {10}
     assert count() < 6000
+
+
+@pytest.mark.backends("sqlite", "postgresql")
+@pytest.mark.rule("One statement walks along the names of jobs.")
+def test_names_take_two_statements(full: JobBoard, spy: Any) -> None:
+    """MariaDB takes some for each name, as its optimiser would walk along all names for each of them."""
+    with spy(full) as seen:
+        assert len(full.names()) == 40
+    assert len([text for text in seen.texts if "plans" in text]) == 2
+
+
+def test_outcomes_are_counted_by_one_statement(make_board: Callable[..., JobBoard], spy: Any) -> None:
+    board = make_board(keep_done=60)
+    board.post_many([{"name": "any"}] * 3)
+    board.consume_many(board.claim_many("anna", 3), "anna")
+    with spy(board) as seen:
+        assert sum(board.finished(2) or ()) == 3
+        assert len([text for text in seen.texts if "_outcomes" in text]) == 1
+        assert board.finished(2, at_most=2) is None
+    assert sum(board.finished(2, at_most=3) or ()) == 3
+
+
+def test_a_board_of_trashed_jobs_alone_is_a_sibling(make_board: Callable[..., JobBoard]) -> None:
+    live, gone = make_board("live"), make_board("gone")
+    live.post("any")
+    gone.act("cancel", [gone.post("any")])
+    assert {"gone", "live"} <= set(make_board("zero").siblings())
+    assert "gone" in live.siblings()
 
 
 def _measured(board: JobBoard) -> Callable[[], contextlib.AbstractContextManager[Callable[[], int]]]:

@@ -1,7 +1,7 @@
 """Fixtures of tests with Django, which run in environments of their own: ``tox run -e django,django52``.
 
-There a missing Django fails the run, as nothing is collected. Python 3.11 can't have Django 6. Django 5.2 has no tasks,
-and runs the tests of models alone.
+There a missing Django fails the run, as nothing is collected. Python 3.11 can't have Django 6. Tasks on Django 5.2 are
+those of the package django-tasks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ else:
 
     from tests.contrib.django import released
 
-    if django.VERSION < (6,):
-        models = ("test_claimable.py", "test_claimable_models.py", "test_older_django.py")
-        collect_ignore_glob = [str(each) for each in Path(__file__).parent.glob("test_*.py") if each.name not in models]
-    elif not released.FOLDER.exists():
+    if not released.FOLDER.exists():
         raise pytest.UsageError("Django's own tests are missing: run 'python tests/contrib/django/released.py'")
+    if not released.OWN:
+        # The project of the example is written for Django 6.
+        collect_ignore_glob = [str(Path(__file__).with_name("test_example.py"))]
     # They call themselves tasks.tasks, and a test of theirs compares that.
     sys.path.append(str(released.FOLDER))
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.contrib.django.project"
@@ -85,10 +85,10 @@ def tables(database: dict[str, Any]) -> Iterator[None]:
 @pytest.fixture
 def tasks_on(board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
     """``tasks_on(**options)``: the default task backend, on the test's board until the test ends."""
-    from django.tasks import default_task_backend
     from django.test import override_settings
 
     from jobboard.contrib.django import boards
+    from tests.contrib.django.package import default_task_backend
 
     overridden = []
 
@@ -107,10 +107,9 @@ def tasks_on(board_conf: dict[str, Any]) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def work(start: Any) -> Callable[..., Any]:
     """``work()``: a conductor that runs the tasks, until the test ends; ``work(3)`` has run three."""
-    from django.tasks import task_backends
-
     from jobboard.conductor import Conductor
     from jobboard.contrib.django import worker
+    from jobboard.contrib.django.interface import task_backends
 
     def begin(count: int | None = None, **options: Any) -> Conductor:
         backend = task_backends["default"]

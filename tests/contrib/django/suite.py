@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import connections, transaction
-from django.tasks import task_backends
 from django.test import TestCase, TransactionTestCase
 
+from jobboard.contrib.django.interface import task_backends
 from tests.contrib.django import tasks
 
 backend = task_backends["default"]

@@ -9,11 +9,14 @@ import threading
 import warnings
 from pathlib import Path
 
-from django.tasks import task
+from django.test import override_settings
 
 from jobboard import Reject, Retry
+from tests.contrib.django.package import task
 
 release = threading.Event()
+BOARD = {"default": {"BACKEND": "jobboard.contrib.django.JobboardBackend"}}
+"""Settings by which a task gets our class. The tasks without it are as those made for another backend."""
 
 
 @task
@@ -109,6 +112,13 @@ def refuse():
 @task
 def hold():
     release.wait(30)
+
+
+with override_settings(TASKS=BOARD):
+
+    @task(group="letters", max_attempts=2)
+    def letter(text):
+        raise ValueError(text)
 
 
 @task

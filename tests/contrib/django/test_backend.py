@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core import checks
-from django.tasks import TaskResultStatus, task_backends
-from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
-from django.tasks.signals import task_enqueued
 from django.test import override_settings
 from django.utils import timezone
 
 import jobboard
 from jobboard.contrib.django import boards
-from jobboard.states import UNCLAIMED
-from tests.contrib.django import tasks
+from jobboard.contrib.django.interface import (
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+)
+from jobboard.exceptions import JobFailure
+from jobboard.states import SCHEDULED, UNCLAIMED
+from tests.contrib.django import released, tasks
 
 Use = Callable[..., Any]
 pytestmark = pytest.mark.backends("sqlite")
@@ -46,6 +53,47 @@ def test_a_task_is_a_job(tasks_on: Use) -> None:
     assert result.enqueued_at == job.created_on
     assert (result.args, result.kwargs, result.attempts, result.errors) == ([[1, 2]], {"b": "é"}, 0, [])
     assert tasks.add_async.get_result(result.id) == result
+
+
+@pytest.mark.rule("A Django task takes key, group, delay and max_attempts, and is labelled by its function.")
+@pytest.mark.backends("sqlite", "redis")
+def test_a_task_takes_the_options_of_a_post(tasks_on: Use) -> None:
+    backend = tasks_on()
+    told = []
+
+    def listen(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        told.append(task_result.id)
+
+    task_enqueued.connect(listen)
+    try:
+        first = tasks.letter.using(key="anna", delay=datetime.timedelta(hours=1)).enqueue("one")
+        again = tasks.letter.using(key="anna", group="others").enqueue("two")
+    finally:
+        task_enqueued.disconnect(listen)
+    job = backend.board.get(first.id)
+    assert (job.key, job.group, job.max_attempts) == ("anna", "letters", 2)
+    assert (job.due - job.created_on, job.seen_state) == (datetime.timedelta(hours=1), SCHEDULED)
+    assert (job.label, job.name) == ("tests.contrib.django.tasks.letter", "default")
+    assert (again, backend.get_result(first.id)) == (first, first)
+    assert told == [first.id]
+    assert (again.task.delay, again.task.group, again.args) == (3600.0, "letters", ["one"])
+
+
+def test_the_later_time_of_a_task_counts(tasks_on: Use) -> None:
+    backend = tasks_on()
+    later = timezone.now() + datetime.timedelta(days=1)
+    task = tasks.letter.using(delay=5).using(run_after=later, priority=7)
+    assert (task.delay, task.run_after, task.priority, task.group) == (None, later, 7, "letters")
+    assert task.using(delay=5).run_after is None
+    assert backend.board.get(task.enqueue("one").id).due == later
+    with pytest.raises(ValueError, match="give delay or due, not both"):
+        task.using(run_after=later, delay=5).enqueue("one")
+    with pytest.raises(ValueError, match="delay=-1: must be 0 or more"):
+        task.using(delay=-1)
+    with pytest.raises(ValueError, match="max_attempts=0: must be 1 or more"):
+        task.using(max_attempts=0).enqueue("one")
+    if released.OWN:
+        assert pickle.loads(pickle.dumps(task)) == task
 
 
 def test_times_have_no_zone_where_the_project_has_none(tasks_on: Use) -> None:
@@ -118,6 +166,18 @@ def test_the_check_names_a_wrong_option(tasks_on: Use, options: dict[str, Any], 
     with pytest.raises(InvalidTaskBackend) as raised:
         tasks.add.enqueue(1)
     assert str(raised.value) == found.msg
+
+
+@pytest.mark.rule("A hint names the command that works in a Django project.")
+def test_an_error_names_the_command_of_the_project(tasks_on: Use, tmp_path: Path) -> None:
+    tasks_on(board=f"sqlite:///{tmp_path}/none.db", auto_setup=False)
+    with pytest.raises(JobFailure, match=r"`python manage\.py jobboard setup` creates it"):
+        tasks.add.enqueue(1)
+    with (
+        override_settings(TASKS={"other": task_backends.settings["default"]}),
+        pytest.raises(JobFailure, match=r"`python manage\.py jobboard --backend other setup` creates it"),
+    ):
+        task_backends["other"].get_result("123")
 
 
 def test_the_options_are_a_uri_for_the_command(tasks_on: Use, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.tasks.checks import check_tasks
 from django.test import override_settings
 
 from jobboard.contrib.django import databases
+from jobboard.contrib.django.interface import task_backends
 
 pytestmark = pytest.mark.backends("sqlite", "postgresql", "mariadb")
 
@@ -27,7 +27,7 @@ def check(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     monkeypatch.setitem(connections["project"].settings_dict, "OPTIONS", options)
     with override_settings(TASKS=TASKS):
         # Checks of models would connect to the database.
-        return [found.msg for found in check_tasks()]
+        return [found.msg for found in task_backends["default"].check()]
 
 
 TLS = {"ssl_ca": "ca.pem", "ssl_cert": "cert.pem", "ssl_key": "key.pem"}

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.tasks import TaskResultStatus, task_backends
 
+from jobboard.contrib.django.interface import TaskResultStatus, task_backends
 from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
 
@@ -94,9 +94,9 @@ def test_the_command_works_on_the_board_of_the_project(tasks_on: Use, capfd: pyt
     capfd.readouterr()
     with pytest.raises(SystemExit):
         call_command("jobboard", "limit", "remove", "mail")
-    assert "'manage.py jobboard limit list' shows them" in capfd.readouterr().err
+    assert "'python manage.py jobboard limit list' shows them" in capfd.readouterr().err
     call_command("jobboard", "list")
-    assert "(start one with 'manage.py jobboard work')" in " ".join(capfd.readouterr().out.split())
+    assert "(start one with 'python manage.py jobboard work')" in " ".join(capfd.readouterr().out.split())
     with pytest.raises(CommandError, match="The connection 'other' doesn't exist"):
         call_command("jobboard", "--backend", "other", "stats")
     assert backend.board.job_count == 1
@@ -123,6 +123,32 @@ def test_the_command_line_replaces_the_retry_policy(tasks_on: Use, words: tuple[
     result.refresh()
     assert result.status == TaskResultStatus.FAILED
     assert [error.exception_class for error in result.errors] == [KeyError] * runs
+
+
+class Reversed:
+    """A cipher."""
+
+    number = 1
+
+    def encrypt(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decrypt(self, number: int, data: bytes) -> bytes:
+        return data[::-1]
+
+
+@pytest.mark.backends("sqlite")
+def test_commands_take_the_cipher_of_the_options(tasks_on: Use, capfd: pytest.CaptureFixture[str]) -> None:
+    tasks_on(cipher=Reversed())
+    result = tasks.add.enqueue(1, b=41)
+    call_command("jobboard", "show", result.id)
+    assert '"b": 41' in capfd.readouterr().out
+    call_command("jobboard", "work", "--max-jobs", "1")
+    capfd.readouterr()
+    call_command("jobboard", "done", "show", result.id)
+    assert "result: 42" in capfd.readouterr().out
+    result.refresh()
+    assert result.return_value == 42
 
 
 @pytest.mark.backends("sqlite")

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connections, transaction
-from django.tasks import TaskResultStatus, task_backends
-from django.tasks.exceptions import TaskResultDoesNotExist
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from jobboard.contrib.django import boards
+from jobboard.contrib.django.interface import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from jobboard.notifier import POSTED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import Background

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.tasks import TaskResultStatus
-from django.tasks.exceptions import TaskResultDoesNotExist
-from django.tasks.signals import task_finished, task_started
 
 from jobboard.contrib.django import worker
+from jobboard.contrib.django.interface import TaskResultDoesNotExist, TaskResultStatus, task_finished, task_started
 from jobboard.contrib.django.results import LOST_WORKER
 from jobboard.exceptions import ClaimLost
+from jobboard.outcomes import OneFailure
 from jobboard.reasons import reason_line
 from jobboard.states import LAPSED
 from jobboard.testing import eventually
@@ -203,6 +202,15 @@ def test_a_task_with_max_attempts_of_its_own_ends_by_that(tasks_on: Use, work: U
     work(2)
     assert [name for name, *_ in signals] == ["started", "started", "finished"]
     assert [each.uuid for each in board.trashed()] == [job.uuid]
+
+
+def test_a_task_with_max_attempts_runs_again_without_a_policy(tasks_on: Use, work: Use) -> None:
+    """Without one, the first exception ends any other task."""
+    tasks_on()
+    result = tasks.letter.using(backend="default").enqueue("one")
+    work(2, retry=OneFailure(base=0.01, cap=0.01))
+    result.refresh()
+    assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 2)
 
 
 def test_a_task_that_takes_too_long_fails(tasks_on: Use, work: Use) -> None:

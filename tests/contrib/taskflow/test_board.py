@@ -282,3 +282,33 @@ def test_entities_may_be_of_any_kind(board: Any, other: Any) -> None:
     board.register_entity(Entity("poster", "two", {}))
     found = {(entity.kind, entity.name): entity.metadata for entity in other.jobboard.entities()}
     assert found == {("conductor", "one"): {"pid": 3}, ("poster", "two"): {}}
+
+
+class Cipher:
+    """It turns each byte around."""
+
+    number = 1
+
+    def encrypt(self, data: bytes) -> bytes:
+        return bytes(255 - byte for byte in data)
+
+    def decrypt(self, number: int, data: bytes) -> bytes:
+        return self.encrypt(data)
+
+
+@pytest.mark.backends("redis")
+@pytest.mark.rule("A bridge without the key passes over encrypted jobs, and one with the option cipher works on them.")
+def test_encrypted_jobs(make_theirs: MakeTheirs) -> None:
+    board, plain = make_theirs(cipher=Cipher()), make_theirs()
+    job = board.post("resize", details={"width": 1})
+    assert list(plain.iterjobs(only_unclaimed=True)) == []
+    seen = only(plain.iterjobs())
+    assert (seen, seen.book) == (job, None)
+    with pytest.raises(exceptions.JobFailure, match="encrypted"):
+        seen.details  # noqa: B018
+    with pytest.raises(exceptions.UnclaimableJob, match="encrypted"):
+        plain.claim(seen, "me")
+    found = only(board.iterjobs(only_unclaimed=True))
+    board.claim(found, "me")
+    assert found.details == {"width": 1}
+    board.consume(found, "me")

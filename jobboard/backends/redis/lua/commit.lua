@@ -6,7 +6,7 @@
 --   answer: nil, or [field, number of the call, value], stored if its slot holds the answer of an earlier call
 --   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures
 --     as msgpack, last fields as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token,
---     trashed on]], …]
+--     trashed on], µs until it expires, the instant at which it expires], …]
 --   blobs: [uuid, record without its tag, …]
 --   postings: [uuid, posting, …]
 --   gone: [uuid, …], jobs to remove
@@ -56,13 +56,15 @@ end
 -- Decide the state of each draft, as Draft.record in primitives.py does. Records follow once the numbers are known.
 for _, draft in ipairs(drafts) do
   local came, till = draft[15], draft[6] and now + draft[6] or draft[7]
+  local expires = draft[16] and now + draft[16] or draft[17]
   if came then
     draft.state, draft.till = came[6] and 'TRASHED' or 'CLAIMED', not came[6] and HELD_UNTIL or nil
   elseif till and till > now then
     draft.state, draft.till = 'SCHEDULED', till
   else
-    draft.state = 'UNCLAIMED'
+    draft.state, draft.till = 'UNCLAIMED', expires
   end
+  draft.expires = expires
   news = news or draft.state == 'UNCLAIMED' or draft.till and draft.till - now < CAP
 end
 for _, each in ipairs(soon) do news = news or each[1] - now < CAP end
@@ -77,7 +79,7 @@ for index, draft in ipairs(drafts) do
   local who, attempts, retries, created, token, trashed = unpack(came or {}, 1, 6)
   local record = HEADER .. cmsgpack.pack(tail, name, rank, sequence, key, version, '', draft.state, attempts or 0, most,
     came and math.max(token, now) or 0, who, nil, draft.till, created or now, trashed or now)
-    .. failures .. cmsgpack.pack(retries or 0, group, key_for and now + key_for) .. behind
+    .. failures .. cmsgpack.pack(retries or 0, group, key_for and now + key_for, draft.expires) .. behind
   blobs[#blobs + 1], blobs[#blobs + 2] = id, record
   postings[#postings + 1], postings[#postings + 2] = id, posting
   if event then events[#events + 1] = {event, id} end
@@ -89,6 +91,7 @@ for index, draft in ipairs(drafts) do
       add(N_READY, '\0' .. tail)
       add(N_READY, name .. '\0' .. tail)
       ready[#ready + 1] = {name, version}
+      if draft.till then add(N_EXPIRIES, digits(draft.till) .. digits(sequence) .. id) end
     else
       local container = draft.state == 'SCHEDULED' and N_DUE or most and attempts >= most and N_FINAL or N_LEASES
       add(container, digits(draft.till) .. digits(sequence) .. id)

@@ -63,7 +63,7 @@ for index = 1, math.min(#found, limit) do
 end
 
 local overdue = {}
-for container = N_DUE, N_FINAL do
+for container = N_DUE, N_EXPIRIES do
   local room = OVERDUE - #overdue / 5
   local members = room > 0 and call('ZRANGEBYLEX', KEYS[container], '-', '(' .. digits(now + 1), 'LIMIT', 0, room) or {}
   for _, member in ipairs(members) do

@@ -43,12 +43,12 @@ local function opened(blob)
           and type(job[TOKEN]) == 'number' and type(job[UNTIL] or 0) == 'number' and type(job[MOST] or 0) == 'number') then
     return nil
   end
-  job.rest = string.sub(blob, job[1] + 1)
+  job.head, job.rest = string.sub(blob, BEGIN - 2, BEGIN), string.sub(blob, job[1] + 1)
   return job
 end
 
 local function closed(job, tag)
-  return digits(tag) .. HEADER .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. job.rest
+  return digits(tag) .. job.head .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. job.rest
 end
 
 -- Return the container and the member of a claimed job among the ends of leases.
@@ -57,10 +57,10 @@ local function lease_of(job, id)
   return container, digits(job[UNTIL]) .. string.sub(job[TAIL], 4, 21) .. id
 end
 
--- Return the end of the first lease or delay from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
+-- Return the end of the first lease, delay or expiry from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
 local function first_end(from)
   local first
-  for _, clock in ipairs({DUE, LEASES, FINAL}) do
+  for _, clock in ipairs({DUE, LEASES, FINAL, EXPIRIES}) do
     local member = call('ZRANGEBYLEX', clock, from, '+', 'LIMIT', 0, 1)[1]
     local till = member and tonumber(string.sub(member, 1, 18))
     if till and (not first or till < first) then first = till end

@@ -37,7 +37,8 @@ local blobs, postings = call('HMGET', JOBS, unpack(ids)), call('HMGET', POSTINGS
 local jobs = {}
 for index, id in ipairs(ids) do
   local job = opened(blobs[index])
-  if not (job and job[STATE] == 'UNCLAIMED' and job[TAIL] == tails[index] and postings[index]) then
+  -- The engine claims a job that expires.
+  if not (job and job[STATE] == 'UNCLAIMED' and not job[UNTIL] and job[TAIL] == tails[index] and postings[index]) then
     return cmsgpack.pack(false)
   end
   jobs[index] = job

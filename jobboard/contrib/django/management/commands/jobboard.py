@@ -9,12 +9,14 @@ from importlib import metadata
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
-from django.tasks import task_backends
-from django.tasks.exceptions import InvalidTaskBackend
 
 from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.contrib.django.interface import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.outcomes import ATTEMPTS, OneFailure
+
+_DECRYPTING = (["work"], ["show"], ["done", "show"])
+"""The commands that take a cipher."""
 
 
 class Command(BaseCommand):
@@ -22,7 +24,9 @@ class Command(BaseCommand):
     requires_system_checks: ClassVar[list[str]] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="The backend in TASKS.")
+        parser.add_argument(
+            "--backend", default=DEFAULT_TASK_BACKEND_ALIAS, metavar="ALIAS", help="The backend in TASKS."
+        )
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="As in 'work --jobs 16'.")
 
     def handle(self, *args: Any, backend: str, words: list[str], **options: Any) -> None:
@@ -34,17 +38,18 @@ class Command(BaseCommand):
             environment = {"JOBBOARD_URL": given.uri, "JOBBOARD_NAME": given.name}
         except (InvalidTaskBackend, ValueError) as error:
             raise CommandError(str(error)) from None
+        for command in _DECRYPTING:
+            if words[: len(command)] == command and given.conf.get("cipher") is not None:
+                words = [*command, f"--cipher=jobboard.contrib.django.ciphers:{backend}", *words[len(command) :]]
         if words[:1] == ["work"]:
             words = [*_work(backend, given), *words[1:]]
         elif words in ([], ["help"]):
             words = ["--help"]
-        [command] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
+        [entry_point] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
         before = dict(os.environ)
         os.environ.update(environment)
         try:
-            status = command.load()(
-                words, f"manage.py jobboard{'' if backend == 'default' else f' --backend {backend}'}"
-            )
+            status = entry_point.load()(words, found.command)
         finally:
             os.environ.clear()
             os.environ.update(before)

@@ -1,0 +1,154 @@
+"""Jobs that expire: nobody begins a job after its time, and it holds nothing from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobboard.board import JobBoard
+from jobboard.engine import Change, Stale
+from jobboard.exceptions import JobFailure, NotFound
+from jobboard.job import Act, Job
+from jobboard.states import TRASHED, UNCLAIMED, FailureKind, moment
+from jobboard.testing import eventually, holds
+from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.schedules import put_back
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, assert_order, take, uuids
+
+
+def expire(board: JobBoard, job: Job) -> None:
+    """Wait until the job has expired."""
+    eventually(lambda: board.get(job.uuid).seen_state == TRASHED, LIMIT)
+
+
+class TestExpiry:
+    any_driver = True
+
+    @holds("An unclaimed job goes to the trash at the instant of its expiry, whoever looks, and frees its key.")
+    def test_expired_job_is_trashed_and_frees_its_key(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize", expires=SHORT, key="k", group="g")
+        assert job.expires is not None
+        expire(other, job)
+        found = other.get(job.uuid)
+        [failure] = found.errors
+        assert (failure.kind, failure.who, failure.when) == (FailureKind.EXPIRED, None, job.expires)
+        assert found.last_modified == job.expires
+        assert (board.job_count, board.stats().trashed, uuids(board.trashed())) == (0, 1, [job.uuid])
+        with pytest.raises(NotFound):
+            other.claim(found, "anna")
+        again = other.post("resize", key="k")
+        assert again.created
+        with pytest.raises(JobFailure, match="key"):
+            board.restore(found)
+        assert take(board).uuid == again.uuid
+        assert board.claim_next("anna") is None
+        board.consume(board.get(again.uuid), "anna")
+        board.restore(found)
+        restored = take(other)
+        assert (restored.uuid, restored.attempts, other.get(job.uuid).expires) == (job.uuid, 1, None)
+
+    @holds("A claim ends the expiry of a job for good, on the fast paths, too.")
+    @pytest.mark.parametrize("is_limited", [False, True])
+    def test_jobs_that_expire_are_served_in_order(self, board: JobBoard, other: JobBoard, is_limited: bool) -> None:
+        if is_limited:
+            board.set_limit("resize", concurrency=9)
+        gone = board.post("resize", expires=SHORT, priority=100)
+        jobs = board.post_many([{"name": "resize", "expires": LONG if number % 2 else None} for number in range(6)])
+        expire(board, gone)
+        names = ["resize", "crop"]
+        taken = [take(board), *other.claim_many("anna", 2), take(other, names=["resize"]), take(board, names=names)]
+        board.claim(jobs[5], "anna")
+        assert_order(board, uuids([*taken, jobs[5]]), uuids([*jobs[:4], jobs[4], jobs[5]]))
+        assert [other.get(job.uuid).expires for job in jobs] == [None] * 6
+        board.finish_many([Act(job, "abandon", refund=True) for job in [taken[0], taken[4], jobs[5]]], "anna")
+        assert [other.get(job.uuid).record.lock_until for job in jobs if other.get(job.uuid).owner is None] == [
+            None
+        ] * 3
+        assert other.get(gone.uuid).seen_state == TRASHED
+
+    @holds("Nothing is committed that rests on a job which has expired meanwhile.")
+    @pytest.mark.parametrize("what", ["claim", "claim_next", "replace"])
+    def test_job_expires_before_the_commit_of_an_act(self, board: JobBoard, other: JobBoard, what: str) -> None:
+        board.set_limit("resize", concurrency=9)
+        job = board.post("resize", expires=HALF, key="k")
+        met: list[Job | None] = []
+
+        def late(commit: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            if not met:
+                met.append(None)
+                expire(other, job)
+            return commit(*args, **more)
+
+        with Harness(board).replaced("take_limited", lambda *_: None), Harness(board).replaced("commit", late):
+            if what == "claim":
+                with pytest.raises(NotFound):
+                    board.claim(job, "anna")
+            elif what == "claim_next":
+                assert board.claim_next("anna") is None
+            else:
+                assert board.post("resize", key="k", on_key="replace").created
+        assert met
+        found = other.get(job.uuid)
+        assert (found.seen_state, found.attempts, found.errors[-1].kind) == (TRASHED, 0, FailureKind.EXPIRED)
+
+    @holds("A take passes over an expired job that another transaction holds.")
+    def test_expired_job_that_cannot_be_swept_hides_no_other(self, board: JobBoard, other: JobBoard) -> None:
+        gone = board.post("resize", priority=100, expires=SHORT)
+        job = board.post("resize")
+        expire(other, gone)
+
+        def held(commit: Callable[..., Any], changes: Sequence[Change], *args: Any, **more: Any) -> Any:
+            if any(change.before is not None and change.before.record.uuid == gone.uuid for change in changes):
+                raise Stale([gone.uuid])
+            return commit(changes, *args, **more)
+
+        with Harness(board).replaced("commit", held):
+            assert next(board.wait(0)).uuid == job.uuid
+            assert take(board).uuid == job.uuid
+        assert board.claim_next("anna") is None
+
+    def test_replacement_brings_its_own_expiry(self, board: JobBoard, other: JobBoard) -> None:
+        job = board.post("resize", key="k", expires=LONG)
+        for expires in (None, 2 * LONG, timedelta(seconds=3 * LONG), moment(Harness(board).now() + 1_000_000_000)):
+            again = board.post("resize", key="k", on_key="replace", expires=expires)
+            found = other.get(job.uuid)
+            assert (again.replaced, found.expires) == (True, again.expires)
+            assert (found.expires is None) == (expires is None)
+        soon = board.post("resize", key="k", on_key="replace", expires=SHORT)
+        expire(other, soon)
+        assert board.post_again(board.get(job.uuid)).expires is None
+
+    def test_expiry_is_not_before_the_job_is_due(self, board: JobBoard) -> None:
+        later, now = timedelta(seconds=LONG), moment(Harness(board).now())
+        times: list[dict[str, Any]] = [{"delay": LONG}, {"due": now + later}]
+        for when in times:
+            for expires in (LONG / 2, later / 2, now + later / 2):
+                with pytest.raises(ValueError, match="due"):
+                    board.post("resize", **when, expires=expires)
+            board.post("resize", **when, expires=2 * later)
+            board.post("resize", **when, expires=now + 2 * later)
+        assert board.stats().scheduled == 4
+
+    def test_jobs_of_a_schedule_expire_by_their_due_times(self, board: JobBoard, other: JobBoard) -> None:
+        setting: dict[str, Any] = {"name": "ping", "every": 60, "missed": "all"}
+        assert board.schedule("ping", **setting, expires=LONG).expires == LONG
+        due = put_back(board, "ping", 1)
+        other.post_due()
+        [job] = board.iterjobs()
+        assert job.expires == due + timedelta(seconds=LONG)
+        # An equal setting changes nothing, and this is another one.
+        assert board.schedule("ping", **setting, expires=30).next_due > due
+        put_back(board, "ping", 61)
+        board.post_due()
+        late, fresh = sorted(board.find(names=["ping"], states=[UNCLAIMED, TRASHED]), key=lambda each: each.sequence)[
+            1:
+        ]
+        assert late.seen_state == TRASHED
+        assert fresh.seen_state == UNCLAIMED
+
+
+HALF = 0.5
+"""Seconds within which a call has read a job, on a busy machine."""
