@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from jobboard import runtime
+from jobboard.codec import KEYS
 from jobboard.job import Job
 from jobboard.primitives import PAGE, Limit, span
 from jobboard.states import CLAIMED, LIVE, SCHEDULED, UNCLAIMED, State
@@ -31,7 +32,19 @@ LEAST_SKEW = 1.0
 """The seconds by which a clock may be wrong in any case."""
 
 Kind = Literal[
-    "due", "claimed", "paused", "unhandled", "hung", "limit", "rate", "busy", "namesakes", "clock", "skipped", "turn"
+    "due",
+    "claimed",
+    "paused",
+    "unhandled",
+    "keyless",
+    "hung",
+    "limit",
+    "rate",
+    "busy",
+    "namesakes",
+    "clock",
+    "skipped",
+    "turn",
 ]
 
 
@@ -54,6 +67,7 @@ class Obstacle:
     ``rate``        a rate limit is used up                                           no
     ``busy``        the conductors that handle the name have no free slot             no
     ``unhandled``   no conductor handles the name                                     yes
+    ``keyless``     no conductor that handles the name has the key of the job         yes
     ``hung``        handlers go on after their timeout, and keep their slots          yes
     ``namesakes``   conductors have one name                                          yes
     ``clock``       the clock of a conductor's machine is wrong                       yes
@@ -147,6 +161,7 @@ class _Survey:
             yield _pause_obstacle(paused.names)
         if names := self._unhandled_names([]):
             yield unhandled_obstacle(names)
+        yield from self._lacking_keys(waiting)
         yield from self._hung_conductors(self._conductors)
         yield from self._capacity_obstacles(waiting)
         yield from self._duplicate_names()
@@ -169,6 +184,7 @@ class _Survey:
         there = self._handling(job.name)
         if not any(map(_has_room, there)):
             found += self._hung_conductors(there)
+        found += self._lacking_keys([job])
         if job.seen_state == UNCLAIMED:
             found += self._capacity_obstacles([job]) or ([] if found else [self._turn_obstacle(job)])
         yield from found
@@ -250,6 +266,17 @@ class _Survey:
         """Return the conductors that handle jobs of this name."""
         names = ((each, _names_of(each)) for each in self._conductors)
         return [each for each, handled in names if handled is None or name in handled]
+
+    def _lacking_keys(self, waiting: Sequence[Job]) -> Iterator[Obstacle]:
+        lacking: dict[int, set[str]] = defaultdict(set)
+        for job in waiting:
+            version, there = job.record.version, self._handling(job.name) if job.is_encrypted else []
+            if there and not any(_can_read(each, version) for each in there):
+                lacking[version // KEYS].add(job.name)
+        for key, names in sorted(lacking.items()):
+            reason = f"encrypted with key {key}, and no conductor that handles them has it"
+            advice = "give one of them a cipher with the key"
+            yield Obstacle("keyless", _named(sorted(names)), reason, advice, is_odd=True)
 
     def _hung_conductors(self, conductors: Iterable[Entity]) -> Iterator[Obstacle]:
         for each in conductors:
@@ -370,6 +397,12 @@ def _hanging_jobs(entity: Entity) -> Iterator[tuple[str, str, float]]:
 def _number(entity: Entity, field: str) -> int:
     found = entity.metadata.get(field)
     return found if isinstance(found, int) else 0
+
+
+def _can_read(entity: Entity, version: int) -> bool:
+    """Return whether a conductor looks at postings of a version. One that does not say does."""
+    readable = entity.metadata.get("readable")
+    return not isinstance(readable, int) or readable >= version
 
 
 def _has_room(entity: Entity) -> bool:

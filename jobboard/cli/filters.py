@@ -14,6 +14,7 @@ import click
 
 from jobboard.cli.common import FAILED, BoardOptions, duration, named_options, names_option, plural
 from jobboard.cli.output import bars, warn
+from jobboard.reasons import cause_of
 
 if TYPE_CHECKING:
     from jobboard.board import JobBoard
@@ -43,6 +44,7 @@ class Conditions:
     key: str | None = None
     owner: str | None = None
     error: str | None = None
+    cause: str | None = None
     older: float | None = None
     newer: float | None = None
 
@@ -63,6 +65,7 @@ class Conditions:
                 key=self.key,
                 owner=self.owner,
                 error=self.error,
+                cause=self._cause,
                 posted_after=since,
                 posted_before=until,
             )
@@ -75,9 +78,14 @@ class Conditions:
         from jobboard.states import instant
 
         since, until = (None if time is None else instant(time) for time in self._times(board))
-        texts = (self.group, self.owner, self.key, self.error)
+        texts = (self.group, self.owner, self.key, self.error, self._cause)
         sieve = Sieve(self.names or None, *texts, posted_from=since, posted_before=until)
         return lambda job: fits(sieve, job.record, job.seen_state)
+
+    @property
+    def _cause(self) -> str | None:
+        """The cause as the board has it: a list of causes shows an error with its own numbers and names."""
+        return self.cause and cause_of(self.cause)
 
     def _times(self, board: JobBoard) -> tuple[datetime.datetime | None, datetime.datetime | None]:
         now = board.engine.now() / 1e6
@@ -109,7 +117,12 @@ def conditions(*states: str) -> Callable[[Callable[..., Any]], Callable[..., Any
             click.option("--group", metavar="TEXT", help="Only jobs of this group."),
             click.option("--key", metavar="TEXT", help="Only the jobs with this key."),
             click.option("--owner", metavar="NAME", help="Only jobs of this holder, or last holder."),
-            click.option("--error", metavar="TEXT", help="Only jobs whose last error contains this text."),
+            click.option(
+                "--error", metavar="TEXT", help="Only jobs whose last error, or its traceback, has this text."
+            ),
+            click.option(
+                "--cause", metavar="TEXT", help="Only jobs with this cause, as 'trash list --by-error' shows it."
+            ),
             click.option(
                 "--older",
                 type=duration,

@@ -79,6 +79,7 @@ def list_trash(settings: BoardOptions, chosen: Conditions, by_error: bool, limit
 @command(
     "jobboard trash restore 0d8a3c3e",
     "jobboard trash restore --group acme --error 'disk is full'",
+    "jobboard trash restore --cause 'OSError: disk 7 is full' --yes",
     "jobboard trash restore --all",
     group=trash,
 )

@@ -46,7 +46,11 @@ OF_THE_CONDUCTOR = frozenset(
 @click.argument("handlers", metavar="MODULE:NAME")
 @click.option("--jobs", default=8, show_default=True, type=click.IntRange(min=1), help="The number of jobs at once.")
 @click.option("--processes", is_flag=True, help="Run each job in a process, not in a thread.")
-@click.option("--max-jobs-per-process", type=click.IntRange(min=1), help="Replace a process after this number of jobs.")
+@click.option(
+    "--max-jobs-per-process",
+    type=click.IntRange(min=1),
+    help="Replace a process of --processes after this number of jobs.",
+)
 @click.option("--job-timeout", **SECONDS, help="Fail a job that takes longer than this.")
 @click.option("--drain-timeout", **SECONDS, help="Give back jobs that still run this long after SIGTERM or Ctrl-C.")
 @click.option(
@@ -79,7 +83,6 @@ OF_THE_CONDUCTOR = frozenset(
     type=click.IntRange(0, 65535),
     help="Serve metrics for Prometheus on this port; 0 is any free port.",
 )
-@cipher_option
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of this host for metrics.")
 @click.option(
     "--health-port",
@@ -87,6 +90,7 @@ OF_THE_CONDUCTOR = frozenset(
     help="Serve /livez and /readyz on this port; 0 is any free port.",
 )
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of this host for probes.")
+@cipher_option
 @click.option("--schedules/--no-schedules", default=True, help="Also post the due jobs of schedules.  [default: yes]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log a line for each job, and every traceback.")
@@ -140,6 +144,8 @@ def work(
         refuse_read_only(board)
         if isinstance(found, Mapping) and not found:
             raise click.UsageError(f"{handlers} is an empty mapping: there are no jobs to work on")
+        if max_jobs_per_process is not None and not processes:
+            raise click.UsageError("--max-jobs-per-process needs --processes: threads share one process")
         kind: Literal["processes", "threads"] = "processes" if processes else "threads"
         policy = OneFailure if one_failure and max_attempts is None else RetryPolicy
         attempts = ATTEMPTS if max_attempts is None else max_attempts or None

@@ -354,6 +354,8 @@ class Runs:
             # Readers compare this clock with theirs: the metadata are at most as old as a lease.
             "clock": runtime.wall_time(),
             "claim_ttl": self._ttl,
+            # It passes over postings of a higher version, as of a newer key than its own.
+            "readable": self.board.engine.raw.readable,
             **self.tally,
         }
 

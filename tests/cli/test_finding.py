@@ -84,6 +84,8 @@ def test_trash_is_listed_by_error(board: Any, run: Commands, failed: list[Any]) 
     assert (first["count"], first["cause"], first["names"]) == (7, "disk … is full", ["mail"])
     assert (second["count"], second["sample"]) == (1, "no such user")
     assert run("trash", "list", "--by-error", "--job", "mail", status=USAGE).is_one_line_about("--by-error")
+    assert len(run("trash", "list", "--cause", first["cause"], "--json").lines) == 7
+    assert run("trash", "restore", "--cause", first["sample"], "--yes").out == "7 jobs restored.\n"
 
 
 @pytest.mark.rule("A job is shown by the label of its context, else by its name.")

@@ -15,6 +15,7 @@ from jobboard.conductor import Conductor
 from jobboard.obstacles import Obstacle, obstacles
 from jobboard.testing import eventually
 from jobboard.testing.conformance.schedules import put_back
+from tests.support.ciphers import BOTH, OLD
 from tests.support.commands import Commands
 
 pytestmark = [pytest.mark.backends("memory", "sqlite", "postgresql", "redis"), pytest.mark.any_driver]
@@ -175,6 +176,31 @@ def test_two_conductors_of_one_name(board: Any, worker: Any, make_board: Any, sc
     other.deregister_entity(twin)
     assert obstacles(board) == []
     assert [each.metadata["pid"] for each in board.entities()] == [71]
+
+
+def test_a_key_that_no_conductor_has(board: Any, worker: Any, make_board: Any, screens: Any) -> None:
+    make_board(cipher=BOTH).post("mail")
+    assert obstacles(board) == [], "this conductor does not say what it reads"
+    board.register_entity(
+        jobboard.Entity("conductor", "web1-71", IDLE | {"readable": _readable(make_board(cipher=OLD))})
+    )
+    [found] = obstacles(board)
+    assert (found.kind, found.place, found.is_odd) == ("keyless", "jobs named 'mail'", True)
+    assert "key 2" in found.reason
+    screens(found, *board.iterjobs())
+    worker.metadata.update(readable=_readable(make_board(cipher=BOTH)))
+    board.register_entity(worker)
+    assert obstacles(board) == []
+
+
+def _readable(board: Any) -> int:
+    """Return what a conductor of this board says that it reads."""
+    board.post("look")
+    seen: list[jobboard.Entity] = []
+    Conductor("reader", board, {"look": lambda job: seen.extend(board.entities("conductor"))}).run(max_dispatches=1)
+    [readable] = [each.metadata["readable"] for each in seen if each.name == "reader"]
+    assert isinstance(readable, int)
+    return readable
 
 
 def test_conductors_of_other_programs_may_say_anything(board: Any, run: Commands) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import jobboard
-from jobboard.cli.common import DONE, FAILED
+from jobboard.cli.common import DONE, FAILED, USAGE
 from jobboard.cli.output import SafeFormatter, StderrHandler
 from jobboard.testing import eventually
 from tests.support.commands import Commands
@@ -469,7 +469,10 @@ def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any
 
 @pytest.mark.rule("work ends in time, and kills jobs in processes that take too long.")
 @pytest.mark.rule("A process is replaced after max_jobs_per_process, between two jobs.")
-def test_processes_are_replaced_until_nothing_can_be_done(make_board: Any, work: Start, tmp_path: Path) -> None:
+def test_processes_are_replaced_until_nothing_can_be_done(
+    make_board: Any, work: Start, run: Commands, tmp_path: Path
+) -> None:
+    assert "needs --processes" in run("work", "os:getpid", "--max-jobs-per-process=1", status=USAGE).err
     make_board().post_many([{"name": "resize"}, {"name": "resize"}, {"name": "resize", "delay": 3600}])
     running = work("handlers:HANDLERS", "--processes", "--jobs=1", "--max-jobs-per-process=1", "--until-empty")
     assert running.tally() == (2, 2, 0, 0)
