@@ -472,7 +472,9 @@ def test_a_job_that_fails_or_retries_too_often_goes_to_the_trash(make_board: Any
 def test_processes_are_replaced_until_nothing_can_be_done(
     make_board: Any, work: Start, run: Commands, tmp_path: Path
 ) -> None:
-    assert "needs --processes" in run("work", "os:getpid", "--max-jobs-per-process=1", status=USAGE).err
+    assert (
+        "needs --processes" in run("--board=memory", "work", "os:getpid", "--max-jobs-per-process=1", status=USAGE).err
+    )
     make_board().post_many([{"name": "resize"}, {"name": "resize"}, {"name": "resize", "delay": 3600}])
     running = work("handlers:HANDLERS", "--processes", "--jobs=1", "--max-jobs-per-process=1", "--until-empty")
     assert running.tally() == (2, 2, 0, 0)
