@@ -1,6 +1,8 @@
-"""Makes the pictures of docs/images anew: what a real terminal shows of real commands, on a board at work.
+"""Makes the pictures of docs/images anew: what a real terminal shows of real commands, on a board at work, and what a
+real browser shows of its page.
 
-Needs tmux and a Redis server. Run it as ``python docs/screenshots.py``.
+Needs tmux, a Redis server, Chromium and the package playwright. Run it as ``python docs/screenshots.py``, or as
+``python docs/screenshots.py web`` for the picture of the page alone.
 """
 
 import contextlib
@@ -41,6 +43,8 @@ def at_work(uri: str) -> Iterator[None]:
         over.wait(random.uniform(0.2, 0.8))
         if random.random() < 0.1:
             raise ValueError(f"{job.details['path']}: not a picture")
+        if random.random() < 0.03:
+            raise jobboard.Reject(f"OSError: cannot identify image file '{job.details['path']}'")
 
     def report(job: jobboard.Job) -> None:
         over.wait()
@@ -52,7 +56,8 @@ def at_work(uri: str) -> Iterator[None]:
                 break
 
     with contextlib.ExitStack() as stack:
-        boards = [stack.enter_context(jobboard.backend(NAME, uri)) for _ in range(4)]
+        kept = {"board": uri, "keep_done": 3600}
+        boards = [stack.enter_context(jobboard.backend(NAME, kept)) for _ in range(4)]
         boards[0].post_many([{"name": "resize", "details": {"path": f"{n}.jpg"}} for n in range(700)])
         boards[0].post_many([{"name": "report", "priority": "HIGH"}] + [{"name": "report", "delay": 3600}] * 3)
         boards[0].post("index", priority="LOW")
@@ -113,21 +118,44 @@ class Terminal:
         self._tmux("kill-server")
 
 
+def picture_of_page(uri: str) -> None:
+    """Show the page in Chromium, once its lines have a shape."""
+    from playwright.sync_api import sync_playwright
+
+    command = [sys.executable, "-m", "jobboard.cli", "--board", uri, "--name", NAME, "web", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
+        assert server.stdout is not None
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 900, "height": 460}, color_scheme="light")
+        page.goto(server.stdout.readline().split()[0])
+        page.wait_for_timeout(120_000)
+        # The address of the server of this run says nothing.
+        page.evaluate("document.querySelector('.where').textContent = ''")
+        page.screenshot(path=str(IMAGES / "web.png"))
+        server.terminate()
+
+
+def pictures_of_terminal(uri: str) -> None:
+    began = time.monotonic()
+    terminal = Terminal(uri)
+    try:
+        terminal.type("clear; jobboard top", "Enter")
+        terminal.picture("top", "jobboard top", lambda text: time.monotonic() - began > 45)
+        terminal.type("C-c")
+        terminal.type("clear; jobboard list --limit 24", "Enter")
+        terminal.picture("list", "jobboard list --limit 24", lambda text: "There are more" in text)
+        terminal.type("clear; jobboard watch", "Enter")
+        terminal.picture("watch", "jobboard watch", lambda text: text.count("CONSUMED") > 4)
+        terminal.type("C-c")
+    finally:
+        terminal.close()
+
+
 def main() -> None:
     with Redis() as server, at_work(server.uri):
-        began = time.monotonic()
-        terminal = Terminal(server.uri)
-        try:
-            terminal.type("clear; jobboard top", "Enter")
-            terminal.picture("top", "jobboard top", lambda text: time.monotonic() - began > 45)
-            terminal.type("C-c")
-            terminal.type("clear; jobboard list --limit 24", "Enter")
-            terminal.picture("list", "jobboard list --limit 24", lambda text: "There are more" in text)
-            terminal.type("clear; jobboard watch", "Enter")
-            terminal.picture("watch", "jobboard watch", lambda text: text.count("CONSUMED") > 4)
-            terminal.type("C-c")
-        finally:
-            terminal.close()
+        if sys.argv[1:] != ["web"]:
+            pictures_of_terminal(server.uri)
+        picture_of_page(server.uri)
 
 
 if __name__ == "__main__":

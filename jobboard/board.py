@@ -605,7 +605,8 @@ class JobBoard:
         elif status == OK:
             job = Job(self, record, record.posting, state, book)
         else:
-            job = self._job(record, state)
+            # Other postings of the call are stored, so that an unreadable holder of the key is no error.
+            job = self._job_or_shell(record, state)
         job.created, job.replaced = status == OK, status == Status.REPLACED
         return job
 

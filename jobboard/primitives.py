@@ -166,15 +166,16 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, *_, note = self
-        expires = self.expires if self.expires_in is None else now + self.expires_in
+        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, *_ = self
+        expires_in, expires, *behind = self[13:]
+        expires = expires if expires_in is None else now + expires_in
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, expires
         claims = (state, 0, max_attempts, 0, None, None, until)
-        more = (now, now, (), 0, group, None if key_for is None else now + key_for, expires, note)
-        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *more))
+        rest = (now, now, (), 0, group, None if key_for is None else now + key_for, expires, *behind)
+        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *rest))
         if came is None:
             return record
         held = came.trashed_on is None

@@ -18,7 +18,7 @@ from jobboard.engine import Rules
 from jobboard.exceptions import ConnectionFailure, JobBoardError, JobFailure
 from jobboard.finding import ErrorGroups, NameStats
 from jobboard.job import Entity, Job
-from jobboard.primitives import BoardStats, KeptStats
+from jobboard.primitives import BoardStats, KeptStats, Seen
 from jobboard.retry import outage_backoff
 from jobboard.states import CLAIMED, TRASHED
 
@@ -48,6 +48,9 @@ ERRORS = 10
 LINGER = 10.0
 """The seconds for which the thread of a reader waits for the next look."""
 
+WATCHED = 15.0
+"""The seconds for which a job that somebody has watched is read again."""
+
 CLOCK = 60.0
 """The seconds for which the server's time follows from this machine's clock."""
 
@@ -70,7 +73,7 @@ class BoardLook:
 
     cap: the cap of ``stats``, where exact counts take too long. claims: the longest claims first, at most 500. jobs:
     the first jobs in the order of serving. trashed: the last jobs in the trash. names, causes, minutes: as the board
-    returns them.
+    returns them. watched: the jobs that somebody watches, by uuid.
     """
 
     now: float = 0.0
@@ -88,6 +91,7 @@ class BoardLook:
     names: tuple[NameStats, ...] | None = None
     causes: ErrorGroups | None = None
     minutes: tuple[int, ...] | None = None
+    watched: dict[str, Seen] = field(default_factory=dict)
 
     def age(self, part: str = "stats") -> float | None:
         """Return the seconds since a part was read; None before."""
@@ -133,52 +137,62 @@ class Part(NamedTuple):
     seconds, where a reading takes many statements, by its values.
     """
 
-    read: Callable[[JobBoard, BoardLook], dict[str, Any]]
+    read: Callable[[BoardReader], dict[str, Any]]
     interval: float
     cost: Callable[[dict[str, Any]], int] = lambda values: 0
 
 
-def _stats(board: JobBoard, look: BoardLook) -> dict[str, Any]:
-    if look.cap is None:
+def _stats(reader: BoardReader) -> dict[str, Any]:
+    if reader.seen.cap is None:
         try:
-            return {"stats": board.stats()}
+            return {"stats": reader.board.stats()}
         except ConnectionFailure:
             raise
         except JobFailure:
-            LOG.info("the jobs of %r take too long to count: counts end at %d", board.name, COUNTED)
-    return {"stats": board.stats(cap=COUNTED), "cap": COUNTED}
+            LOG.info("the jobs of %r take too long to count: counts end at %d", reader.board.name, COUNTED)
+    return {"stats": reader.board.stats(cap=COUNTED), "cap": COUNTED}
 
 
-def _claims(board: JobBoard, look: BoardLook) -> dict[str, Any]:
-    return {"claims": board.find_page(LISTED, states=[CLAIMED]).jobs}
+def _claims(reader: BoardReader) -> dict[str, Any]:
+    return {"claims": reader.board.find_page(LISTED, states=[CLAIMED]).jobs}
 
 
-def _trashed(board: JobBoard, look: BoardLook) -> dict[str, Any]:
-    return {"trashed": tuple(Job(board, each, each.posting, TRASHED) for each in board.engine.trash_page(None, ERRORS))}
+def _trashed(reader: BoardReader) -> dict[str, Any]:
+    return {
+        "trashed": tuple(
+            Job(reader.board, each, each.posting, TRASHED) for each in reader.board.engine.trash_page(None, ERRORS)
+        )
+    }
 
 
-def _names(board: JobBoard, look: BoardLook) -> dict[str, Any]:
+def _names(reader: BoardReader) -> dict[str, Any]:
     # Only SQL, which alone knows transactions, has an index by name.
-    found = board.names() if board.characteristics.transactional else board.names(at_most=NAMED)
+    found = reader.board.names() if reader.board.characteristics.transactional else reader.board.names(at_most=NAMED)
     return {"names": tuple(sorted(found, key=lambda each: (-each.waiting, each.name)))}
 
 
-def _minutes(board: JobBoard, look: BoardLook) -> dict[str, Any]:
-    found = board.finished()
+def _minutes(reader: BoardReader) -> dict[str, Any]:
+    found = reader.board.finished()
     return {"minutes": None if found is None else tuple(found)}
+
+
+def _watched(reader: BoardReader) -> dict[str, Any]:
+    uuids = reader.watched_uuids()
+    return {"watched": dict(zip(uuids, reader.board.engine.read(uuids) if uuids else [], strict=True))}
 
 
 PARTS = {
     "stats": Part(_stats, SHORT),
-    "rules": Part(lambda board, look: {"rules": board.engine.rules()}, SHORT),
-    "entities": Part(lambda board, look: {"entities": tuple(board.entities())}, SHORT),
+    "rules": Part(lambda reader: {"rules": reader.board.engine.rules()}, SHORT),
+    "entities": Part(lambda reader: {"entities": tuple(reader.board.entities())}, SHORT),
     "claims": Part(_claims, SHORT),
-    "kept": Part(lambda board, look: {"kept": board.kept_stats()}, LONG),
-    "jobs": Part(lambda board, look: {"jobs": tuple(obstacles.first_jobs(board))}, LONG),
+    "watched": Part(_watched, SHORT),
+    "kept": Part(lambda reader: {"kept": reader.board.kept_stats()}, LONG),
+    "jobs": Part(lambda reader: {"jobs": tuple(obstacles.first_jobs(reader.board))}, LONG),
     "trashed": Part(_trashed, LONG),
     # SQL counts by some five statements for each name, and the other parts leave room for two in three seconds.
     "names": Part(_names, LONG, lambda values: 7 * len(values["names"])),
-    "causes": Part(lambda board, look: {"causes": board.error_groups()}, LONG),
+    "causes": Part(lambda reader: {"causes": reader.board.error_groups()}, LONG),
     "minutes": Part(_minutes, LONG),
 }
 """The parts of a look, in the order in which they are read."""
@@ -190,14 +204,19 @@ class BoardReader:
     A reading begins when somebody looks at a part whose last reading is older than its interval. So an open page, which
     looks every few seconds, costs the same as a hundred, and a board that nobody looks at costs nothing.
 
+    ``seen`` is the last look, and ``samples`` has the counts of the last looks.
+
     :param connects: connect the board with the first reading, and again if it was closed.
     """
+
+    board: JobBoard
 
     def __init__(self, board: JobBoard, *, connects: bool = False) -> None:
         self.board = board
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._connects = connects
-        self._look = BoardLook()
+        self.seen = BoardLook()
+        self._watching: dict[str, float] = {}
         self._news = runtime.Condition()
         self._thread: runtime.Thread | None = None
         self._wanted: set[str] = set()
@@ -213,7 +232,7 @@ class BoardReader:
         with self._news:
             if now >= self._again_at:
                 self._want([part for part in parts if now >= self._due.get(part, now)])
-            return self._look
+            return self.seen
 
     def read(self, parts: Sequence[str], max_age: float = 0.0, timeout: float | None = None) -> BoardLook:
         """Return a look whose parts were read at most ``max_age`` seconds ago. Callers share readings.
@@ -235,7 +254,7 @@ class BoardReader:
             with self._news:
                 if not self._news.wait_for(lambda: self._failed_at >= began or all(map(is_read, parts)), timeout):
                     raise TimeoutError(f"the board {self.board.name!r} did not answer in time")
-                look = self._look
+                look = self.seen
             for error in (look.trouble, *(look.failed.get(part) for part in parts)):
                 if error is not None:
                     raise error
@@ -244,6 +263,22 @@ class BoardReader:
         with self._news:
             self._want([part for part in parts if not is_read(part)])
         return end
+
+    def watch(self, uuid: str) -> Seen | None:
+        """Return a job as last read; None before. It is read again while somebody watches it."""
+        with self._news:
+            if uuid not in self._watching:
+                self._due.pop("watched", None)
+            self._watching[uuid] = runtime.monotonic()
+        return self.look(["watched"]).watched.get(uuid)
+
+    def watched_uuids(self) -> list[str]:
+        """Return the uuids of the jobs that somebody watches."""
+        with self._news:
+            youngest = sorted(self._watching.items(), key=lambda each: -each[1])[:LISTED]
+            since = runtime.monotonic() - WATCHED
+            self._watching = {uuid: at for uuid, at in youngest if at >= since}
+            return list(self._watching)
 
     def expire(self) -> None:
         """Make all parts due, as an act has changed the board."""
@@ -274,7 +309,7 @@ class BoardReader:
         values: dict[str, Any] = {}
         try:
             now = self._server_time()
-            values = PARTS[part].read(self.board, self._look)
+            values = PARTS[part].read(self)
         except JobBoardError as failure:
             error = failure
         except Exception as failure:
@@ -287,19 +322,19 @@ class BoardReader:
                 self._wanted.clear()
                 self._clock = None
                 self._failed_at, self._again_at = ended, ended + outage_backoff(self._failures)
-                self._look = replace(self._look, trouble=error)
+                self.seen = replace(self.seen, trouble=error)
             else:
                 self._failures = 0
                 self._wanted.discard(part)
                 self._read_at[part] = began
                 pause = max(rest(ended - began, PARTS[part].interval), PARTS[part].cost(values) if values else 0.0)
                 self._due[part] = ended + pause
-                failed = {name: each for name, each in self._look.failed.items() if name != part}
+                failed = {name: each for name, each in self.seen.failed.items() if name != part}
                 if error is None:
-                    times = {**self._look.times, part: ended}
-                    self._look = replace(self._look, now=now, times=times, trouble=None, failed=failed, **values)
+                    times = {**self.seen.times, part: ended}
+                    self.seen = replace(self.seen, now=now, times=times, trouble=None, failed=failed, **values)
                 else:
-                    self._look = replace(self._look, trouble=None, failed={**failed, part: error})
+                    self.seen = replace(self.seen, trouble=None, failed={**failed, part: error})
             if part == "stats" and error is None:
                 self._sample()
             self._news.notify_all()
@@ -314,7 +349,7 @@ class BoardReader:
         return self._clock[1] + now - self._clock[0]
 
     def _sample(self) -> None:
-        look = self._look
+        look = self.seen
         assert look.stats is not None
         tallies = (each.metadata.get("consumed") for each in look.conductors())
         self.samples.append(Sample(look.now, look.stats, sum(each for each in tallies if isinstance(each, int))))

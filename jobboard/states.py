@@ -203,8 +203,11 @@ class Failure(NamedTuple):
         return moment(self.on)
 
 
-def stored_failure(on: int, who: str | None, attempt: int, text: str, kind: Any = FailureKind.ERROR) -> Failure:
-    """Return a failure from its stored fields. A missing or damaged kind becomes ERROR, and an unknown kind stays."""
+def stored_failure(
+    on: int, who: str | None, attempt: int, text: str, kind: Any = FailureKind.ERROR, *_unknown: Any
+) -> Failure:
+    """Return a failure from its stored fields. A missing or damaged kind becomes ERROR, and an unknown kind stays.
+    Fields of a newer writer are left out."""
     return Failure(on, who, attempt, text, _KINDS.get(kind, kind) if isinstance(kind, str) else FailureKind.ERROR)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -20,6 +21,7 @@ import pytest
 import jobboard
 from jobboard.testing import eventually
 from tests.support.programs import gunicorn, running
+from tests.web.browser import Browser
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RED, BLUE = b"\xff\x00\x00", b"\x00\x00\xff"
@@ -83,13 +85,41 @@ def test_a_service_and_its_workers_make_thumbnails(service: Service, uri: str, t
 
 
 @contextlib.contextmanager
-def reports(tmp_path: Path, **env: str) -> Iterator[Service]:
-    log = tmp_path / "service.log"
-    served = ("-m", "uvicorn", "--host", "127.0.0.1", "--port", "0", "service:app")
+def uvicorn(application: str, cwd: Path, log: Path, **env: str) -> Iterator[str]:
+    """Give the address of a server of ``application``."""
+    served = ("-m", "uvicorn", "--host", "127.0.0.1", "--port", "0", application)
     # Once all is in order, it sends the signal to itself again.
-    with running(EXAMPLES / "fastapi", log, *served, ends=-signal.SIGTERM, **env):
-        found = eventually(lambda: re.search(r"running on (http://\S+) \(", log.read_text()), 60)
-        yield Service(found.group(1))
+    with running(cwd, log, *served, ends=-signal.SIGTERM, **env):
+        yield eventually(lambda: re.search(r"running on (http://\S+) \(", log.read_text()), 60).group(1)
+
+
+@contextlib.contextmanager
+def reports(tmp_path: Path, **env: str) -> Iterator[Service]:
+    with uvicorn("service:app", EXAMPLES / "fastapi", tmp_path / "service.log", **env) as address:
+        yield Service(address)
+
+
+@pytest.mark.rule("The page works under any path, and its addresses stay under it.")
+@pytest.mark.backends("sqlite")
+def test_a_service_has_the_page_under_a_path(uri: str, tmp_path: Path) -> None:
+    with jobboard.backend("jobboard", uri) as board:
+        job = board.post("resize", details={"password": "sesame"})
+        board.cancel(job)
+        with uvicorn("fastapi_mount:service", EXAMPLES / "web", tmp_path / "log", JOBBOARD_URL=uri) as address:
+            assert Browser(address).get("/ops/jobs/").status == 401
+            word = base64.b64encode(b"maria:only for trying it out").decode()
+            browser = Browser(address, authorization=f"Basic {word}")
+            browser.get("/ops/jobs")
+            assert browser.at == "/ops/jobs/jobboard/"
+            assert "***" in browser.get(f"/ops/jobs/jobboard/jobs/{job.uuid}").text
+            assert "sesame" not in browser.answer.body
+            assert "1 job restored." in browser.press("Restore").text
+            assert job.state == "UNCLAIMED"
+            assert board.get(job.uuid).errors[-1].text == "restored by maria"
+            guest = Browser(
+                address, authorization=f"Basic {base64.b64encode(b'guest:only for trying it out').decode()}"
+            )
+            assert "look only" in guest.get("/ops/jobs/").text
 
 
 @pytest.mark.backends("sqlite")

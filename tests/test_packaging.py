@@ -91,16 +91,6 @@ def test_every_backend_is_listed_and_loads() -> None:
     assert all(isinstance(point.load(), type) for point in points)
 
 
-def built(folder: Path, what: str) -> Path:
-    """Build an archive of a source folder by the backend of pyproject.toml, as pip does."""
-    build = f"import setuptools.build_meta as backend; backend.build_{what}('dist')"
-    (folder / "dist").mkdir(exist_ok=True)
-    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (path,) = (folder / "dist").glob("*.whl" if what == "wheel" else "*.tar.gz")
-    return path
-
-
 def sources() -> set[str]:
     """The files of the checkout, without those that git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -109,30 +99,93 @@ def sources() -> set[str]:
     return {name for name in names if name and (ROOT / name).is_file() and "__pycache__" not in name}
 
 
+VERSION = metadata.version("jobboard")
+
+
+def git(folder: Path, *command: str) -> None:
+    author = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *author, *command], cwd=folder, capture_output=True, check=True)
+
+
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, as building leaves files in the tree and takes up what it finds there."""
-    copy = tmp_path_factory.mktemp("sdist") / "source"
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of these files, as the commit and the tag of a release."""
+    copy = tmp_path_factory.mktemp("release") / "source"
     for name in sources():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
-    return built(copy, "sdist")
+    changes = (copy / "CHANGELOG.rst").read_text()
+    (copy / "CHANGELOG.rst").write_text(changes.replace("\nUnreleased\n", f"\n{VERSION} (2026-12-01)\n", 1))
+    git(copy, "init", "-q")
+    git(copy, "add", "-A")
+    git(copy, "commit", "-q", "-m", "release")
+    git(copy, "tag", f"v{VERSION}")
+    return copy
+
+
+def release(checkout: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **TRUSTED}
+    command = [sys.executable, checkout / "tools/release", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
-def wheel_file(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def released(tagged: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder with the files of the release, and the output of the command."""
+    dist = tmp_path_factory.mktemp("dist")
+    done = release(tagged, dist)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dist, done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(released: tuple[Path, str]) -> Path:
+    return released[0] / f"jobboard-{VERSION}.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def wheel_file(released: tuple[Path, str]) -> Path:
     """Built from the sdist, which must be complete."""
-    folder = tmp_path_factory.mktemp("wheel")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    (source,) = folder.iterdir()
-    return built(source, "wheel")
+    return released[0] / f"jobboard-{VERSION}-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")
 def wheel(wheel_file: Path) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(wheel_file) as archive:
         yield archive
+
+
+@pytest.mark.rule("A release is built from a tag that names its version, and its wheel is tried.")
+@pytest.mark.timeout(600)
+def test_a_release_is_built_from_its_tag_and_tried(released: tuple[Path, str], sdist: Path, wheel_file: Path) -> None:
+    dist, said = released
+    assert {*dist.iterdir()} == {sdist, wheel_file}
+    counts = dict(re.findall(r"^ *(\w+) +(\d+)$", said, re.MULTILINE))
+    assert counts["posted"] == counts["consumed"] != "0"
+    assert (counts["lost"], counts["wrong"]) == ("0", "0")
+    assert f"jobboard, version {VERSION}\nbuilt and tried: {sdist} {wheel_file}\n" in said
+
+
+@pytest.mark.rule("A release is built from a tag that names its version, and its wheel is tried.")
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        ("touch new.txt", r"differs from its commit; .*\n\?\? new.txt"),
+        ("echo >> README.rst", r"differs from its commit; .*\n M README.rst"),
+        (f"git tag -d v{VERSION}; git tag v99", rf"the version {VERSION}, and the commit has v99: tag it v{VERSION}"),
+        ("sed -i 's/ (2026-12-01)//' CHANGELOG.rst; git commit -qam x; git tag -f v" + VERSION, "has no heading"),
+    ],
+    ids=["new file", "changed file", "other tag", "no changes listed"],
+)
+def test_a_release_is_refused(tagged: Path, tmp_path: Path, harm: str, reason: str) -> None:
+    git(tagged, "clone", "-q", str(tagged), str(tmp_path / "clone"))
+    git(tmp_path / "clone", "config", "user.name", "nobody")
+    git(tmp_path / "clone", "config", "user.email", "nobody@example.org")
+    subprocess.run(harm, shell=True, cwd=tmp_path / "clone", capture_output=True, check=True)
+    done = release(tmp_path / "clone")
+    assert done.returncode == 1
+    assert re.search(reason, done.stderr)
+    assert not (tmp_path / "clone/dist").exists()
 
 
 def test_the_sdist_has_all_sources(sdist: Path) -> None:
@@ -153,7 +206,7 @@ def interpreter(version: str) -> str | None:
     return shutil.which(f"python{version}") if not pyenv else str(pyenv[-1])
 
 
-THERE = {version: found for version in PYTHONS if (found := interpreter(version))}
+THERE = {version: found for version in PYTHONS if (found := interpreter(version)) not in (None, sys.executable)}
 
 PROGRAM = """
 import jobboard
@@ -169,7 +222,8 @@ with jobboard.backend("pictures", "sqlite:///pictures.db") as board:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", THERE)
 def test_the_wheel_works_in_an_empty_environment(version: str, wheel_file: Path, tmp_path: Path) -> None:
-    """On each Python that is there; its dependencies come from the configured index."""
+    """On each other Python that is there; its dependencies come from the configured index. The release was tried on
+    this one."""
     env = {**os.environ, **TRUSTED}
     for name in ("PYTHONPATH", "JOBBOARD_URL", "JOBBOARD_NAME"):
         env.pop(name, None)

@@ -12,7 +12,7 @@ import pytest
 import jobboard
 from jobboard import Conductor
 from jobboard.aio import AsyncConductor, AsyncJobBoard
-from jobboard.conductor.handlers import Takes
+from jobboard.conductor.details import Takes
 
 pytestmark = pytest.mark.backends("memory")
 MakeBoard = Callable[..., Any]

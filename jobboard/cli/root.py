@@ -37,6 +37,7 @@ COMMANDS = {
     "doctor": "doctor:doctor",
     "top": "top:top",
     "watch": "watch:watch",
+    "web": "web:web",
     "work": "work:work",
     "pause": "pause:pause",
     "resume": "pause:resume",

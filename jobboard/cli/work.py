@@ -14,7 +14,8 @@ import click
 from click.core import ParameterSource
 
 from jobboard import logs
-from jobboard.cli.common import BoardOptions, cipher_option, command, load, positive_duration
+from jobboard.cli.common import BoardOptions, cipher_option, command, positive_duration
+from jobboard.cli.loading import load
 from jobboard.cli.output import log_to_stderr, logged
 from jobboard.cli.summary import refuse_read_only, warn_of_empty
 from jobboard.exceptions import ConnectionFailure

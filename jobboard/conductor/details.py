@@ -210,8 +210,9 @@ class Form:
             return ((self.model.converter(details, "details", problems),), {}), problems
         problems += (f"details.{name}: Field required" for name in sorted(self._needed - details.keys()))
         named = {name: value for name, value in details.items() if self._known is None or name in self._known}
-        for name in named.keys() & self._converters.keys():
-            named[name] = self._converters[name](named[name], f"details.{name}", problems)
+        for name, converter in self._converters.items():
+            if name in named:
+                named[name] = converter(named[name], f"details.{name}", problems)
         return ((), named), problems
 
 

@@ -112,7 +112,8 @@ class Listed(NamedTuple):
         if side.value is None:
             return cls()
         try:
-            claims, starts = msgpack.unpackb(side.value, use_list=False)
+            # A newer writer may add to both.
+            claims, starts, *_ = msgpack.unpackb(side.value, use_list=False)
             sound = all(type(uuid) is str and type(token) is int for uuid, token in claims)
             sound = sound and all(type(start) is int for start in starts)
         except (ValueError, TypeError, msgpack.UnpackException) as error:

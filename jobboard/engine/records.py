@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections.abc import Sequence
+from typing import Any
 
 import msgpack
 
@@ -15,18 +17,22 @@ _STORED = 100_000
 
 _POSTING, _STATE, _ERRORS = map(Record._fields.index, ("posting", "state", "errors"))
 
+_KNOWN = len(Record._fields)
 
-def pack(record: Record, beside: str | None = None) -> bytes:
+
+def pack(record: Record, beside: str | None = None, unknown: Sequence[Any] = ()) -> bytes:
     """Return a record as msgpack, without its uuid, which is a part of its place.
 
     :param beside: a text that the store keeps with the record. :func:`unpack` returns it.
+    :param unknown: the fields of a newer writer, as :func:`unpack` has returned them.
     """
-    packed: bytes = msgpack.packb((beside, *record[1:]))
+    packed: bytes = msgpack.packb((beside, *record[1:], *unknown))
     return packed
 
 
-def unpack(uuid: str, value: bytes, posting: bytes | None = None) -> tuple[Record, str | None]:
-    """Return a packed record, and the text beside it.
+def unpack(uuid: str, value: bytes, posting: bytes | None = None) -> tuple[Record, str | None, Sequence[Any]]:
+    """Return a packed record, the text beside it, and the fields behind those that this version knows. Fields that an
+    older writer did not know get their defaults.
 
     :param posting: the posting, if the store keeps it in another place.
     :raises ValueError: the record is damaged; the message says how.
@@ -38,7 +44,7 @@ def unpack(uuid: str, value: bytes, posting: bytes | None = None) -> tuple[Recor
         fields[_ERRORS] = tuple(itertools.starmap(stored_failure, fields[_ERRORS]))
         if posting is not None:
             fields[_POSTING] = posting
-        return Record._make(fields), beside
+        return Record(*fields[:_KNOWN]), beside, fields[_KNOWN:]
     except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
         raise ValueError(f"its record can't be decoded: {str(error) or type(error).__name__}") from error
 

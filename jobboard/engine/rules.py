@@ -28,7 +28,8 @@ Grouped = Record | Finish
 def damaged_gate(reason: object) -> JobFailure:
     return JobFailure(
         f"the pauses and limits of this board can't be read, and no job is claimed without them: the side record "
-        f"{GATE[0]}/{GATE[1]} is damaged ({reason}). Delete the record in the store, and set pauses and limits again"
+        f"{GATE[0]}/{GATE[1]} is damaged ({reason}), or of a newer version of this library. Upgrade this one, or "
+        "delete the record in the store, and set pauses and limits again"
     )
 
 

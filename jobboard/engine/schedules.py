@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 import msgpack
@@ -43,6 +43,15 @@ class Newer(ValueError):
     """A schedule that a newer version of this library has set."""
 
 
+def _without_defaults(fields: Any) -> Any:
+    """Return a named tuple as a tuple without its last fields, as far as they have their defaults."""
+    defaults = fields._field_defaults
+    end = len(fields)
+    while end and fields._fields[end - 1] in defaults and fields[end - 1] == defaults[fields._fields[end - 1]]:
+        end -= 1
+    return tuple(fields[:end])
+
+
 class StoredSchedule(NamedTuple):
     """A schedule as it is stored.
 
@@ -68,7 +77,10 @@ class StoredSchedule(NamedTuple):
         return self.held is None and not self.is_paused
 
     def packed(self) -> bytes:
-        packed: bytes = msgpack.packb((VERSION, *self[1:]))
+        """Return the value of the side record. Readers refuse fields that they do not know, so that only schedules that
+        use a new field are refused by older versions of this library."""
+        entry = self._replace(draft=_without_defaults(self.draft))
+        packed: bytes = msgpack.packb((VERSION, *_without_defaults(entry)[1:]))
         return packed
 
     @classmethod
@@ -78,15 +90,16 @@ class StoredSchedule(NamedTuple):
         :raises ValueError: the schedule can't be read here; the message has the reason.
         """
         try:
-            version, timetable, draft, due, last, held, *more = msgpack.unpackb(side.value or b"")
-            if version > VERSION:
+            version, timetable, draft, due, *more = msgpack.unpackb(side.value or b"")
+            known = ((timetable, Timetable), (draft, Draft), ((side.key, timetable, draft, due, *more), cls))
+            if version > VERSION or any(len(found) > len(kind._fields) for found, kind in known):
                 raise Newer("a newer version of this library has set it; upgrade this one to post its jobs here")
-            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, last, held, *more[:2])
+            entry = cls(side.key, Timetable(*timetable), Draft(*draft), due, *more)
             UUID(entry.draft.uuid)
             fits = type(due) is int and type(entry.draft.posting) in (bytes, str)
             fits = fits and type(entry.draft.expires_in) in (int, type(None))
-            fits = fits and {type(last), type(entry.skipped)} <= {int, type(None)}
-            fits = fits and type(held) in (str, type(None)) and type(entry.is_paused) is bool
+            fits = fits and {type(entry.last), type(entry.skipped)} <= {int, type(None)}
+            fits = fits and type(entry.held) in (str, type(None)) and type(entry.is_paused) is bool
             fits = fits and entry.timetable.has_right_types()
         except Newer:
             raise

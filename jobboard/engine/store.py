@@ -34,13 +34,15 @@ class Stored(NamedTuple):
 
     tag: differs between all versions that the job ever had. Only the store knows its content. alive: false for a claim
     without a lease whose session has ended. passing: an earlier session of this handle keeps the claim, and nobody
-    prolongs that session.
+    prolongs that session. unknown: the fields of the record that only newer versions of this library know. A store
+    that writes all fields of a changed job writes these, too.
     """
 
     record: Record
     tag: object
     alive: bool = True
     passing: bool = False
+    unknown: Sequence[Any] = ()
 
 
 class Side(NamedTuple):
@@ -377,6 +379,24 @@ class BoardMissing(JobFailure):
     """The store has no board, and none may be created."""
 
 
+class BoardOutdated(JobFailure):
+    """The board has an older layout, which set-up alone upgrades."""
+
+
+class StoredLayout(NamedTuple):
+    """The layout of a board, the oldest layout whose readers understand it, and the version that wrote both."""
+
+    layout: int
+    min_reader: int
+    library: str | None = None
+
+    def steps_to(self, own: StoredLayout) -> list[str]:
+        """Return what a set-up does to reach the layout ``own`` of its version, in words."""
+        if self.layout == own.layout and self.min_reader < own.min_reader:
+            return [f"refuse versions of this library that are older than layout {own.min_reader}"]
+        return [f"upgrade layout {each} to {each + 1}" for each in range(self.layout, own.layout)]
+
+
 class SetupStep(NamedTuple):
     """A change that a set-up makes: in words that begin with a verb, and as SQL statements where there are any."""
 
@@ -490,6 +510,9 @@ class Store(abc.ABC):
         """:raises ValueError, TypeError: the backend does not accept the options or the client."""
         self.seat = seat
         self.hears = Hears()
+        # Whether a set-up opens the store, and what a set-up has to do, as the last opening has found.
+        self._sets_up = False
+        self._due: list[SetupStep] = []
 
     # Life
 
@@ -498,8 +521,15 @@ class Store(abc.ABC):
 
         The store is not open. Any number of processes may call this any number of times."""
         steps = self.setup_steps()
-        self.open(Hears(), create=True)
-        self.close()
+        self._sets_up = True
+        try:
+            self.open(Hears(), create=True)
+        finally:
+            self._sets_up = False
+        try:
+            self.sync()
+        finally:
+            self.close()
         return steps
 
     def setup_steps(self) -> list[SetupStep]:
@@ -508,8 +538,22 @@ class Store(abc.ABC):
             self.open(Hears(), create=False)
         except BoardMissing:
             return [SetupStep(f"create the board {self.seat.name!r}")]
+        except BoardOutdated:
+            return self._due
         self.close()
-        return []
+        return self._due
+
+    def check_layout(self, what: str, found: StoredLayout, own: StoredLayout) -> bool:
+        """Check the layout of a board, for :meth:`open`. Return whether this is a set-up that has to store ``own``.
+
+        :raises JobFailure: this version cannot read the board, or set-up has to upgrade it.
+        """
+        if found.min_reader > own.layout:
+            raise too_new(what, found.layout, own.layout, found.library)
+        self._due = list(map(SetupStep, found.steps_to(own)))
+        if found.layout < own.layout and not self._sets_up:
+            raise BoardOutdated(f"{what} has the older layout {found.layout}; `jobboard setup` upgrades it")
+        return self._sets_up and bool(self._due)
 
     @abc.abstractmethod
     def open(self, hears: Hears, create: bool) -> Characteristics:
@@ -517,7 +561,7 @@ class Store(abc.ABC):
         ``self.hears``.
 
         :raises BoardMissing: the board is missing.
-        :raises JobFailure: the board is of a layout that only a newer version of this library reads: :func:`too_new`.
+        :raises JobFailure: the board is of another layout: :meth:`check_layout`.
         """
 
     def hurry(self, seconds: float) -> None:  # noqa: B027 - requests of some stores end in time anyway

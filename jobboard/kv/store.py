@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,13 +35,13 @@ from jobboard.engine import (
     Stale,
     Store,
     Stored,
+    StoredLayout,
     StoredOutcome,
     Traits,
     Walked,
     damaged_value,
     library_version,
     reschedules,
-    too_new,
     tries,
     turns,
     walk_outcomes,
@@ -84,6 +85,9 @@ LOG = logging.getLogger(__name__)
 VERSION = 1
 """The layout that this store writes. The record of a board's layout holds it, the lowest layout of a reader, and the
 version of the library that wrote the record."""
+
+MIN_READER = 1
+"""The oldest layout whose readers understand a board that this store has set up."""
 
 FEW = 4
 """The number of next ends of leases and delays that a look reads first."""
@@ -198,14 +202,18 @@ class KVStore(Store):
 
     def open(self, hears: Hears, create: bool) -> Characteristics:
         self.hears = hears
-        driver, layout = self._driver, f"{VERSION} {VERSION} {library_version()}".encode()
+        driver, layout = self._driver, f"{VERSION} {MIN_READER} {library_version()}".encode()
         promised = driver.open(create, [Op("create", LAYOUT, layout), Op("create", GATE_PATH)], self._heard)
         try:
             [made] = driver.read([LAYOUT]).nodes
             if made is None:
                 others = mentioned(driver.boards(MENTIONED))
                 raise BoardMissing(f"there is no {self._board}{others}; `jobboard setup` creates it")
-            self._check_layout(made.value)
+            found, own = self._parse_layout(made.value), StoredLayout(VERSION, MIN_READER)
+            if self.check_layout(f"the {self._board}", found, own):
+                # Another set-up may have been first.
+                with contextlib.suppress(Refused):
+                    driver.commit([Op("put", LAYOUT, layout, made.version)])
         except BaseException:
             driver.close()
             raise
@@ -213,15 +221,13 @@ class KVStore(Store):
         self.traits = dataclasses.replace(self.traits, reported_events=reported)
         return promised
 
-    def _check_layout(self, value: bytes) -> None:
+    def _parse_layout(self, value: bytes) -> StoredLayout:
         try:
-            found, lowest, *library = value.decode().split()
-            layout, reader = int(found), int(lowest)
+            layout, lowest, *library = value.decode().split()
+            return StoredLayout(int(layout), int(lowest), next(iter(library), None))
         except ValueError as error:
-            place, right = self._driver.place(LAYOUT), f"{VERSION} {VERSION}"
+            place, right = self._driver.place(LAYOUT), f"{VERSION} {MIN_READER}"
             raise JobFailure(f"{place} holds {value!r}: write {right!r} there if it is a board", error) from error
-        if reader > VERSION:
-            raise too_new(f"the {self._board}", layout, VERSION, next(iter(library), None))
 
     @property
     def _board(self) -> str:
@@ -774,8 +780,8 @@ class _Commit:
         self.relied_on: set[str] = set()
         """The sessions without which jobs of this commit lie in the trash: see :func:`~jobboard.engine.worn_at`."""
         self._wakes = False
-        # By path: the jobs with their sessions and names, and the side records without their new versions.
-        self._jobs: dict[str, tuple[Record, str | None, Sequence[str]]] = {}
+        # By path: the jobs with their sessions, names and unknown fields, and the side records without their versions.
+        self._jobs: dict[str, tuple[Record, str | None, Sequence[str], Sequence[Any]]] = {}
         self._sides: dict[str, Side] = {}
         self._read: dict[str, tuple[str, str]] = {}
         """By path: the kind and the key of a side record."""
@@ -783,8 +789,10 @@ class _Commit:
     def change(self, change: Change) -> None:
         before, after, _ = change
         had: Sequence[str] = ()
+        unknown: Sequence[Any] = ()
         version = None
         if before is not None:
+            unknown = before.unknown
             uuid, tag = before.record.uuid, _tag(before)
             version = tag.version
             had = self._search(uuid) if tag.is_damaged else tag.names or job_names(before.record, tag.session)
@@ -805,10 +813,10 @@ class _Commit:
             # The engine counts a lease from a time that may be behind. Its holder counts from the call.
             after = after._replace(lock_until=after.lock_until + self._lag)
         session = self.session if kept_by_session(after) else None
-        self.ops.append(Op("create" if before is None else "put", path, pack(after, session), version))
+        self.ops.append(Op("create" if before is None else "put", path, pack(after, session, unknown), version))
         has = job_names(after, session)
         self._rename(had, has)
-        self._jobs[path] = after, session, has
+        self._jobs[path] = after, session, has, unknown
         self._wakes |= after.state == UNCLAIMED or (after.lock_until is not None and is_new)
 
     def mark(self, mark: Mark) -> None:
@@ -841,8 +849,8 @@ class _Commit:
 
     def committed(self, versions: Mapping[str, Version]) -> Committed:
         jobs = [
-            Stored(record, Tag(versions[path], session, names=names))
-            for path, (record, session, names) in self._jobs.items()
+            Stored(record, Tag(versions[path], session, names=names), unknown=unknown)
+            for path, (record, session, names, unknown) in self._jobs.items()
         ]
         # By its fields, as _replace takes three times as long, and each call stores an answer.
         sides = [
@@ -877,11 +885,11 @@ def _stored(uuid: str, node: Node | None, now: int) -> Stored | None:
     if node is None:
         return None
     try:
-        record, session = unpack(uuid, node.value)
+        record, session, unknown = unpack(uuid, node.value)
     except ValueError as error:
         LOG.warning("job %s is set aside: %s", uuid, error)
         return Stored(damaged(uuid, node.value, error, now), Tag(node.version, None, is_damaged=True))
-    return Stored(record, Tag(node.version, session))
+    return Stored(record, Tag(node.version, session), unknown=unknown)
 
 
 def _fitting(entry: Entry, node: Node | None, now: int) -> Stored | None:

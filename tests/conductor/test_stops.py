@@ -11,7 +11,8 @@ import pytest
 import jobboard
 from jobboard.conductor import Conductor
 from jobboard.conductor.child import Stopper
-from jobboard.conductor.handlers import Call, Handling, Takes
+from jobboard.conductor.details import Takes
+from jobboard.conductor.handlers import Call, Handling
 from jobboard.conductor.runs import Run, Runs
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, LIMIT, Background

@@ -29,7 +29,15 @@ from tests.support.members import OF_BOARDS, OF_JOBS
 pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.xdist_group("site"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("jobboard", "jobboard.aio", "jobboard.conductor", "jobboard.moving", "jobboard.orm", "jobboard.taskloop")
+MODULES = (
+    "jobboard",
+    "jobboard.aio",
+    "jobboard.conductor",
+    "jobboard.moving",
+    "jobboard.orm",
+    "jobboard.taskloop",
+    "jobboard.web",
+)
 ALIASES = {"Moment", "DoLoop", "DEFAULT_ID_TYPE", "DEFAULT_STORAGE_ENGINE", "ONE_DAY", "ONE_HOUR", "ONE_WEEK"}
 """Names of ``jobboard.taskloop`` that only programs written for doloop use, and a type."""
 WIDTHS = (1280, 390)

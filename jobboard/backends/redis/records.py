@@ -21,6 +21,7 @@ All numbers but the version and the rank have 18 digits, so that members sort as
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgpack
@@ -84,11 +85,11 @@ def newest(when: int, sequence: int) -> str:
     return f"{LAST - when:018d}{LAST - sequence:018d}"
 
 
-def pack(record: Record) -> bytes:
+def pack(record: Record, unknown: Sequence[Any]) -> bytes:
     """Return a record for commit.lua, which gives it a tag."""
     # The posting is text here, as a script does not know bytes.
     beside = record._replace(posting="", note=None if record.note is None else len(record.note))  # type: ignore[arg-type]
-    return records.pack(beside, tail_of(record))
+    return records.pack(beside, tail_of(record), unknown)
 
 
 def body_of(job: Record | Draft) -> bytes | str:
@@ -100,14 +101,14 @@ def stored_of(uuid: bytes, blob: bytes, posting: Any, now: int, entries: frozens
     """Return a job from the reply of a script. ``entries``: those by which it was found."""
     job = text_of(uuid)
     try:
-        record, tail = records.unpack(job, blob[TAG:], posting or b"")
+        record, tail, unknown = records.unpack(job, blob[TAG:], posting or b"")
         if tail != tail_of(record):
             raise ValueError("its record can't be decoded: it contradicts its entries")
         if record.note is not None:
             record = _with_note(record, record.note)
     except ValueError as error:
         return Stored(records.damaged(job, posting or blob, error, now), Damaged(blob[:TAG], entries))
-    return Stored(record, blob[:TAG])
+    return Stored(record, blob[:TAG], unknown=unknown)
 
 
 def _with_note(record: Record, length: Any) -> Record:
@@ -129,14 +130,13 @@ def _packed(values: tuple[Any, ...]) -> bytes:
 
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     """Return a draft for commit.lua."""
-    came = draft.arrival
+    came, body = draft.arrival, body_of(draft)
+    if draft.note is not None:
+        draft = draft._replace(note=len(draft.note))  # type: ignore[arg-type]
     failures = msgpack.packb(came.errors) if came else _NONE
     times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    last = draft[-len(_BEHIND) :]
-    if draft.note is not None:
-        last = (*last[:-1], len(draft.note))
-    behind = _packed(last)
-    job = (draft.max_attempts, draft.key, failures, behind, body_of(draft), event)
+    behind = _packed(draft[-len(_BEHIND) :])
+    job = (draft.max_attempts, draft.key, failures, behind, body, event)
     arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
     expiry = (draft.expires_in, draft.expires)
     return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival, *expiry]

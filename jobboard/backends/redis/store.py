@@ -57,18 +57,17 @@ from jobboard.engine import (
     Mark,
     Order,
     Seat,
-    SetupStep,
     Side,
     Sieve,
     Stale,
     Store,
     Stored,
+    StoredLayout,
     Traits,
     Walked,
     library_version,
     reschedules,
     slot_of,
-    too_new,
     tries,
     turns,
     walk_outcomes,
@@ -84,6 +83,9 @@ LOG = logs.Log(__name__)
 
 LAYOUT = 1
 """The layout of the containers that this code writes and reads."""
+
+MIN_READER = 1
+"""The oldest layout whose readers understand a board that this code has set up."""
 
 SCANS, SCANNED = 200, 1000
 """The most requests of a search for other boards, and the keys that each request passes over."""
@@ -154,24 +156,19 @@ class RedisStore(Store):
         except errors.ResponseError as error:
             raise self._refusal_error(error) from error
         # A server that refuses writes for now refuses the script. It can still show that the board exists.
+        own = StoredLayout(LAYOUT, MIN_READER, library_version())
         *stored, library = self._command(b"HMGET", self.keys.of("meta"), b"layout", b"min_reader", b"library")
         if not all(each and each.isdigit() for each in stored):
-            stored = self.run("setup", create, LAYOUT, LAYOUT, library_version())
+            stored = self.run("setup", create, *own, False)
         if not stored:
             others = mentioned(self.boards(MENTIONED))
             raise BoardMissing(
                 f"there is no board {name!r} at {self.seat.shown}{others}; create it with 'jobboard setup'"
             )
-        layout, min_reader = map(int, stored)
         wrote = None if library is None else library.decode(errors="replace")
-        if min_reader > LAYOUT:
-            raise too_new(f"the board {name!r}", layout, LAYOUT, wrote)
-        if layout < LAYOUT:
-            raise JobFailure(
-                f"the board {name!r} has layout {layout}, which only an older version of this library reads"
-                f"{f', {wrote}' if wrote else ''}: move its jobs to another board with that one ('jobboard move'), or "
-                "remove its keys"
-            )
+        layout, min_reader = map(int, stored)
+        if self.check_layout(f"the board {name!r}", StoredLayout(layout, min_reader, wrote), own):
+            self.run("setup", create, *own, True)
 
     def _promises(self) -> Characteristics:
         server, waits_for = self.server, self._replicas
@@ -191,15 +188,6 @@ class RedisStore(Store):
                 else "a failover may lose what was acknowledged last"
             ),
         )
-
-    def setup(self) -> list[SetupStep]:
-        steps = self.setup_steps()
-        self.open(self.hears, create=True)
-        try:
-            self.sync()
-        finally:
-            self.close()
-        return steps
 
     def close(self) -> None:
         with self._listening:
@@ -501,7 +489,7 @@ class RedisStore(Store):
             if after is None:
                 gone.append(uuid)
                 continue
-            blobs += uuid, pack(after)
+            blobs += uuid, pack(after, was.unknown)
             old_body = was.record.posting, was.record.note
             if (after.posting, after.note) != old_body or isinstance(was.tag, Damaged):
                 postings += uuid, body_of(after)
@@ -541,12 +529,12 @@ class RedisStore(Store):
         now, number, sequence = answer_parts
         tag = b"%018d" % number
         stored = []
-        for _, after, _ in changes:
+        for was, after, _ in changes:
             if isinstance(after, Draft):
                 stored.append(Stored(after.record(sequence, now), tag))
                 sequence += 1
-            elif after is not None:
-                stored.append(Stored(after, tag))
+            elif was is not None and after is not None:
+                stored.append(Stored(after, tag, unknown=was.unknown))
         return Committed(
             stored,
             [

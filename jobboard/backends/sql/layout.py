@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine.mock import MockConnection
 
 from jobboard.backends.sql.tables import Tables
-from jobboard.engine import SetupStep, library_version, too_new
+from jobboard.engine import SetupStep, StoredLayout, library_version, too_new
 from jobboard.exceptions import JobFailure
 from jobboard.sql.dialects import Database
 
@@ -33,14 +33,6 @@ UPGRADES: Mapping[int, Upgrade] = {}
 """The step from each older layout to the next one. A step keeps every job, changes columns and drops indexes: missing
 tables and indexes are created behind the last step. A step can be repeated after a crash in its middle, as not every
 database takes changes of tables back."""
-
-
-class StoredLayout(NamedTuple):
-    """The layout of the tables, the oldest layout whose readers understand them, and the version that wrote them."""
-
-    layout: int
-    min_reader: int
-    library: str | None
 
 
 class TableChange(NamedTuple):
@@ -151,13 +143,14 @@ def _upgrades(connection: Connection, tables: Tables) -> list[TableChange]:
     _check_new(tables, found)
 
     def upgrade(connection: Connection, layout: int) -> None:
-        UPGRADES[layout](connection, tables)
-        _record(connection, tables, layout + 1)
+        # Without a step, the layout stays, and the oldest reader changes.
+        if layout < LAYOUT:
+            UPGRADES[layout](connection, tables)
+        _record(connection, tables, min(layout + 1, LAYOUT))
 
-    layouts = range(found.layout, LAYOUT)
     return [
-        TableChange(f"upgrade layout {each} to {each + 1}", functools.partial(upgrade, layout=each), False)
-        for each in layouts
+        TableChange(what, functools.partial(upgrade, layout=each), False)
+        for each, what in enumerate(found.steps_to(StoredLayout(LAYOUT, MIN_READER)), found.layout)
     ]
 
 

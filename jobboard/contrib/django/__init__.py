@@ -11,6 +11,7 @@ In the settings of a project::
 - ``backend``: the backend that Django calls; ``options``: its ``OPTIONS``; ``boards``: the boards of the process
 - ``task``: the class of tasks, with the options of a post
 - ``databases``: Django's databases and connections, for boards and models
+- ``ciphers``: the ciphers of ``OPTIONS``, for commands
 - ``results``: jobs of tasks, and results of jobs; ``worker``: the handler that runs tasks
 - ``claimable`` and ``fields``: models whose rows are acquired
 - ``apps`` and ``management``: the tables of boards, and ``manage.py jobboard``

@@ -1,15 +1,13 @@
-"""The ciphers of task backends, by their aliases in ``TASKS``: ``--cipher jobboard.contrib.django.ciphers:default``."""
+"""The ciphers of task backends, by alias: ``manage.py jobboard`` has commands load ``default`` from here."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from jobboard.contrib.django.backend import JobboardBackend
+from jobboard.ciphers import Cipher
 from jobboard.contrib.django.interface import task_backends
 
 
-def __getattr__(alias: str) -> Any:
-    backend = None if alias.startswith("__") else task_backends.settings.get(alias) and task_backends[alias]
-    if not isinstance(backend, JobboardBackend):
-        raise AttributeError(f"TASKS has no backend {alias!r} with a board")
-    return backend.checked.conf.get("cipher")
+def __getattr__(alias: str) -> Cipher:
+    if alias.startswith("__") or not isinstance(task_backends.settings.get(alias), dict):
+        raise AttributeError(f"TASKS has no backend {alias!r}")
+    cipher: Cipher = task_backends[alias].checked.conf["cipher"]
+    return cipher

@@ -57,12 +57,12 @@ class TaskOptions(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The configuration as a URI, for the command line, without a cipher.
+        """The configuration as a URI, for the command line, without the cipher.
 
         :raises ValueError: an option does not fit into a URI.
         """
-        apart = ("board", "cipher")
-        options = {name: value for name, value in self.conf.items() if name not in apart and value is not None}
+        given = self.conf.items()
+        options = {name: value for name, value in given if name not in ("board", "cipher") and value is not None}
         for name, value in options.items():
             if not isinstance(value, str | int | float):
                 raise ValueError(f"the option {name!r} can't be passed to a command: only text, numbers and flags can")

@@ -118,6 +118,14 @@ class TestPoison:
         board.consume(good, "anna")
         assert board.job_count == 3
 
+    @holds("A post with the key of an unreadable job returns that job, and stores the other postings of its call.")
+    def test_post_with_the_key_of_a_newer_one_returns_it(self, board: JobBoard) -> None:
+        [newer] = Harness(board).plant(version=codec.VERSION + 1, key="k")
+        other, found = board.post_many([Posting("resize"), Posting("resize", key="k", details={"n": 1})])
+        assert (other.created, found.created) == (True, False)
+        assert (found.uuid, found.details) == (newer, {})
+        assert board.claim_many("anna", 5) == [other]
+
     @holds("A posting of a newer version is skipped, and does not block the jobs behind it.")
     def test_more_newer_ones_than_a_page(self, board: JobBoard) -> None:
         for number in (500, 1):

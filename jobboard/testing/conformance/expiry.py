@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from jobboard.board import JobBoard
+from jobboard.engine import Change, Stale
 from jobboard.exceptions import JobFailure, NotFound
 from jobboard.job import Act, Job
 from jobboard.states import TRASHED, UNCLAIMED, FailureKind, moment
@@ -92,6 +93,22 @@ class TestExpiry:
         assert met
         found = other.get(job.uuid)
         assert (found.seen_state, found.attempts, found.errors[-1].kind) == (TRASHED, 0, FailureKind.EXPIRED)
+
+    @holds("A take passes over an expired job that another transaction holds.")
+    def test_expired_job_that_cannot_be_swept_hides_no_other(self, board: JobBoard, other: JobBoard) -> None:
+        gone = board.post("resize", priority=100, expires=SHORT)
+        job = board.post("resize")
+        expire(other, gone)
+
+        def held(commit: Callable[..., Any], changes: Sequence[Change], *args: Any, **more: Any) -> Any:
+            if any(change.before is not None and change.before.record.uuid == gone.uuid for change in changes):
+                raise Stale([gone.uuid])
+            return commit(changes, *args, **more)
+
+        with Harness(board).replaced("commit", held):
+            assert next(board.wait(0)).uuid == job.uuid
+            assert take(board).uuid == job.uuid
+        assert board.claim_next("anna") is None
 
     def test_replacement_brings_its_own_expiry(self, board: JobBoard, other: JobBoard) -> None:
         job = board.post("resize", key="k", expires=LONG)

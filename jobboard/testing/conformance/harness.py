@@ -200,11 +200,17 @@ class Harness:
             return b"\xc1" if wire == "msgpack" else "[]"
         return codec.encode(codec.Content(details, None), wire)
 
-    def plant(self, posting: bytes | str | None = None, version: int = codec.VERSION, number: int = 1) -> list[str]:
+    def plant(
+        self,
+        posting: bytes | str | None = None,
+        version: int = codec.VERSION,
+        number: int = 1,
+        key: str | None = None,
+    ) -> list[str]:
         """Store jobs with a posting as it stands; by default with one that cannot be decoded. Return their uuids."""
         posting = self.posting() if posting is None else posting
         uuids = [f"00000000-0000-4000-8000-{next(_numbers):012d}" for _ in range(number)]
-        drafts = [Draft(uuid, "poison", 0, None, version, posting, None, None, None) for uuid in uuids]
+        drafts = [Draft(uuid, "poison", 0, key, version, posting, None, None, None) for uuid in uuids]
         self.engine.insert(first_call(), drafts)
         return uuids
 

@@ -168,19 +168,13 @@ def test_a_full_server_keeps_what_it_has_and_drains(private_server: Any, open_bo
 # Layouts
 
 
-@pytest.mark.parametrize(
-    ("layout", "min_reader", "told"),
-    [(LAYOUT + 2, LAYOUT + 1, "newer version"), (LAYOUT - 1, LAYOUT - 1, "older version.*jobboard move")],
-)
-def test_a_layout_that_cannot_be_read_is_refused(
-    server: Redis, admin: redis.Redis, open_board: OpenBoard, layout: int, min_reader: int, told: str
-) -> None:
+def test_a_layout_that_cannot_be_read_is_refused(server: Redis, admin: redis.Redis, open_board: OpenBoard) -> None:
     job = open_board(server.uri).post("resize")
     meta = "jobboard:{board}:meta"
-    admin.hset(meta, mapping={"layout": layout, "min_reader": min_reader})
+    admin.hset(meta, mapping={"layout": LAYOUT + 2, "min_reader": LAYOUT + 1})
     board = jobboard.fetch("board", server.uri)
     for call in (board.connect, board.setup):
-        with pytest.raises(JobFailure, match=rf"layout {layout}.*{told}"):
+        with pytest.raises(JobFailure, match=rf"layout {LAYOUT + 2} of a newer version"):
             call()
     assert not board.connected
     # A newer layout that says so can be read.

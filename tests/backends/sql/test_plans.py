@@ -330,6 +330,25 @@ def test_names_take_two_statements(full: JobBoard, spy: Any) -> None:
     assert len([text for text in seen.texts if "plans" in text]) == 2
 
 
+def test_outcomes_are_counted_by_one_statement(make_board: Callable[..., JobBoard], spy: Any) -> None:
+    board = make_board(keep_done=60)
+    board.post_many([{"name": "any"}] * 3)
+    board.consume_many(board.claim_many("anna", 3), "anna")
+    with spy(board) as seen:
+        assert sum(board.finished(2) or ()) == 3
+        assert len([text for text in seen.texts if "_outcomes" in text]) == 1
+        assert board.finished(2, at_most=2) is None
+    assert sum(board.finished(2, at_most=3) or ()) == 3
+
+
+def test_a_board_of_trashed_jobs_alone_is_a_sibling(make_board: Callable[..., JobBoard]) -> None:
+    live, gone = make_board("live"), make_board("gone")
+    live.post("any")
+    gone.act("cancel", [gone.post("any")])
+    assert {"gone", "live"} <= set(make_board("zero").siblings())
+    assert "gone" in live.siblings()
+
+
 def _measured(board: JobBoard) -> Callable[[], contextlib.AbstractContextManager[Callable[[], int]]]:
     """Return a function for blocks, in which it counts what the board's connection reads of the jobs. PostgreSQL would
     count the reads of a vacuum, too."""

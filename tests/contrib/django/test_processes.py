@@ -126,6 +126,32 @@ def test_the_command_line_replaces_the_retry_policy(tasks_on: Use, words: tuple[
     assert [error.exception_class for error in result.errors] == [KeyError] * runs
 
 
+class Reversed:
+    """A cipher."""
+
+    number = 1
+
+    def encrypt(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decrypt(self, number: int, data: bytes) -> bytes:
+        return data[::-1]
+
+
+@pytest.mark.backends("sqlite")
+def test_commands_take_the_cipher_of_the_options(tasks_on: Use, capfd: pytest.CaptureFixture[str]) -> None:
+    tasks_on(cipher=Reversed())
+    result = tasks.add.enqueue(1, b=41)
+    call_command("jobboard", "show", result.id)
+    assert '"b": 41' in capfd.readouterr().out
+    call_command("jobboard", "work", "--max-jobs", "1")
+    capfd.readouterr()
+    call_command("jobboard", "done", "show", result.id)
+    assert "result: 42" in capfd.readouterr().out
+    result.refresh()
+    assert result.return_value == 42
+
+
 @pytest.mark.backends("sqlite")
 def test_the_command_without_a_board_is_refused(tasks_on: Use) -> None:
     with pytest.raises(CommandError, match="is a DummyBackend, which has no board"):

@@ -43,12 +43,12 @@ local function opened(blob)
           and type(job[TOKEN]) == 'number' and type(job[UNTIL] or 0) == 'number' and type(job[MOST] or 0) == 'number') then
     return nil
   end
-  job.rest = string.sub(blob, job[1] + 1)
+  job.head, job.rest = string.sub(blob, BEGIN - 2, BEGIN), string.sub(blob, job[1] + 1)
   return job
 end
 
 local function closed(job, tag)
-  return digits(tag) .. HEADER .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. job.rest
+  return digits(tag) .. job.head .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. job.rest
 end
 
 -- Return the container and the member of a claimed job among the ends of leases.

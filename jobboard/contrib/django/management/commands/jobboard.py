@@ -15,6 +15,9 @@ from jobboard.contrib.django.interface import DEFAULT_TASK_BACKEND_ALIAS, Invali
 from jobboard.contrib.django.options import TaskOptions
 from jobboard.outcomes import ATTEMPTS, OneFailure
 
+_DECRYPTING = (["work"], ["show"], ["done", "show"])
+"""The commands that take a cipher."""
+
 
 class Command(BaseCommand):
     help = "Run a command of jobboard on the project's board: 'work' runs tasks, 'help' lists the commands."
@@ -35,18 +38,18 @@ class Command(BaseCommand):
             environment = {"JOBBOARD_URL": given.uri, "JOBBOARD_NAME": given.name}
         except (InvalidTaskBackend, ValueError) as error:
             raise CommandError(str(error)) from None
+        for command in _DECRYPTING:
+            if words[: len(command)] == command and given.conf.get("cipher") is not None:
+                words = [*command, f"--cipher=jobboard.contrib.django.ciphers:{backend}", *words[len(command) :]]
         if words[:1] == ["work"]:
             words = [*_work(backend, given), *words[1:]]
         elif words in ([], ["help"]):
             words = ["--help"]
-        shows = 2 if words[:2] == ["done", "show"] else 1
-        if given.conf.get("cipher") is not None and (shows == 2 or words[0] in ("work", "show")):
-            words = [*words[:shows], f"--cipher=jobboard.contrib.django.ciphers:{backend}", *words[shows:]]
-        [command] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
+        [entry_point] = metadata.distribution("jobboard").entry_points.select(group="console_scripts", name="jobboard")
         before = dict(os.environ)
         os.environ.update(environment)
         try:
-            status = command.load()(words, found.command)
+            status = entry_point.load()(words, found.command)
         finally:
             os.environ.clear()
             os.environ.update(before)

@@ -1,0 +1,56 @@
+"""``jobboard web``: whom it serves, its start and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobboard.testing import eventually
+from tests.support.commands import Commands
+from tests.support.programs import running
+from tests.web.browser import Browser
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+@contextlib.contextmanager
+def served(tmp_path: Path, *options: str) -> Iterator[Browser]:
+    log = tmp_path / "log"
+    with running(tmp_path, log, "-m", "jobboard.cli", "web", "--port", "0", *options, ends=-signal.SIGTERM):
+        yield Browser(eventually(lambda: re.search(r"http://\S+(?=/  Ctrl-C)", log.read_text()), 60).group(0))
+
+
+def test_a_board_is_served_until_the_end(board: Any, tmp_path: Path) -> None:
+    board.cancel(board.post("resize"))
+    with served(tmp_path) as browser:
+        assert browser.get("/").status == 200
+        assert browser.at == f"/{board.name}/"
+        browser.get(f"/{board.name}/trash")
+        assert "1 job restored." in browser.press("Restore", job=1).text
+        browser.host = "evil.example"
+        assert browser.get("/").status == 421
+    assert [failure.text for failure in next(board.find()).errors][-1] == "restored by a visitor of the page"
+
+
+@pytest.mark.rule("Beyond this machine the page asks for a password, and lets visitors only look.")
+def test_a_password_is_needed_beyond_this_machine(board: Any, run: Commands, tmp_path: Path) -> None:
+    empty, word = tmp_path / "empty", tmp_path / "word"
+    empty.write_text("\n")
+    word.write_text("sesame\n")
+    for options in (["--host", "0.0.0.0"], ["--host", "::"], ["--origin", "https://jobs.example"]):
+        assert run("web", *options, status=2).is_one_line_about("--password-file")
+    assert run("web", "--password-file", str(empty), status=2).is_one_line_about("is empty")
+    with served(tmp_path, "--host", "0.0.0.0", "--password-file", str(word)) as browser:
+        assert browser.get("/").status == 401
+        browser.headers["authorization"] = "Basic bWFyaWE6c2VzYW1l"
+        assert "look only" in browser.get("/").text
+
+
+def test_a_board_that_was_never_set_up_is_refused(run: Commands, tmp_path: Path) -> None:
+    assert "jobboard setup" in run("web", "--board", f"sqlite:///{tmp_path}/none.db", "--port", "0", status=1).err
