@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 
 from jobboard import logs
 from jobboard.board import UNREADABLE, JobBoard
-from jobboard.exceptions import JobBoardError, JobFailure, NotFound
+from jobboard.exceptions import JobBoardError, JobFailure, NoKey, NotFound
 from jobboard.job import Entity, Job
 from jobboard.obstacles import obstacles
 from jobboard.primitives import BoardStats, Per
@@ -183,15 +183,16 @@ def job(visit: Visit) -> Response:
     job = _job(visit)
     outcome = visit.board.outcome(job) if job.seen_state == COMPLETE else None
     waits = [] if job.seen_state not in (UNCLAIMED, SCHEDULED) else obstacles(visit.board, job)
-    values = {"details": None if job.content is UNREADABLE else visit.details(job, job.details)}
+    values = {"details": None if job.content is UNREADABLE else _value(visit, job, lambda: job.details)}
     if outcome is not None and outcome.refused is None:
-        values["result"] = visit.details(job, outcome.result)
-    if job.checkpoint is not None:
-        values["checkpoint"] = visit.details(job, job.checkpoint)
+        values["result"] = _value(visit, job, lambda: outcome.result) or visit.details(job, None)
+    if (checkpoint := _value(visit, job, lambda: job.checkpoint)) is not None:
+        values["checkpoint"] = checkpoint
     lease = job.record.lock_until if job.seen_state == CLAIMED else None
     return visit.render(
         "job.html",
         job=job,
+        book=_value(visit, job, lambda: job.book_uuid and {"name": job.book_name, "uuid": job.book_uuid}),
         word=WORDS[job.seen_state],
         outcome=outcome,
         values=values,
@@ -203,6 +204,15 @@ def job(visit: Visit) -> Response:
         priority=_priority(job),
         reason=reason_line,
     )
+
+
+def _value(visit: Visit, job: Job, read: Callable[[], Any]) -> str | None:
+    """Return a private value of a job as the page shows it; None if there is none."""
+    try:
+        found = read()
+    except NoKey:
+        return "encrypted"
+    return None if found is None else visit.details(job, found)
 
 
 def _job(visit: Visit) -> Job:

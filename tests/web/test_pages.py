@@ -18,6 +18,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.requests import requests
 from jobboard.web import app, text
+from tests.support.ciphers import BOTH
 from tests.support.clock import set_clock
 from tests.web.browser import Browser
 from tests.web.conftest import Open
@@ -268,3 +269,20 @@ def test_boards_of_one_name_have_addresses_of_their_own(make_board: Callable[...
     assert re.findall(r'class="job" href="([^"]*)"', browser.answer.body) == ["/a-b/", "/a-b-2/", "/static-2/"]
     with pytest.raises(ValueError, match="boards is empty"):
         app([], authorize=lambda request: "look")
+
+
+@MEMORY
+@pytest.mark.rule("The page shows encrypted jobs without the key, and says that they are encrypted.")
+def test_encrypted_jobs(make_board: Callable[..., Any], board: Any, browse: Open, home: str) -> None:
+    secret = make_board(keep_done=1000, cipher=BOTH)
+    noted, done = (secret.post(name, details={"to": "ann@example.com"}) for name in ("noted", "done"))
+    secret.claim(done, "anna").consume(result="ann@example.com")
+    secret.claim(noted, "anna").note("ann@example.com", checkpoint="ann@example.com", flush=True)
+    secret.schedule("nightly", "@daily", "due", details={"to": "ann@example.com"})
+    browser = browse()
+    fill(browser, home)
+    for page in (*PAGES, f"/jobs/{noted.uuid}", f"/jobs/{done.uuid}"):
+        answer = browser.get(home + page)
+        assert answer.status == 200, page
+        assert "ann@" not in answer.text
+        assert "encrypted" in answer.text or "/jobs/" not in page

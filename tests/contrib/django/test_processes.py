@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-import jobboard
 from jobboard.contrib.django.interface import TaskResultStatus, task_backends
 from jobboard.testing.conformance.support import until_free
 from tests.contrib.django import tasks
@@ -159,33 +158,3 @@ def test_the_command_without_a_board_is_refused(tasks_on: Use) -> None:
     tasks_on(claim_tll=3)
     with pytest.raises(CommandError, match="did you mean 'claim_ttl'"):
         call_command("jobboard", "stats")
-
-
-class Cipher:
-    """It turns each byte around."""
-
-    number = 1
-
-    def encrypt(self, data: bytes) -> bytes:
-        return bytes(255 - byte for byte in data)
-
-    def decrypt(self, number: int, data: bytes) -> bytes:
-        return self.encrypt(data)
-
-
-@pytest.mark.rule("The commands of a project work on and show its encrypted tasks.")
-@pytest.mark.backends("sqlite")
-def test_encrypted_tasks(tasks_on: Use, board_conf: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
-    backend = tasks_on(cipher=Cipher(), name="mine")
-    result = tasks.add.enqueue(4711, b=1)
-    with jobboard.backend("mine", board_conf) as plain, pytest.raises(jobboard.NoKey):
-        plain.get(result.id).details  # noqa: B018
-    call_command("jobboard", "show", result.id, "--json")
-    assert json.loads(capfd.readouterr().out)["details"]["args"] == [4711]
-    call_command("jobboard", "work", "--max-jobs", "1")
-    result.refresh()
-    assert result.return_value == 4712
-    call_command("jobboard", "done", "show", result.id, "--json")
-    assert '"result":4712' in capfd.readouterr().out
-    call_command("jobboard", "list")
-    assert backend.board.job_count == 0
