@@ -1547,7 +1547,7 @@ class JobBoard:
         :param posted: their follow-ups."""
         for each in ends:
             for claim in each.held:
-                claim.returned = each.end.result
+                claim.returned = None if each.end.result is None else each.end.result.result
         self.claims.complete_ends(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jobboard import forks, runtime
 from jobboard.codec import KEYS, Content, Note, Undecodable, decode_note
 from jobboard.exceptions import JobFailure, JobTrashed, NoKey, NotFound
-from jobboard.primitives import RANKS, Returned
+from jobboard.primitives import RANKS
 from jobboard.priorities import JobPriority, rank_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, Failure, Record, State, Verb, moment
 
@@ -130,7 +130,7 @@ class Claim:
         self.kept = kept
         self.deadline = deadline
         self.noted: bytes | str | None = None
-        self.returned: Returned | None = None
+        self.returned: bytes | str | None = None
         self._marked = self._refused = self._given_up = self._ended = False
         self._on_refusal: Callable[[], object] | None = None
         self._generation = forks.generation

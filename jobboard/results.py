@@ -11,7 +11,7 @@ from jobboard import codec, logs
 from jobboard.ciphers import Seal
 from jobboard.engine import RetryingEngine, StoredOutcome
 from jobboard.exceptions import NoKey
-from jobboard.job import Claim, Job
+from jobboard.job import Job
 from jobboard.primitives import PAGE, End, Returned
 from jobboard.states import Failure, moment, workers
 
@@ -162,10 +162,6 @@ class Results:
         except codec.Undecodable as error:
             LOG.warning("%s: %s", job, error, extra=logs.fields(job))
             return Outcome.of(done._replace(refused=str(error)), job, None)
-
-    def returned(self, claim: Claim) -> Any:
-        """Return the result that a consume under a claim has stored, or raise Undecodable or NoKey."""
-        return self.decoded(None if claim.returned is None else claim.returned.result)
 
     def decoded(self, result: bytes | str | None) -> Any:
         """Return a stored result, or raise Undecodable or NoKey."""

@@ -141,9 +141,9 @@ class Conductor:
             self.notifier.register(events.JOB_FAILED, lambda event, told: on_error(told["job"], told["error"]))
         if on_success is not None:
             check_callback("on_success", on_success)
-            result_of = board.results.returned
+            decoded = board.results.decoded
             self.notifier.register(
-                events.JOB_CONSUMED, lambda event, told: on_success(told["job"], result_of(told["job"].claim))
+                events.JOB_CONSUMED, lambda event, told: on_success(told["job"], decoded(told["job"].claim.returned))
             )
         self._handlers = Handlers()
         if isinstance(handlers, Mapping):

@@ -1,7 +1,9 @@
 """Health: ``/livez`` and ``/readyz`` of a conductor, for the probes of a supervisor such as Kubernetes::
 
-with health.serving(conductor, 8080, "0.0.0.0"):
-    conductor.run()
+    with health.serving(conductor, 8080, "0.0.0.0"):
+        conductor.run()
+
+The command is ``jobboard work --health-port 8080``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Fixtures for pytest. In the ``conftest.py`` of the tests' root::
 
-pytest_plugins = ["jobboard.testing.fixtures"]
+    pytest_plugins = ["jobboard.testing.fixtures"]
+
+Each test has a board and a clock of its own.
 """
 
 from __future__ import annotations

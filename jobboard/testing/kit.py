@@ -39,7 +39,10 @@ def assert_posted(
 
     Jobs in any state count: trashed ones too, and consumed ones where ``keep_done`` keeps their outcome.
 
-    :param details, key, group, priority: only jobs with these. The details are equal.
+    :param details: only jobs with exactly these details.
+    :param key: only jobs with this key.
+    :param group: only jobs of this group.
+    :param priority: only jobs of this priority.
     :param count: the exact number of these jobs; None for at least one.
     :raises AssertionError: there is another number of them.
     """

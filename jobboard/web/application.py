@@ -59,10 +59,11 @@ def app(
     :param details: a function of a job and of its details, result or checkpoint. It returns the value that the page
         shows.
     :param origins: further addresses of this page, as ``https://jobs.example.org``, for a proxy that changes Host.
-    :raises ValueError: there is no board.
+    :raises ValueError, TypeError: there is no board, or something else in its place.
     """
-    listed = boards if isinstance(boards, Iterable) and not isinstance(boards, tuple) else [boards]
-    site = Site(cast("Iterable[JobBoard | tuple[str, Conf]]", listed), authorize, details, origins)
+    is_one = isinstance(boards, JobBoard) or (isinstance(boards, tuple) and isinstance(boards[0], str))
+    listed = cast("Iterable[JobBoard | tuple[str, Conf]]", [boards] if is_one else boards)
+    site = Site(listed, authorize, details, origins)
     routes = [
         Route(path, _endpoint(site, view, method), methods=[method])
         for method, table in (("GET", views.PAGES), ("POST", views.FORMS))
@@ -171,5 +172,6 @@ def _set_cookies(visit: Visit, answer: Response) -> None:
         # Lax: with Strict, a link from elsewhere would come without it, and a new one would spoil open forms.
         secure = visit.request.url.scheme == "https"
         answer.set_cookie(guard.COOKIE, visit.seed, path=path, httponly=True, samesite="lax", secure=secure)
-    if visit.said and SAID not in answer.headers.get("set-cookie", ""):
+    is_page = answer.headers.get("content-type", "").startswith("text/html")
+    if visit.said and is_page and SAID not in answer.headers.get("set-cookie", ""):
         answer.delete_cookie(SAID, path=path)

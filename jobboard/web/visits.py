@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,17 @@ class Site:
         }
         self.templates.globals |= {"plural": text.plural, "longest": text.LONGEST}
         # An address of static files is kept for ever, and a new version has a new one.
-        self.version = f"{max(int((HERE / 'static' / name).stat().st_mtime) for name in STATIC):x}"
+        self.version = f"{zlib.crc32(b''.join((HERE / 'static' / name).read_bytes() for name in STATIC)):x}"
 
 
 def _opened(board: JobBoard | tuple[str, Conf]) -> BoardReader:
     if isinstance(board, JobBoard):
         return BoardReader(board, connects=True)
-    name, conf = board
+    match board:
+        case (str() as name, str() | Mapping() as conf):
+            pass
+        case _:
+            raise TypeError(f"boards: must be boards, or pairs of a name and a configuration, not {board!r}")
     options = {"board": conf} if isinstance(conf, str) else conf
     return BoardReader(fetch(name, {"retry_for": PATIENCE, **options}), connects=True)
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -21,9 +22,10 @@ pytestmark = pytest.mark.backends("sqlite")
 
 @contextlib.contextmanager
 def served(tmp_path: Path, *options: str) -> Iterator[Browser]:
+    """Give a browser at the address of the command."""
     log = tmp_path / "log"
     with running(tmp_path, log, "-m", "jobboard.cli", "web", "--port", "0", *options, ends=-signal.SIGTERM):
-        yield Browser(eventually(lambda: re.search(r"http://\S+(?=/  Ctrl-C)", log.read_text()), 60).group(0))
+        yield Browser(eventually(lambda: re.search(r"http://[^/\s]+(?=/\S*  Ctrl-C)", log.read_text()), 60).group(0))
 
 
 def test_a_board_is_served_until_the_end(board: Any, tmp_path: Path) -> None:
@@ -36,6 +38,20 @@ def test_a_board_is_served_until_the_end(board: Any, tmp_path: Path) -> None:
         browser.host = "evil.example"
         assert browser.get("/").status == 421
     assert [failure.text for failure in next(board.find()).errors][-1] == "restored by a visitor of the page"
+
+
+@pytest.mark.rule("The page works under any path, and its addresses stay under it.")
+def test_a_proxy_may_add_a_path(board: Any, tmp_path: Path) -> None:
+    """The proxy takes the path off again before it asks the page."""
+    board.cancel(board.post("resize"))
+    with served(tmp_path, "--prefix", "/jobs/") as browser:
+        assert browser.request("GET", "/").header("location") == f"/jobs/{board.name}/"
+        page = browser.get(f"/{board.name}/trash")
+        assert set(re.findall(r'(?:href|src|action|data-state)="(/\w*)', page.body)) == {"/jobs"}
+        [form] = [each for each in page.forms if "Restore" in each.buttons]
+        sent = [*form.fields, *form.boxes[:1], form.buttons["Restore"]]
+        answer = browser.request("POST", form.action.removeprefix("/jobs"), urlencode(sent))
+        assert answer.header("location") == f"/jobs/{board.name}/trash"
 
 
 @pytest.mark.rule("Beyond this machine the page asks for a password, and lets visitors only look.")

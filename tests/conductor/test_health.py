@@ -15,6 +15,7 @@ import pytest
 import jobboard
 from jobboard import runtime
 from jobboard.aio import AsyncConductor, AsyncJobBoard
+from jobboard.aio.tasks import Tasks
 from jobboard.conductor import Conductor, health
 from jobboard.testing import eventually
 from tests.conftest import Runner
@@ -97,8 +98,16 @@ def test_a_thread_of_run_that_hangs_is_not_alive(
 
 @RULE
 @MEMORY
-def test_a_loop_that_a_coroutine_holds_up_is_not_alive(make_board: MakeBoard) -> None:
-    sync, gate, begun = make_board(), threading.Event(), threading.Event()
+def test_a_loop_that_a_coroutine_holds_up_is_not_alive(make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the conductor's own thread looks."""
+    sync, gate, begun, looked = make_board(), threading.Event(), threading.Event(), threading.Event()
+    look = Tasks.look
+
+    def count(self: Tasks) -> None:
+        look(self)
+        looked.set()
+
+    monkeypatch.setattr(Tasks, "look", count)
     sync.post("a")
 
     async def handler(job: jobboard.Job) -> None:
@@ -111,6 +120,8 @@ def test_a_loop_that_a_coroutine_holds_up_is_not_alive(make_board: MakeBoard) ->
         thread.start()
         assert begun.wait(WAIT)
         with later():
+            looked.clear()
+            assert looked.wait(WAIT)
             assert probe()[0] == 503
         gate.set()
         thread.join(WAIT)

@@ -151,14 +151,14 @@ def test_process_works_on_one_job_after_the_other_until_a_job_takes_it_down(
 @pytest.mark.rule("A process is replaced after max_jobs_per_process, between two jobs.")
 def test_a_process_is_replaced_after_so_many_jobs(board: Any, post: Post, notes: Notes) -> None:
     """A process that has died begins to count anew."""
-    jobs = [post(name, priority=9 - number) for number, name in enumerate(["pid", "pid", "crash", "pid", "pid"])]
+    jobs = [post(name, priority=9 - number) for number, name in enumerate(["pid", "pid", "pid", "crash", "pid", "pid"])]
     conductor = conductor_of(board, max_jobs_per_process=2)
     conductor.run(until_empty=True)
     pids = notes()
-    assert [pids.index(pid) for pid in pids] == [0, 0, 2, 2]
+    assert [pids.index(pid) for pid in pids] == [0, 0, 2, 3, 3]
     assert all(has_ended(int(pid)) for pid in pids)
-    assert (conductor.tally.consumed, conductor.tally.abandoned) == (4, 1)
-    assert [job.state for job in jobs].count("COMPLETE") == 4
+    assert (conductor.tally.consumed, conductor.tally.abandoned) == (5, 1)
+    assert [job.state for job in jobs].count("COMPLETE") == 5
 
 
 def test_job_that_kills_its_process_each_time_uses_up_its_attempts(

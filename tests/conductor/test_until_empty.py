@@ -12,7 +12,8 @@ import jobboard
 from jobboard.aio import AsyncConductor, AsyncJobBoard
 from jobboard.backends.memory import ManualClock
 from jobboard.conductor import Conductor
-from jobboard.testing.requests import ENDS, TAKES, requests
+from jobboard.testing import eventually
+from jobboard.testing.requests import ENDS, POSTER_LOOKS, TAKES, requests
 from tests.support import handlers
 from tests.support.conductors import LATE, WAIT, Hanging, MakeBoard, errors_of
 
@@ -108,12 +109,19 @@ def test_conductors_of_each_kind_run_until_empty(make_board: MakeBoard, kind: An
 
 @MEMORY
 def test_a_due_schedule_is_posted_before_a_run_until_empty_ends(make_board: MakeBoard) -> None:
-    clock = ManualClock()
+    """Also where the scheduler is late."""
+    clock, gate = ManualClock(), threading.Event()
     board = make_board(clock=clock)
     board.schedule("hourly", name="report", every=3600)
     clock.advance(3600)
+
+    def hold() -> None:
+        if threading.current_thread().name.endswith("-scheduler"):
+            gate.wait(WAIT)
+
+    requests(board).before(POSTER_LOOKS, hold)
     for schedules, consumed in ((False, 0), (True, 1)):
-        conductor = Conductor("one", board, lambda job: None, schedules=schedules)
+        conductor = Conductor("one", board, lambda job: gate.set(), schedules=schedules)
         conductor.run(until_empty=True)
         assert conductor.tally.consumed == consumed
 
@@ -141,3 +149,19 @@ def test_a_handler_that_hangs_holds_no_run_until_empty(make_board: MakeBoard, ha
     conductor = Conductor("one", board, hanging, job_timeout=0.01, retry=LATE)
     assert errors_of(lambda: conductor.run(until_empty=True)) == []
     assert conductor.tally.abandoned == 1
+
+
+@MEMORY
+def test_a_handler_that_hangs_in_the_last_of_its_name_holds_it(make_board: MakeBoard, hanging: Hanging) -> None:
+    board = make_board()
+    board.post_many([{"name": "slow"}] * 2)
+    conductor = Conductor("one", board, {"other": print}, retry=LATE)
+    conductor.handles("slow", timeout=0.01, max_simultaneous=1)(hanging)
+    thread = threading.Thread(target=conductor.run, kwargs={"until_empty": True})
+    thread.start()
+    eventually(lambda: conductor.tally.abandoned == 1)
+    # Not a wait for anything: a run that ends with the first job would have ended by then.
+    conductor.wait(0.2)
+    hanging.gate.set()
+    thread.join(WAIT)
+    assert conductor.tally.dispatched == 2

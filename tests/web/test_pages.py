@@ -269,6 +269,9 @@ def test_boards_of_one_name_have_addresses_of_their_own(make_board: Callable[...
     assert re.findall(r'class="job" href="([^"]*)"', browser.answer.body) == ["/a-b/", "/a-b-2/", "/static-2/"]
     with pytest.raises(ValueError, match="boards is empty"):
         app([], authorize=lambda request: "look")
+    for wrong in (("a", 1), [object()], ["memory"]):
+        with pytest.raises(TypeError, match="pairs of a name and a configuration"):
+            app(wrong, authorize=lambda request: "look")  # type: ignore[arg-type]
 
 
 @MEMORY

@@ -335,7 +335,7 @@ and priority = :place and id > :id
 and priority > :place
 
 -- name: walk_claims
--- The entries of delayed jobs count, too, as they lie between those of claims.
+-- The entries of delayed jobs, and of jobs that expire, count, too, as they lie between those of claims.
 select {columns?}, wake_at as place
 from {jobs} {by_wake}
 where board = :board and wake_at > 0 {behind?}
@@ -472,10 +472,19 @@ from (
 select name, state, count(*), min(created_on)
 from (
     select name, created_on, {state_now} as state
-    from {jobs} {by_wake}
-    where board = :board and wake_at > 0 and state in ('SCHEDULED', 'CLAIMED')
-    order by wake_at
-    limit :most
+    from (
+        select * from (
+            select * from {jobs} {by_wake} where board = :board and wake_at > 0 and state = 'CLAIMED'
+            order by wake_at
+            limit :most
+        ) as claimed
+        union all
+        select * from (
+            select * from {jobs} {by_wake} where board = :board and wake_at > 0 and state = 'SCHEDULED'
+            order by wake_at
+            limit :most
+        ) as scheduled
+    ) as {jobs}
 ) as waking
 group by name, state
 

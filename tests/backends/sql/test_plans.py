@@ -318,6 +318,7 @@ def test_names_read_as_many_rows_as_they_count(full: JobBoard) -> None:
         names = full.names(at_most=10)
     assert len(names) == 40
     assert {each.waiting for each in names} == {10}
+    assert (sum(each.running for each in names), sum(each.delayed for each in names)) == (10, 10)
     assert count() < 6000
 
 

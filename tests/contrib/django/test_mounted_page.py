@@ -40,7 +40,7 @@ def test_the_staff_of_a_project_has_the_page_in_the_admin(board_conf: dict[str, 
             assert browser.at == f"{HOME}/trash"
             browser.press("Restore", job=1)
             assert "1 job restored." in browser.answer.text
-            assert board.get(job.uuid).errors[-1].text == "restored by maria"
+            assert board.get(job.uuid).errors[-1].text == "restored by staff"
             board.cancel(job)
             browser.get(f"{HOME}/trash")
             browser.press("Purge", job=1)
