@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import re
@@ -185,17 +186,17 @@ def job(visit: Visit) -> Response:
     waits = [] if job.seen_state not in (UNCLAIMED, SCHEDULED) else obstacles(visit.board, job)
     values = {"details": None if job.content is UNREADABLE else _value(visit, job, lambda: job.details)}
     if outcome is not None and outcome.refused is None:
-        values["result"] = _value(visit, job, lambda: outcome.result) or visit.details(job, None)
-    if (checkpoint := _value(visit, job, lambda: job.checkpoint)) is not None:
-        values["checkpoint"] = checkpoint
+        values["result"] = _value(visit, job, lambda: outcome.result)
+    if job.record.note is not None:
+        values["checkpoint"] = _value(visit, job, lambda: job.checkpoint)
     lease = job.record.lock_until if job.seen_state == CLAIMED else None
     return visit.render(
         "job.html",
         job=job,
-        book=_value(visit, job, lambda: job.book_uuid and {"name": job.book_name, "uuid": job.book_uuid}),
         word=WORDS[job.seen_state],
         outcome=outcome,
         values=values,
+        book=_book(job),
         waits=waits,
         steps=list(_steps(job, outcome)),
         acts={name: act for name, act in ACTS.items() if job.seen_state in act.states} if visit.may_act else {},
@@ -207,12 +208,18 @@ def job(visit: Visit) -> Response:
 
 
 def _value(visit: Visit, job: Job, read: Callable[[], Any]) -> str | None:
-    """Return a private value of a job as the page shows it; None if there is none."""
+    """Return a value of a job as text; None where the board can't decrypt it."""
     try:
-        found = read()
+        return visit.details(job, read())
     except NoKey:
-        return "encrypted"
-    return None if found is None else visit.details(job, found)
+        return None
+
+
+def _book(job: Job) -> str:
+    """Return the name and uuid of a job's logbook; empty without one, or where the board can't decrypt it."""
+    with contextlib.suppress(NoKey):
+        return " ".join(filter(None, (job.book_name, job.book_uuid)))
+    return ""
 
 
 def _job(visit: Visit) -> Job:
