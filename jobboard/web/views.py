@@ -186,9 +186,9 @@ def job(visit: Visit) -> Response:
     waits = [] if job.seen_state not in (UNCLAIMED, SCHEDULED) else obstacles(visit.board, job)
     values = {"details": None if job.content is UNREADABLE else _value(visit, job, lambda: job.details)}
     if outcome is not None and outcome.refused is None:
-        values["result"] = _value(visit, job, lambda: outcome.result) or visit.details(job, None)
-    if (checkpoint := _value(visit, job, lambda: job.checkpoint)) is not None:
-        values["checkpoint"] = checkpoint
+        values["result"] = _value(visit, job, lambda: outcome.result)
+    if job.record.note is not None:
+        values["checkpoint"] = _value(visit, job, lambda: job.checkpoint)
     lease = job.record.lock_until if job.seen_state == CLAIMED else None
     return visit.render(
         "job.html",
@@ -208,12 +208,11 @@ def job(visit: Visit) -> Response:
 
 
 def _value(visit: Visit, job: Job, read: Callable[[], Any]) -> str | None:
-    """Return a private value of a job as the page shows it; None if there is none."""
+    """Return a value of a job as text; None where the board can't decrypt it."""
     try:
-        found = read()
+        return visit.details(job, read())
     except NoKey:
-        return "encrypted"
-    return None if found is None else visit.details(job, found)
+        return None
 
 
 def _book(job: Job) -> str:
