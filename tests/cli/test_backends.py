@@ -63,7 +63,8 @@ def test_every_command_runs(
     seen = command("top", "--once", "--json").json
     assert seen["counts"] == {"unclaimed": 2, "scheduled": 0, "claimed": 1, "trashed": 0, "on_board": 3}
     assert seen["by_name"] == [
-        {"name": n, "waiting": n != "one", "scheduled": 0, "running": n == "one"} for n in ("one", "three", "two")
+        {"label": n, "name": n, "waiting": n != "one", "scheduled": 0, "running": n == "one"}
+        for n in ("one", "three", "two")
     ]
     assert datetime.datetime.fromisoformat(seen["time"]).utcoffset() == datetime.timedelta(0)
     assert seen["oldest_waiting"]["uuid"] == uuids[1]
@@ -125,7 +126,7 @@ def test_an_empty_board_names_its_siblings(
     monkeypatch.setattr(Watcher, "compared", lambda _: iter(()))
     assert pictures.name in run("watch").err
     assert pictures.name not in run("watch", "--name", pictures.name).err
-    monkeypatch.setattr(Conductor, "run", lambda *_: None)
+    monkeypatch.setattr(Conductor, "run", lambda *_, **__: None)
     assert pictures.name in run("work", "os:getpid").err
     assert pictures.name not in run("work", "os:getpid", "--name", pictures.name).err
     for command in (*looking, "watch"):
