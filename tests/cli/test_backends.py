@@ -86,7 +86,8 @@ def test_every_command_runs(
     command("work", f"handlers_{backend}:anything", "--max-jobs", "2")
     assert board.job_count == 0
     assert command("done", "list", "--json").out == command("schedule", "list", "--json").out == ""
-    assert set(COMMANDS) - ran <= {"move"}
+    # Both have tests of their own: move needs two boards, and web has no end.
+    assert set(COMMANDS) - ran <= {"move", "web"}
 
 
 # Empty and absent boards
