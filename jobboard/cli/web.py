@@ -21,7 +21,7 @@ from jobboard.exceptions import ConnectionFailure, MissingDriver
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 for any free port.")
 @click.option(
     "--password-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Ask for the password in this file, with any user name.",
 )
 @click.option("--act/--look-only", default=None, help="Let visitors act.  [default: on loopback only]")
