@@ -123,7 +123,7 @@ class Visit:
 
     def url(self, page: str = "", /, **query: Any) -> str:
         """Return the address of a page of the board."""
-        given = {name: value for name, value in query.items() if value not in ("", None)}
+        given = {name: value for name, value in query.items() if value is not None}
         return f"{self.root}/{quote(self.slug)}/{quote(page)}" + (f"?{urlencode(given)}" if given else "")
 
     def field(self, name: str) -> str:
