@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -10,8 +11,10 @@ from urllib.parse import quote
 import pytest
 
 
+import jobboard
 from jobboard import Entity, reading
 from jobboard.testing import eventually
+from jobboard.testing.requests import POSTS, requests
 from jobboard.web import app
 from tests.full import FULL
 from tests.web.browser import Browser
@@ -252,19 +255,110 @@ def test_live_updates_leave_hands_alone(board: Any, home: str, window: Callable[
         assert seen.faults == []
 
 
+@pytest.mark.rule("A form of the page acts once, however often its button is clicked before the answer.")
 def test_a_double_click_acts_once(board: Any, home: str, window: Callable[..., Window]) -> None:  # noqa: F811
     job = board.post("resize")
     board.cancel(job, reason="disk 7 is full")
     board.schedule("nightly", cron="0 3 * * *", name="report")
     with served(app(board, authorize=lambda request: "act")) as address:
         seen = window(address)
+        page = seen.page
+
+        def click_twice(button: str) -> None:
+            posts, go = threading.Event(), threading.Event()
+
+            def wait() -> None:
+                posts.set()
+                assert go.wait(30)
+
+            box = page.locator("main button", has_text=button).bounding_box()
+            assert box is not None
+            place = box["x"] + 5, box["y"] + 5
+            with requests(board).before(POSTS, wait), page.expect_navigation():
+                page.mouse.click(*place)
+                assert posts.wait(30)
+                page.mouse.click(*place)
+                go.set()
+
         seen.open(f"{home}/jobs/{job.uuid}")
         seen.press("Post again…")
-        with seen.page.expect_navigation():
-            seen.page.locator("main button.solid").dblclick()
-        seen.see("In the trash")
+        click_twice("Post this job again")
+        seen.see("1 job posted again.")
         seen.open(f"{home}/schedules")
-        with seen.page.expect_navigation():
-            seen.page.locator("main button", has_text="Post now").dblclick()
-        seen.see("nightly")
+        click_twice("Post now")
+        seen.see("Posted Job")
+        # A form that comes back with the button for going back is good again.
+        page.go_back()
+        page.locator("main button", has_text="Pause").click()
+        seen.see("is paused.")
     assert sorted(each.name for each in board.find(states=["UNCLAIMED"])) == ["report", "resize"]
+
+
+def test_every_page_of_a_board_that_goes_away_and_comes_back(
+    home: str,
+    window: Callable[..., Window],  # noqa: F811
+    private_server: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = private_server("redis")
+    conf = {"board": server.uri, "namespace": "away", "retry_for": 0.3}
+    with jobboard.backend("board", conf) as board, served(app(board, authorize=lambda request: "act")) as address:
+        board.post_many([{"name": "resize"}] * 3)
+        fill(address, home)
+        seen = window(address)
+        page, banner = seen.page, seen.page.locator("#banner")
+        page.clock.install()
+        seen.open(f"{home}/")
+        lists = window(address)
+        lists.page.clock.install()
+        lists.open(f"{home}/jobs")
+        lists.page.locator("[name=job]").first.check()
+        place = lists.page.locator("[name=job]").first.bounding_box()
+        # A slow server is not away.
+        server.pause()
+        seen.beat()
+        assert not banner.is_visible()
+        server.resume()
+        seen.until(lambda: "3 jobs wait" in seen.text)
+        assert not banner.is_visible()
+        server.kill()
+        seen.until(lambda: banner.is_visible() and "These are the figures of" in banner.inner_text())
+        lists.until(lambda: lists.page.locator("#banner").is_visible())
+        assert lists.page.locator("[name=job]").first.bounding_box() == place
+        seen.until(lambda: "Not known while the board is away." in seen.text)
+        for words in ("No conductor runs", "The trash is empty", "Nothing waits"):
+            assert words not in seen.text
+        gone = window(address)
+        gone.page.clock.install()
+        for path in ("/", "/conductors", "/trash", "/done", "/schedules", "/limits", "/jobs"):
+            text = gone.open(home + path)
+            assert "The board is away." in text
+            for words in ("No conductor runs", "The trash is empty", "There are no", "No outcome", "Nothing waits", "No job "):
+                assert words not in text
+        server.start()
+        # An open page comes back by itself.
+        gone.until(lambda: "Waiting 3" in gone.text)
+        seen.until(lambda: not banner.is_visible())
+        lists.until(lambda: not lists.page.locator("#banner").is_visible())
+        assert lists.page.locator("[name=job]").first.is_checked()
+        board.post("thumbnail")
+        seen.until(lambda: "4 jobs wait" in seen.text)
+        assert [*seen.faults, *lists.faults, *gone.faults] == []
+
+
+def test_a_restarted_page_keeps_open_forms(
+    board: Any,
+    home: str,
+    window: Callable[..., Window],  # noqa: F811
+) -> None:
+    job = board.post("resize")
+    board.cancel(job, reason="disk 7 is full")
+    with served(app(board, authorize=lambda request: "act")) as address:
+        seen = window(address)
+        seen.page.clock.install()
+        seen.open(f"{home}/jobs/{job.uuid}")
+    seen.until(lambda: "The server of this page does not answer." in seen.text)
+    with served(app(board, authorize=lambda request: "act"), int(address.rpartition(":")[2])):
+        seen.until(lambda: "does not answer" not in seen.text)
+        assert "1 job restored." in seen.press("Restore")
+    assert job.state == "UNCLAIMED"

@@ -32,7 +32,6 @@ theme.onclick = () => {
 const live = $("[data-live-button]");
 const data = body.dataset;
 let on = sessionStorage.getItem("jobboard-live") !== "off";
-let wasAway = "away" in data;
 const hand = () => $("main :is(a, button, summary, input):is(:hover, :focus-visible)");
 function read(part) {
   const chosen = getSelection();
@@ -94,8 +93,8 @@ async function beat() {
   if (trouble) $("[data-trouble]", banner).textContent = trouble;
   banner.hidden = !trouble;
   live.classList.toggle("off", Boolean(trouble));
-  if (trouble) return true;
-  if (wasAway) {
+  if (!state) return true;
+  if (!trouble && "away" in data) {
     if (/\/(act|rule|schedule)$/.test(location.pathname)) location.assign($(".mark").href);
     else location.reload();
     return false;
@@ -133,6 +132,19 @@ for (const form of $$("form:has([data-list])")) {
   }));
   form.addEventListener("change", count);
 }
+
+// A form acts once, however often its button is clicked before the answer comes.
+const sent = new Set();
+addEventListener("pageshow", () => sent.clear());
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (sent.has(form)) event.preventDefault();
+  else if (form.method === "post") {
+    sent.add(form);
+    // Somebody may have stopped the page before its answer.
+    setTimeout(() => sent.delete(form), 10000);
+  }
+});
 
 // Long work goes on by itself.
 const further = $("[data-goes-on]");
