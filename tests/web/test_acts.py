@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -184,3 +185,28 @@ def test_schedules(board: Any, browse: Open, home: str) -> None:
     browser.get(f"{home}/schedules")
     assert "The schedule nightly is removed." in browser.press("Remove").text
     assert board.schedules() == []
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_a_cause_is_acted_on_alone(board: Any, browse: Open, home: str) -> None:
+    """Of jobs without a reason, and of a cause that is cut off at a space."""
+    without, other, long = board.post_many([{"name": name} for name in ("without", "other", "long")])
+    for job, reason in ((without, None), (other, "disk 7 is full"), (long, "x" * 199 + " y")):
+        board.cancel(job, reason=reason)
+    browser = browse()
+    eventually(lambda: json.loads(browser.get(f"{home}/state").body)["complete"])
+    for job, others in ((without, [other, long]), (long, [other])):
+        body = browser.get(f"{home}/trash").body
+        links = re.findall(r'class="why" href="([^"]*)"', body)
+        shown = {each: browser.get(each.replace("&amp;", "&")).text for each in links}
+        [link] = [each for each, text in shown.items() if f" {job.name} {job.uuid[:8]}" in text]
+        browser.get(link.replace("&amp;", "&"))
+        assert [each for each in others if each.uuid[:8] in browser.answer.text] == []
+        assert "One cause:" in browser.answer.text
+        browser.press("Restore", all="1")
+        assert "Restore this job?" in browser.answer.text
+        browser.get(f"{home}/trash")
+        number = links.index(link)
+        assert "Restore this job?" in browser.press("Restore all…", number=number).text
+        assert "1 job restored." in browser.press("Restore this job").text
+        assert (job.state, *(each.state for each in others)) == ("UNCLAIMED", *("TRASHED" for _ in others))
