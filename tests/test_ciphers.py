@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from jobboard.conductor import Conductor
 from jobboard.moving import Mover
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, Background
 from tests.support import ciphers
 from tests.support.ciphers import BOTH, OLD, Keys
 
@@ -394,6 +396,34 @@ def test_large_notes_of_processes_are_refused(make_board: MakeBoard, flush: bool
     Conductor("one", board, {"mail": ciphers.large_note}, workers="processes", max_simultaneous_jobs=1).run(1)
     refused, checkpoint = board.get(job.uuid).result(0)
     assert (refused.partition(":")[0], checkpoint) == ("note", "small")
+
+
+@memory
+@pytest.mark.rule("A cipher that takes its time over a note holds up no other claim.")
+def test_a_slow_cipher_holds_up_no_other_claim(make_board: MakeBoard) -> None:
+    class Slow(Keys):
+        begun, goes_on = threading.Semaphore(0), threading.Event()
+
+        def encrypt(self, data: bytes) -> bytes:
+            if b"slow" in data:
+                self.begun.release()
+                assert self.goes_on.wait(LIMIT)
+            return super().encrypt(data)
+
+    cipher = Slow(1)
+    board = make_board(cipher=cipher)
+    board.post_many([{"name": "mail"}] * 2)
+    claim = board.claim_next("anna").claim
+    noting = Background(lambda: claim.note("slow"))
+    assert cipher.begun.acquire(timeout=LIMIT)
+    other = Background(lambda: board.claim_next("bert"))
+    try:
+        assert other.wait()
+        claim.note(percent=3)
+    finally:
+        cipher.goes_on.set()
+    noting.wait()
+    assert (claim.job.progress.text, claim.job.progress.percent) == ("slow", 3)
 
 
 @memory
