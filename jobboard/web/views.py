@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 
 from jobboard import logs
 from jobboard.board import UNREADABLE, JobBoard
-from jobboard.exceptions import JobBoardError, JobFailure, NotFound
+from jobboard.exceptions import JobBoardError, JobFailure, NoKey, NotFound
 from jobboard.job import Entity, Job
 from jobboard.obstacles import obstacles
 from jobboard.primitives import BoardStats, Per
@@ -183,11 +183,7 @@ def job(visit: Visit) -> Response:
     job = _job(visit)
     outcome = visit.board.outcome(job) if job.seen_state == COMPLETE else None
     waits = [] if job.seen_state not in (UNCLAIMED, SCHEDULED) else obstacles(visit.board, job)
-    values = {"details": None if job.content is UNREADABLE else visit.details(job, job.details)}
-    if outcome is not None and outcome.refused is None:
-        values["result"] = visit.details(job, outcome.result)
-    if job.checkpoint is not None:
-        values["checkpoint"] = visit.details(job, job.checkpoint)
+    values = _values(visit, job, outcome)
     lease = job.record.lock_until if job.seen_state == CLAIMED else None
     return visit.render(
         "job.html",
@@ -195,6 +191,7 @@ def job(visit: Visit) -> Response:
         word=WORDS[job.seen_state],
         outcome=outcome,
         values=values,
+        book=None if values["details"] is None or not job.book_uuid else f"{job.book_name or ''} {job.book_uuid}",
         waits=waits,
         steps=list(_steps(job, outcome)),
         acts={name: act for name, act in ACTS.items() if job.seen_state in act.states} if visit.may_act else {},
@@ -203,6 +200,25 @@ def job(visit: Visit) -> Response:
         priority=_priority(job),
         reason=reason_line,
     )
+
+
+def _values(visit: Visit, job: Job, outcome: Outcome | None) -> dict[str, str | None]:
+    """Return the details, result and checkpoint of a job as texts; None where they can't be read here."""
+    reads: dict[str, Callable[[], Any]] = {"checkpoint": lambda: job.checkpoint}
+    if job.content is not UNREADABLE:
+        reads["details"] = lambda: job.details
+    if outcome is not None and outcome.refused is None:
+        reads["result"] = lambda: outcome.result
+    values: dict[str, str | None] = {"details": None}
+    for what, read in reads.items():
+        try:
+            found = read()
+        except NoKey:
+            values[what] = None
+        else:
+            if what != "checkpoint" or found is not None:
+                values[what] = visit.details(job, found)
+    return values
 
 
 def _job(visit: Visit) -> Job:

@@ -18,6 +18,7 @@ from jobboard.exceptions import ConnectionFailure
 from jobboard.testing import eventually
 from jobboard.testing.requests import requests
 from jobboard.web import app, text
+from tests.support.ciphers import BOTH
 from tests.support.clock import set_clock
 from tests.web.browser import Browser
 from tests.web.conftest import Open
@@ -115,6 +116,22 @@ def test_a_hook_hides_details(board: Any, browse: Open, home: str) -> None:
     for page in (f"{home}/jobs/{job.uuid}", f"{home}/jobs/{job.uuid}/details.json"):
         assert "***" in browser.get(page).body
         assert "sesame" not in browser.answer.body
+
+
+@MEMORY
+@pytest.mark.rule("The page of a job shows the rest of it where the board can't decrypt its content.")
+def test_encrypted_jobs_are_shown_without_the_key(make_board: Callable[..., Any], browse: Open, home: str) -> None:
+    board = make_board(keep_done=1000, cipher=BOTH)
+    waiting, done = (board.post(name, details={"secret": "hush"}) for name in ("waiting", "done"))
+    board.claim(waiting, "anna").note("hush", checkpoint="hush", flush=True)
+    waiting.claim.abandon()
+    board.claim(done, "anna").consume(result="hush")
+    for job, parts in ((waiting, ("Checkpoint", "Details")), (done, ("Result", "Details"))):
+        answer = browse().get(f"{home}/jobs/{job.uuid}")
+        assert (answer.status, "hush" in answer.body) == (200, False)
+        for part in parts:
+            assert f"{part} They can't be read here." in answer.text
+    assert "Cancel" in browse().get(f"{home}/jobs/{waiting.uuid}").text
 
 
 @pytest.mark.rule("No text of a job is markup of the page, and no character of it acts unseen.")
