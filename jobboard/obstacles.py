@@ -178,7 +178,7 @@ class _Survey:
     def _claims(self) -> list[Job]:
         """Return the first claimed jobs, the oldest claim first."""
         if self._held is None:
-            count = self._board.stats().claimed
+            count = self._board.stats(cap=PAGE).claimed
             found = first_jobs(self._board, count, CLAIMED) if count else []
             self._held = sorted(found, key=lambda job: job.last_modified)
         return self._held

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from jobboard.cli.common import BoardOptions, command
+from jobboard.cli.common import BoardOptions, cipher_option, command
 from jobboard.cli.output import say, warn
 from jobboard.exceptions import ConnectionFailure, MissingDriver
 
@@ -21,7 +21,7 @@ from jobboard.exceptions import ConnectionFailure, MissingDriver
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 for any free port.")
 @click.option(
     "--password-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Ask for the password in this file, with any user name.",
 )
 @click.option("--act/--look-only", default=None, help="Let visitors act.  [default: on loopback only]")
@@ -32,6 +32,7 @@ from jobboard.exceptions import ConnectionFailure, MissingDriver
 @click.option(
     "--also", "more", multiple=True, metavar="NAME", help="Show this board of the same backend, too. May be repeated."
 )
+@cipher_option
 def web(
     settings: BoardOptions,
     host: str,
@@ -41,6 +42,7 @@ def web(
     prefix: str,
     origins: tuple[str, ...],
     more: tuple[str, ...],
+    cipher: object,
 ) -> None:
     """Show the work on a board in a browser, until Ctrl-C.
 
@@ -64,7 +66,8 @@ def web(
     if password == "":
         raise click.UsageError(f"{password_file} is empty")
     names = [settings.board_name, *more]
-    boards = [BoardOptions(settings.given, name).fetch(retry_for=PATIENCE, auto_setup=False) for name in names]
+    options = {"retry_for": PATIENCE, "auto_setup": False, "cipher": cipher}
+    boards = [BoardOptions(settings.given, name).fetch(**options) for name in names]
     may_act = is_local if act is None else act
     page = app(boards, authorize=standalone("act" if may_act else "look", password), origins=origins)
     if not is_loopback(host):

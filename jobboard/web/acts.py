@@ -107,23 +107,27 @@ ACTS = {
 
 @dataclass(frozen=True)
 class Filters:
-    """The conditions of a search, as they stand in an address. A cause has no field of its own in forms."""
+    """The conditions of a search, as they stand in an address. A cause has no field of its own in forms.
 
-    name: str = ""
-    error: str = ""
-    group: str = ""
-    key: str = ""
-    owner: str = ""
-    cause: str = ""
+    The cause of jobs without a reason is empty. None: any.
+    """
+
+    name: str | None = None
+    error: str | None = None
+    group: str | None = None
+    key: str | None = None
+    owner: str | None = None
+    cause: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Filters:
         """Return the conditions in the query of an address."""
-        return cls(**{each.name: given.get(each.name, "").strip() for each in fields(cls)})
+        typed = {each.name: given.get(each.name, "").strip() or None for each in fields(cls)}
+        return cls(**{**typed, "cause": given.get("cause")})
 
     def given(self) -> dict[str, str]:
         """Return the conditions that are set."""
-        return {name: value for name, value in vars(self).items() if value}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def arguments(self, state: State) -> dict[str, Any]:
         """Return the arguments of :meth:`find_page <jobboard.board.JobBoard.find_page>`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import re
@@ -183,7 +184,11 @@ def job(visit: Visit) -> Response:
     job = _job(visit)
     outcome = visit.board.outcome(job) if job.seen_state == COMPLETE else None
     waits = [] if job.seen_state not in (UNCLAIMED, SCHEDULED) else obstacles(visit.board, job)
-    values = _values(visit, job, outcome)
+    values = {"details": None if job.content is UNREADABLE else _value(visit, job, lambda: job.details)}
+    if outcome is not None and outcome.refused is None:
+        values["result"] = _value(visit, job, lambda: outcome.result)
+    if job.record.note is not None:
+        values["checkpoint"] = _value(visit, job, lambda: job.checkpoint)
     lease = job.record.lock_until if job.seen_state == CLAIMED else None
     return visit.render(
         "job.html",
@@ -191,7 +196,7 @@ def job(visit: Visit) -> Response:
         word=WORDS[job.seen_state],
         outcome=outcome,
         values=values,
-        book=None if values["details"] is None or not job.book_uuid else f"{job.book_name or ''} {job.book_uuid}",
+        book=_book(job),
         waits=waits,
         steps=list(_steps(job, outcome)),
         acts={name: act for name, act in ACTS.items() if job.seen_state in act.states} if visit.may_act else {},
@@ -202,23 +207,19 @@ def job(visit: Visit) -> Response:
     )
 
 
-def _values(visit: Visit, job: Job, outcome: Outcome | None) -> dict[str, str | None]:
-    """Return the details, result and checkpoint of a job as texts; None where they can't be read here."""
-    reads: dict[str, Callable[[], Any]] = {"checkpoint": lambda: job.checkpoint}
-    if job.content is not UNREADABLE:
-        reads["details"] = lambda: job.details
-    if outcome is not None and outcome.refused is None:
-        reads["result"] = lambda: outcome.result
-    values: dict[str, str | None] = {"details": None}
-    for what, read in reads.items():
-        try:
-            found = read()
-        except NoKey:
-            values[what] = None
-        else:
-            if what != "checkpoint" or found is not None:
-                values[what] = visit.details(job, found)
-    return values
+def _value(visit: Visit, job: Job, read: Callable[[], Any]) -> str | None:
+    """Return a value of a job as text; None where the board can't decrypt it."""
+    try:
+        return visit.details(job, read())
+    except NoKey:
+        return None
+
+
+def _book(job: Job) -> str:
+    """Return the name and uuid of a job's logbook; empty without one, or where the board can't decrypt it."""
+    with contextlib.suppress(NoKey):
+        return " ".join(filter(None, (job.book_name, job.book_uuid)))
+    return ""
 
 
 def _job(visit: Visit) -> Job:
@@ -392,7 +393,7 @@ class Selection:
         word = visit.field("state") or "trash"
         if word not in STATES:
             raise ValueError(f"{word!r} is no state")
-        return cls(chosen, visit.field("all") == "1", STATES[word], Filters.of(dict(parse_qsl(visit.field("search")))))
+        return cls(chosen, visit.field("all") == "1", STATES[word], Filters.of(dict(parse_qsl(visit.field("search"), keep_blank_values=True))))
 
     def search(self) -> dict[str, Any]:
         """Return the arguments of the search."""

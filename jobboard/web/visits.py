@@ -123,7 +123,7 @@ class Visit:
 
     def url(self, page: str = "", /, **query: Any) -> str:
         """Return the address of a page of the board."""
-        given = {name: value for name, value in query.items() if value not in ("", None)}
+        given = {name: value for name, value in query.items() if value is not None}
         return f"{self.root}/{quote(self.slug)}/{quote(page)}" + (f"?{urlencode(given)}" if given else "")
 
     def field(self, name: str) -> str:
@@ -157,12 +157,15 @@ class Visit:
         )
         return HTMLResponse(page, status)
 
+    @property
+    def origin(self) -> str:
+        """The address of the page that had the form; the overview's instead of an address elsewhere."""
+        to = self.field("back")
+        return to if to.startswith(self.url()) and "\\" not in to else self.url()
+
     def back(self, said: str) -> Response:
         """Return to the page that had the form, with a sentence."""
-        to = self.field("back")
-        if not to.startswith(self.url()) or "\\" in to:
-            to = self.url()
-        answer = RedirectResponse(to, 303)
+        answer = RedirectResponse(self.origin, 303)
         # A browser keeps 4 KB of a cookie, and an escaped character takes up to twelve.
         answer.set_cookie(SAID, quote(said)[:3000], max_age=30, path=self.root or "/", httponly=True, samesite="strict")
         return answer

@@ -214,7 +214,7 @@ class Oracle:
         for path in changed:
             if path.startswith(JOB):
                 node = records.get(path)
-                record, session = (None, None) if node is None else unpack(uuid_at(path), node.value)
+                record, session, _ = (None, None, ()) if node is None else unpack(uuid_at(path), node.value)
                 jobs[uuid_at(path)] = Version(now, record, session)
         outcomes = {path.removeprefix(OUTCOME) for path in changed}
         if jobs:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
 
 import pytest
 
+from jobboard.testing import eventually
 from jobboard.web import acts
 from tests.web.conftest import Open
 
@@ -105,18 +107,18 @@ def test_all_that_match_go_in_steps(
     assert "all jobs in the trash with cause disk … is full" in page.text
     assert "and 245 more" in page.text
     assert page.body.count('class="job"') == 5
-    late = board.post("resize")
-    board.cancel(late, reason="disk 8 is full")
+    late = board.post_many([{"name": "resize"}] * 120)
+    board.act("cancel", late, reason="disk 8 is full")
     step = browser.press("Restore 250 jobs", why="the disk was emptied")
     assert re.search(r"\d+ jobs restored so far\.", step.text)
     assert '<progress max="250"' in step.body
     steps = 1
-    while "so far" in browser.answer.text:
+    while "so far" in browser.answer.text and steps < 20:
         browser.press("Go on")
         steps += 1
     assert "250 jobs restored." in browser.answer.text
     assert steps > 2
-    assert (late.state, jobs[250].state, board.job_count) == ("TRASHED", "TRASHED", 250)
+    assert (late[0].state, jobs[250].state, board.job_count) == ("TRASHED", "TRASHED", 250)
     assert errors_of(board, jobs[0].uuid)[-1] == "restored by maria: the disk was emptied"
     assert "restored by maria: the disk was emptied" in caplog.text
 
@@ -147,8 +149,9 @@ def test_a_form_returns_to_its_own_page_alone(board: Any, browse: Open, home: st
 @pytest.mark.backends("memory", "sqlite")
 def test_limits_and_pauses(board: Any, browse: Open, home: str) -> None:
     browser = browse()
-    browser.get(f"{home}/limits")
+    eventually(lambda: "Limits 0" in browser.get(f"{home}/limits").text)
     assert "mail is paused." in browser.press("Pause", name="mail").text
+    assert "Limits 1" in browser.answer.text, "the next page knows of the act"
     assert "Everything is paused." in browser.press("Pause").text
     assert (board.paused().everything, board.paused().names) == (True, ("mail",))
     assert "mail is resumed." in browser.press("Resume", number=1).text
@@ -182,3 +185,28 @@ def test_schedules(board: Any, browse: Open, home: str) -> None:
     browser.get(f"{home}/schedules")
     assert "The schedule nightly is removed." in browser.press("Remove").text
     assert board.schedules() == []
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_a_cause_is_acted_on_alone(board: Any, browse: Open, home: str) -> None:
+    """Of jobs without a reason, and of a cause that is cut off at a space."""
+    without, other, long = board.post_many([{"name": name} for name in ("without", "other", "long")])
+    for job, reason in ((without, None), (other, "disk 7 is full"), (long, "x" * 199 + " y")):
+        board.cancel(job, reason=reason)
+    browser = browse()
+    eventually(lambda: json.loads(browser.get(f"{home}/state").body)["complete"])
+    for job, others in ((without, [other, long]), (long, [other])):
+        body = browser.get(f"{home}/trash").body
+        links = re.findall(r'class="why" href="([^"]*)"', body)
+        shown = {each: browser.get(each.replace("&amp;", "&")).text for each in links}
+        [link] = [each for each, text in shown.items() if f" {job.name} {job.uuid[:8]}" in text]
+        browser.get(link.replace("&amp;", "&"))
+        assert [each for each in others if each.uuid[:8] in browser.answer.text] == []
+        assert "One cause:" in browser.answer.text
+        browser.press("Restore", all="1")
+        assert "Restore this job?" in browser.answer.text
+        browser.get(f"{home}/trash")
+        number = links.index(link)
+        assert "Restore this job?" in browser.press("Restore all…", number=number).text
+        assert "1 job restored." in browser.press("Restore this job").text
+        assert (job.state, *(each.state for each in others)) == ("UNCLAIMED", *("TRASHED" for _ in others))

@@ -32,18 +32,36 @@ theme.onclick = () => {
 const live = $("[data-live-button]");
 const data = body.dataset;
 let on = sessionStorage.getItem("jobboard-live") !== "off";
-let wasAway = "away" in data;
 const hand = () => $("main :is(a, button, summary, input):is(:hover, :focus-visible)");
 function read(part) {
   const chosen = getSelection();
   return (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode))
     || $$("pre, .scroll", part).some((each) => each.scrollTop || each.scrollLeft);
 }
+// What can be focused, by names that outlast a new reading: a text, and a number among those with the text.
+function named(part) {
+  const found = new Map(), seen = {};
+  for (const each of $$("a, button, summary, input, [tabindex]", part)) {
+    const text = each.tagName + each.textContent.trim();
+    found.set(text + (seen[text] = (seen[text] ?? 0) + 1), each);
+  }
+  return found;
+}
 function put(part, fresh) {
-  const open = new Map($$("details", part).map((each) => [$("summary", each).textContent, each.open]));
+  const before = named(part), focused = document.activeElement;
   part.replaceChildren(...fresh.childNodes);
-  for (const each of $$("details", part)) each.open = open.get($("summary", each).textContent) ?? each.open;
+  for (const [name, each] of named(part)) {
+    const old = before.get(name);
+    if (old && each.matches("details > summary")) each.parentNode.open = old.parentNode.open;
+    if (old === focused) each.focus({ preventScroll: true });
+  }
   clocks(part);
+}
+// What a pointer or a key is on its way to stays at its place.
+function count(counts) {
+  for (const each of $$("[data-count]")) {
+    if (!each.closest("nav:is(:hover, :focus-within)")) each.textContent = counts[each.dataset.count] ?? each.textContent;
+  }
 }
 async function renew() {
   if (hand()) return;
@@ -52,9 +70,6 @@ async function renew() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const parts = (from) => $$("main section[id^=p-]", from);
   const names = (from) => parts(from).map((each) => each.id).join();
-  for (const each of $$("header [data-count]")) {
-    each.textContent = $(`header [data-count="${each.dataset.count}"]`, fresh)?.textContent ?? each.textContent;
-  }
   if (hand()) return;
   if (names(document) !== names(fresh)) {
     if (!read($("main"))) put($("main"), $("main", fresh));
@@ -71,15 +86,15 @@ async function beat() {
     if (answer.ok) {
       state = await answer.json();
       trouble = state.trouble;
-      for (const each of $$("[data-count]")) each.textContent = state.counts[each.dataset.count] ?? each.textContent;
+      count(state.counts);
     } else trouble = `The server of this page answers ${answer.status}.`;
   } catch { /* as above */ }
   const banner = $("#banner");
   if (trouble) $("[data-trouble]", banner).textContent = trouble;
   banner.hidden = !trouble;
   live.classList.toggle("off", Boolean(trouble));
-  if (trouble) return true;
-  if (wasAway) {
+  if (!state) return true;
+  if (!trouble && "away" in data) {
     if (/\/(act|rule|schedule)$/.test(location.pathname)) location.assign($(".mark").href);
     else location.reload();
     return false;
@@ -117,6 +132,19 @@ for (const form of $$("form:has([data-list])")) {
   }));
   form.addEventListener("change", count);
 }
+
+// A form acts once, however often its button is clicked before the answer comes.
+const sent = new Set();
+addEventListener("pageshow", () => sent.clear());
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (sent.has(form)) event.preventDefault();
+  else if (form.method === "post") {
+    sent.add(form);
+    // Somebody may have stopped the page before its answer.
+    setTimeout(() => sent.delete(form), 10000);
+  }
+});
 
 // Long work goes on by itself.
 const further = $("[data-goes-on]");
