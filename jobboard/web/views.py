@@ -393,7 +393,8 @@ class Selection:
         word = visit.field("state") or "trash"
         if word not in STATES:
             raise ValueError(f"{word!r} is no state")
-        return cls(chosen, visit.field("all") == "1", STATES[word], Filters.of(dict(parse_qsl(visit.field("search"), keep_blank_values=True))))
+        search = dict(parse_qsl(visit.field("search"), keep_blank_values=True))
+        return cls(chosen, visit.field("all") == "1", STATES[word], Filters.of(search))
 
     def search(self) -> dict[str, Any]:
         """Return the arguments of the search."""
