@@ -186,6 +186,7 @@ def test_schedules(board: Any, browse: Open, home: str) -> None:
     assert board.schedules() == []
 
 
+@pytest.mark.rule("An act of the page on the jobs of one cause takes no other job.")
 @pytest.mark.backends("memory", "sqlite")
 def test_a_cause_is_acted_on_alone(board: Any, browse: Open, home: str) -> None:
     """Of jobs without a reason, and of a cause that is cut off at a space."""

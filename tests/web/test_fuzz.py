@@ -10,10 +10,7 @@ import pytest
 from tests.full import SOME
 from tests.web.conftest import Open
 
-pytestmark = [
-    pytest.mark.rule("No parameter and no form makes the page fail."),
-    pytest.mark.backends("memory", *SOME),
-]
+pytestmark = pytest.mark.backends("memory", *SOME)
 
 TEXTS = (
     "\0", "a\0b", "\ufeff", "\U0001f4a3", "x" * 5000, "%", "_", "\\", "'", '"', "`", "*", "[a", "(", "..", ".", "/",
@@ -32,6 +29,7 @@ FORMS = {
 }
 
 
+@pytest.mark.rule("No parameter and no form makes the page fail.")
 def test_no_parameter_makes_a_page_fail(board: Any, browse: Open, home: str) -> None:
     browser, job = browse(), board.post("resize")
     board.cancel(board.post("resize"), reason="disk 7 is full")
@@ -44,6 +42,7 @@ def test_no_parameter_makes_a_page_fail(board: Any, browse: Open, home: str) -> 
     assert {path: status for path in asked if (status := browser.request("GET", path).status) >= 500} == {}
 
 
+@pytest.mark.rule("No parameter and no form makes the page fail.")
 def test_no_form_makes_the_page_fail(board: Any, browse: Open, home: str) -> None:
     browser, job = browse(), board.post("resize")
     board.schedule("nightly", cron="0 3 * * *", name="report")

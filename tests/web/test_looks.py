@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable
@@ -63,16 +64,19 @@ def busy(board: Any, text: str = "resize") -> list[Any]:
     return [trashed, waiting, running, done, delayed]
 
 
-SCREENS = [(1280, "light"), (390, "dark"), *([(390, "light"), (1280, "dark")] if FULL else [])]
+SCREENS = [(1280, "light"), (390, "dark"), (390, "light"), (1280, "dark")]
 
 
 @pytest.mark.rule("axe finds nothing on any page of the web page.")
+@pytest.mark.usefixtures("_at_once")
 @pytest.mark.timeout(300)
 def test_axe_finds_nothing(board: Any, home: str, window: OpenWindow) -> None:
     found: dict[str, list[str]] = {}
+    turns = itertools.cycle(SCREENS)
 
     def look(window: Window, what: str) -> None:
-        for width, scheme in SCREENS:
+        # Each page of a normal run on one screen, and each kind of page on several.
+        for width, scheme in SCREENS if FULL else [next(turns)]:
             window.page.set_viewport_size({"width": width, "height": 800})
             window.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             wide = window.page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -88,7 +92,7 @@ def test_axe_finds_nothing(board: Any, home: str, window: OpenWindow) -> None:
         jobs = busy(board, "OSError: [Errno 28] No space left on device: '/srv/images/0001.jpg'\n" * 2)
         many = board.post_many([{"name": "thumbnail"}] * 60)
         board.act("cancel", many, reason="Traceback (most recent call last):\n  File x\nOSError: disk 7 is full")
-        fill(address, home)
+        eventually(lambda: "Purge all" in seen.open(f"{home}/trash") and "disk 7" in seen.open(f"{home}/"))
         for page in ("/", *(home + page for page in PAGES), *(f"{home}/jobs/{job.uuid}" for job in jobs)):
             seen.open(page)
             look(seen, page)
@@ -293,6 +297,7 @@ def test_a_double_click_acts_once(board: Any, home: str, window: OpenWindow) -> 
     assert sorted(each.name for each in board.find(states=["UNCLAIMED"])) == ["report", "resize"]
 
 
+@pytest.mark.rule("A board that is away keeps its last look.")
 def test_every_page_of_a_board_that_goes_away_and_comes_back(
     home: str,
     window: OpenWindow,
@@ -345,6 +350,7 @@ def test_every_page_of_a_board_that_goes_away_and_comes_back(
         assert [*seen.faults, *lists.faults, *gone.faults] == []
 
 
+@pytest.mark.rule("An open form of the page stays good after a restart of its server, and at any of its processes.")
 def test_a_restarted_page_keeps_open_forms(
     board: Any,
     home: str,

@@ -153,11 +153,13 @@ def walked(
     return walked
 
 
+@pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
 @pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 def test_each_view_and_act(walked: Callable[[bool], None]) -> None:
     walked(True)
 
 
+@pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
 @pytest.mark.backends(*SOME)
 def test_each_view_and_act_without_scripts(walked: Callable[[bool], None]) -> None:
     walked(False)
