@@ -981,19 +981,26 @@ class JobBoard:
             for as long as this process lives.
         :raises UnclaimableJob: somebody has claimed the job, ``who`` included, or it is not due; nothing was changed.
         :raises NotFound: the job is not on the board.
-        :raises NoKey: the job is encrypted, and this board can't decrypt it; nothing was changed.
+        :raises NoKey: the job is encrypted, and this board can't decrypt it; nothing was changed. If the job has
+            changed since it was read, the claim was given back at once.
         :raises ClaimLost: the claim was made, but its answer came so late that the claim has lapsed.
         """
         codec.check_text("who", who)
         span = arguments.micros("expiry", expiry, positive=True)
-        if arguments.job(job).is_encrypted:
-            job.opened  # noqa: B018 - it raises
+        arguments.job(job).check_key()
         answer, sent = self.engine.claim(arguments.job(job).uuid, who, span)
         if answer.status != OK or answer.record is None:
             self.tracing.refused(job, answer.status, sent)
             raise self._refusal(answer.status, job)
-        job.record = answer.record
-        job.seen_state = CLAIMED
+        try:
+            job.show_claimed(answer.record, self._content_of_version(answer.record))
+        except NoKey:
+            job.seen_state = UNCLAIMED
+            self._end_unread(job, answer.record, who, GIVEN_BACK)
+            raise
+        except codec.Undecodable as error:
+            self._trash_unread(job, answer.record, who, error)
+            raise self._refusal(Status.TRASHED, job) from error
         try:
             self._attach([job], who, span, sent, answer.margin)
         except BaseException:
@@ -1123,36 +1130,40 @@ class JobBoard:
     def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
         """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or another process has to
         read it, and the job is put off."""
+        job = ClaimedJob(self, record, UNREADABLE, CLAIMED)
         try:
-            content = self._content(record) if record.version == codec.VERSION else self._content_of_version(record)
-            job = ClaimedJob(self, record, content, CLAIMED)
-            if content.sealed is not None:
-                job.opened  # noqa: B018 - it raises
-            if record.note is not None:
-                job._noted()
+            job.show_claimed(record, self._content_of_version(record))
             return job
         except NoKey as error:
-            shell, end = Job(self, record, UNREADABLE, SCHEDULED), PUT_OFF
+            job.seen_state = SCHEDULED
             if (why := str(error.cause or error)) not in self._put_off:
                 self._put_off.add(why)
                 what = f"goes back for {PUT_OFF_FOR} s, as do others without a further warning"
-                LOG.warning("%s %s: %s", shell, what, why, extra=logs.fields(shell))
+                LOG.warning("%s %s: %s", job, what, why, extra=logs.fields(job))
+            self._end_unread(job, record, who, PUT_OFF)
         except codec.Undecodable as error:
-            shell = Job(self, record, UNREADABLE, TRASHED)
-            end = End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)
-            LOG.warning("%s goes to the trash: %s", shell, error, extra=logs.fields(shell))
+            self._trash_unread(job, record, who, error)
+        return None
+
+    def _trash_unread(self, job: Job, record: Record, who: str, error: codec.Undecodable) -> None:
+        """Move a claimed job whose posting is damaged to the trash."""
+        job.seen_state = TRASHED
+        LOG.warning("%s goes to the trash: %s", job, error, extra=logs.fields(job))
+        if self._end_unread(job, record, who, End(Verb.TRASH, error=str(error), kind=FailureKind.POISON)):
+            self._notify(notifier.TRASHED, job)
+
+    def _end_unread(self, job: Job, record: Record, who: str, end: End) -> bool:
+        """End the claim of a job that can't be read here. Return whether the claim has ended."""
         try:
             self.engine.finish(
                 [Finish(record.uuid, Holder(who, record.token), end, name=record.name, group=record.group)]
             )
         except JobBoardError as failure:
             # The other jobs of the batch are claimed, and must not be forgotten. This job comes back by itself.
-            LOG.warning("%s could not be put back or trashed: %s", shell, failure, extra=logs.fields(shell))
+            LOG.warning("%s could not be put back or trashed: %s", job, failure, extra=logs.fields(job))
             self.engine.raw.forsake(record.uuid, record.token)
-        else:
-            if end.verb == Verb.TRASH:
-                self._notify(notifier.TRASHED, shell)
-        return None
+            return False
+        return True
 
     def _attach(self, jobs: Sequence[Job], who: str, span: int | None, sent: float, margin: int | None) -> None:
         """Attach claims to jobs, and keep them. Their leases count from ``sent``, when the request was sent."""

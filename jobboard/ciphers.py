@@ -70,13 +70,14 @@ class Seal:
     def close(self, value: Any) -> str:
         """Return a value as an encrypted part.
 
-        :raises JobFailure: the cipher failed. The text holds nothing of the value or of the cipher's error.
+        :raises JobFailure: the cipher failed. The error holds nothing of the value or of the cipher's error, as its
+            traceback may be stored with a job.
         :raises TypeError: the cipher returned no bytes.
         """
         try:
             data = self._cipher.encrypt(bytes(msgpack.packb(value)))
-        except Exception as error:
-            raise JobFailure(f"the cipher could not encrypt: {type(error).__name__}", error) from error
+        except Exception as error:  # noqa: BLE001 - a user's object raises what it likes
+            raise JobFailure(f"the cipher could not encrypt: {type(error).__name__}") from None
         if not isinstance(data, bytes):
             raise TypeError(f"the cipher's encrypt() must return bytes, not {type(data).__name__}")
         return f"{self.number}:{base64.b64encode(data).decode()}"
@@ -84,14 +85,14 @@ class Seal:
     def open(self, sealed: str) -> Any:
         """Return the value of an encrypted part.
 
-        :raises NoKey: the cipher could not decrypt it.
+        :raises NoKey: the cipher could not decrypt it. The error holds nothing of the cipher's, as in :meth:`close`.
         """
         number = number_of(sealed)
         try:
             return msgpack.unpackb(self._cipher.decrypt(number, base64.b64decode(sealed.partition(":")[2])))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's object raises what it likes
             why = "has no key" if isinstance(error, NoKey) else f"could not decrypt ({type(error).__name__})"
-            raise NoKey(f"encrypted with key {number}, for which the board's cipher {why}", error) from error
+            raise NoKey(f"encrypted with key {number}, for which the board's cipher {why}") from None
 
 
 def opened(sealed: str, seal: Seal | None) -> Any:

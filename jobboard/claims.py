@@ -170,19 +170,24 @@ class Claims:
     def note(self, claim: Claim, make: Callable[[Note], bytes | str]) -> bool:
         """Keep a note for the next beat, or the end of the claim. Return false for an ended claim.
 
-        :param make: returns the note, from the one before.
+        :param make: returns the note, from the one before. Called again if another thread was quicker.
         """
-        with self._lock:
-            if claim.ended:
-                return False
-            # A read of the job may have brought an earlier note than the last one of its holder.
-            last = claim.noted if claim.noted is not None else claim.job.record.note
-            note = claim.noted = make(decode_note(last))
-            claim.job.record = claim.job.record._replace(note=note)
-            if not claim.is_marked_lost():
-                self.start_beating()
-                self.unsent[claim] = note
-            return True
+        made: tuple[bytes | str | None, bytes | str] | None = None
+        while True:
+            with self._lock:
+                if claim.ended:
+                    return False
+                # A read of the job may have brought an earlier note than the last one of its holder.
+                last = claim.noted if claim.noted is not None else claim.job.record.note
+                if made is not None and made[0] == last:
+                    note = claim.noted = made[1]
+                    claim.job.record = claim.job.record._replace(note=note)
+                    if not claim.is_marked_lost():
+                        self.start_beating()
+                        self.unsent[claim] = note
+                    return True
+            # A cipher may take its time, and the heartbeat needs the lock.
+            made = last, make(decode_note(last))
 
     def send_notes(self) -> None:
         """Send all notes that were not sent yet, in one try: the heartbeat repeats it."""

@@ -386,6 +386,25 @@ class Job:
             self._opened = content if content.sealed is None else self.board._open(content, self)
         return self._opened
 
+    def show_claimed(self, record: Record, content: Content) -> None:
+        """Show the job as it was claimed. Somebody may have replaced its content since this handle has read it.
+
+        :raises NoKey: see :meth:`check_key`.
+        """
+        self.record, self.seen_state = record, CLAIMED
+        if self.content != content:
+            self._posted, self._opened, self._book, self._context = content, None, None, None
+        self.check_key()
+
+    def check_key(self) -> None:
+        """
+        :raises NoKey: the board can't decrypt the details or the last note.
+        """
+        if self.is_encrypted or self.content.sealed is not None:
+            self.opened  # noqa: B018 - it raises
+        if self.record.note is not None:
+            self._noted()
+
     @property
     def is_encrypted(self) -> bool:
         """True if the details and the book are stored encrypted, as of a board with a ``cipher``, whether or not this

@@ -133,13 +133,11 @@ class Sample(NamedTuple):
 class Part(NamedTuple):
     """A part of a look.
 
-    read: returns the values of fields of the look. interval: the least seconds between two readings. cost: more such
-    seconds, where a reading takes many statements, by its values.
+    read: returns the values of fields of the look. interval: the least seconds between two readings.
     """
 
     read: Callable[[BoardReader], dict[str, Any]]
     interval: float
-    cost: Callable[[dict[str, Any]], int] = lambda values: 0
 
 
 def _stats(reader: BoardReader) -> dict[str, Any]:
@@ -190,8 +188,7 @@ PARTS = {
     "kept": Part(lambda reader: {"kept": reader.board.kept_stats()}, LONG),
     "jobs": Part(lambda reader: {"jobs": tuple(obstacles.first_jobs(reader.board))}, LONG),
     "trashed": Part(_trashed, LONG),
-    # SQL counts by some five statements for each name, and the other parts leave room for two in three seconds.
-    "names": Part(_names, LONG, lambda values: 7 * len(values["names"])),
+    "names": Part(_names, LONG),
     "causes": Part(lambda reader: {"causes": reader.board.error_groups()}, LONG),
     "minutes": Part(_minutes, LONG),
 }
@@ -327,8 +324,7 @@ class BoardReader:
                 self._failures = 0
                 self._wanted.discard(part)
                 self._read_at[part] = began
-                pause = max(rest(ended - began, PARTS[part].interval), PARTS[part].cost(values) if values else 0.0)
-                self._due[part] = ended + pause
+                self._due[part] = ended + rest(ended - began, PARTS[part].interval)
                 failed = {name: each for name, each in self.seen.failed.items() if name != part}
                 if error is None:
                     times = {**self.seen.times, part: ended}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from jobboard.conductor import Conductor
 from jobboard.moving import Mover
 from jobboard.outcomes import RetryPolicy
 from jobboard.testing.conformance.harness import Harness
+from jobboard.testing.conformance.support import LIMIT, Background
 from tests.support import ciphers
 from tests.support.ciphers import BOTH, OLD, Keys
 
@@ -328,6 +330,100 @@ def test_worker_processes(make_board: MakeBoard) -> None:
     job = board.post("mail", details=DETAILS)
     Conductor("one", board, {"mail": ciphers.note_and_retry}, workers="processes", max_simultaneous_jobs=1).run(1)
     assert (board.get(job.uuid).checkpoint, plain.get(job.uuid).progress.text) == ([SECRET], "encrypted")
+
+
+@any_two
+@pytest.mark.rule("A claim of a job whose content can't be decrypted any more raises NoKey and is given back at once.")
+def test_a_job_is_encrypted_before_its_claim(make_board: MakeBoard, backend: str) -> None:
+    board, plain = make_board(cipher=BOTH), make_board()
+    job = plain.post("mail", key="k")
+    assert board.post("mail", key="k", on_key="replace").replaced
+    text = denied(lambda: plain.claim(job, "anna"))
+    assert text == f"{job} is encrypted with key 2, and the board was fetched without cipher="
+    seen = plain.get(job.uuid)
+    assert (seen.seen_state, seen.attempts, job.claim) == ("UNCLAIMED", 0, None)
+    noted = board.get(plain.post("noted").uuid)
+    board.claim(noted, "anna").note("text", flush=True)
+    noted.claim.abandon()
+    seen = plain.get(noted.uuid)
+    denied(lambda: plain.claim(seen, "anna"))
+    assert plain.get(noted.uuid).token == seen.token
+
+
+@memory
+@pytest.mark.rule("No error of a cipher is stored with a job.")
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_errors_of_the_cipher_are_not_stored(make_board: MakeBoard, workers: Any) -> None:
+    class Broken(Keys):
+        encrypts = decrypts = True
+
+        def encrypt(self, data: bytes) -> bytes:
+            if not self.encrypts:
+                raise ValueError(f"no place for {data!r}")
+            return super().encrypt(data)
+
+        def decrypt(self, number: int, data: bytes) -> bytes:
+            found = super().decrypt(number, data)
+            if not self.decrypts:
+                raise ValueError(f"nobody may read {found!r}")
+            return found
+
+    cipher = Broken(1)
+    board = make_board(cipher=cipher)
+    other = board.post("other", details=DETAILS)
+
+    def read_another(job: jobboard.Job) -> Any:
+        cipher.decrypts = False
+        return board.get(other.uuid).details
+
+    for handler, text in ((ciphers.follow_up, "could not encrypt"), (read_another, "could not decrypt")):
+        if workers == "threads" or handler is ciphers.follow_up:
+            job = board.post("mail", details=DETAILS)
+            cipher.encrypts = False
+            Conductor("one", board, {"mail": handler}, workers=workers, max_simultaneous_jobs=1).run(1)
+            cipher.encrypts = True
+            [failure] = board.get(job.uuid).errors
+            assert text in failure.text
+            assert SECRET not in failure.text
+
+
+@memory
+@pytest.mark.rule("A note that does not fit once encrypted is refused in the call of the handler, also in a process.")
+@pytest.mark.parametrize("flush", [False, True])
+def test_large_notes_of_processes_are_refused(make_board: MakeBoard, flush: bool) -> None:
+    board = make_board(cipher=OLD, keep_done=60)
+    job = board.post("mail", details={"size": 15_000, "flush": flush})
+    Conductor("one", board, {"mail": ciphers.large_note}, workers="processes", max_simultaneous_jobs=1).run(1)
+    refused, checkpoint = board.get(job.uuid).result(0)
+    assert (refused.partition(":")[0], checkpoint) == ("note", "small")
+
+
+@memory
+@pytest.mark.rule("A cipher that takes its time over a note holds up no other claim.")
+def test_a_slow_cipher_holds_up_no_other_claim(make_board: MakeBoard) -> None:
+    class Slow(Keys):
+        begun, goes_on = threading.Semaphore(0), threading.Event()
+
+        def encrypt(self, data: bytes) -> bytes:
+            if b"slow" in data:
+                self.begun.release()
+                assert self.goes_on.wait(LIMIT)
+            return super().encrypt(data)
+
+    cipher = Slow(1)
+    board = make_board(cipher=cipher)
+    board.post_many([{"name": "mail"}] * 2)
+    claim = board.claim_next("anna").claim
+    noting = Background(lambda: claim.note("slow"))
+    assert cipher.begun.acquire(timeout=LIMIT)
+    other = Background(lambda: board.claim_next("bert"))
+    try:
+        assert other.wait()
+        claim.note(percent=3)
+    finally:
+        cipher.goes_on.set()
+    noting.wait()
+    assert (claim.job.progress.text, claim.job.progress.percent) == ("slow", 3)
 
 
 @memory

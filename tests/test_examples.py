@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 import jobboard
 from jobboard.testing import eventually
@@ -220,3 +222,30 @@ def test_the_traces_are_one(backend: str, tmp_path: Path) -> None:
     spans = [json.loads(line) for line in run("observability/traces.py", tmp_path).stdout.splitlines()]
     assert [span["name"] for span in spans] == ["post resize", "GET /order", "claim resize", "scale down", "run resize"]
     assert len({span["context"]["trace_id"] for span in spans}) == 1
+
+
+@pytest.mark.backends("sqlite")
+def test_an_encrypted_shop_has_tests_health_and_metrics(uri: str, tmp_path: Path) -> None:
+    """The worker is the command, and the store has no byte of an order."""
+    shop, log = EXAMPLES / "orders", tmp_path / "log"
+    apart = ("-c", os.devnull, "--rootdir", str(shop), "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", *apart]
+    tested = subprocess.run(command, cwd=shop, capture_output=True, text=True, check=False)
+    assert "5 passed" in tested.stdout, tested.stdout
+
+    key = Fernet.generate_key().decode()
+    env = {"ORDER_KEYS": json.dumps({"1": key}), "JOBBOARD_URL": f"{uri}?keep_done=60"}
+    command = [sys.executable, "place.py", "customer-17", "anna@example.com", "12.50"]
+    subprocess.run(command, cwd=shop, env={**os.environ, **env}, check=True)
+    work = ("-m", "jobboard.cli", "work", "shop:conductor", "--health-port", "0", "--metrics-port", "0")
+    with jobboard.backend("orders", env["JOBBOARD_URL"]) as keyless:
+        with running(shop, log, *work, **env):
+            address = eventually(lambda: re.search(r"health is at (\S+)", log.read_text()), 60)[1]
+            eventually(lambda: Service(address).ask("/readyz") == b"ok\n", 60)
+            metrics = Service(re.search(r"metrics are at (\S+)", log.read_text())[1])
+            consumed = b'jobboard_job_events_total{board="orders",event="consumed",job_name="ship"} 1.0'
+            eventually(lambda: consumed in metrics.ask(""), 60)
+        done = list(keyless.find(states=["COMPLETE"], group="customer-17"))
+        assert sorted(job.name for job in done) == ["charge", "ship"]
+        assert all(job.is_encrypted for job in done)
+        assert not any(b"anna" in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())

@@ -127,7 +127,7 @@ def remove(settings: BoardOptions, ids: tuple[str, ...]) -> int:
 @command("jobboard schedule pause nightly", group=schedule)
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def pause(settings: BoardOptions, ids: tuple[str, ...]) -> int:
-    """Post no jobs of schedules until 'jobboard schedule resume'; posted jobs stay."""
+    """Post no jobs of schedules until they are resumed."""
     return _act("paused", JobBoard.pause_schedule, settings, ids)
 
 

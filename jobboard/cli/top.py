@@ -55,7 +55,7 @@ def top(settings: BoardOptions, interval: float, once: bool) -> None:
     """Show the work on a board, until Ctrl-C.
 
     The screen has the jobs in each state and of each name, the job that waits longest, the claims and their holders,
-    the conductors, and the last errors. A look takes eight requests, however large the board is, and figures of the
+    the conductors, and the last errors. A look takes about ten requests, however large the board is, and figures of the
     first jobs alone are marked. A conductor that hangs shows as a claim that grows old: 'jobboard release' frees its
     job.
 

@@ -116,7 +116,9 @@ def work(
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Work on jobs until SIGTERM, SIGHUP or Ctrl-C, or with --until-empty until nothing can be done.
+    """Work on jobs until SIGTERM, SIGHUP or Ctrl-C.
+
+    With --until-empty the command ends once nothing can be done.
 
     The worker finishes the jobs that it has begun. A second Ctrl-C ends the command at once. MODULE:NAME is a callable,
     called with every job, or a mapping of job names to callables. The current folder is searched for the module first.

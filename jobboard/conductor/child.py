@@ -80,6 +80,8 @@ class Task(NamedTuple):
     """The form of follow-ups."""
     wire: Wire
     """The encoding of notes."""
+    encrypts: bool
+    """Whether the conductor encrypts the notes. Only then it knows whether they fit."""
 
 
 class Report(NamedTuple):
@@ -93,16 +95,17 @@ class Report(NamedTuple):
     error: bytes | None = None
 
 
-Refusal = tuple[type[JobFailure], str]
+Refusal = tuple[type[Exception], str]
 """The class and the text of the error about a note."""
 
 
 class HandlerNote(NamedTuple):
-    """A note of the handler, as it travels back before the report. With ``flush``, the process waits for the answer:
+    """A note of the handler, as it travels back before the report. If it ``waits``, the process waits for the answer:
     None or a :data:`Refusal`."""
 
     note: bytes | str
     flush: bool
+    waits: bool
 
 
 class BoardStandIn:
@@ -116,7 +119,7 @@ class BoardStandIn:
     ) -> None:
         # Results and follow-ups are encoded here: not all of them could travel.
         self.result_form, self.posting_form, self.tracing = task.keeps, task.posts, tracing
-        self._wire = task.wire
+        self._wire, self._waits = task.wire, task.encrypts
         self._tell = tell
 
     def note(
@@ -132,15 +135,17 @@ class BoardStandIn:
         self._note(job.claim, text, percent, checkpoint, flush)
 
     def _note(self, claim: Claim, text: str | None, percent: float | None, checkpoint: Any, flush: bool) -> None:
-        job = claim.job
+        job, before = claim.job, claim.job.record
 
         def make() -> HandlerNote:
             note = arguments.note(decode_note(job.record.note), text, percent, checkpoint, self._wire)
             job.record = job.record._replace(note=note)
-            return HandlerNote(note, flush)
+            return HandlerNote(note, flush, flush or self._waits)
 
         if (refusal := self._tell(claim, make)) is not None:
             kind, reason = refusal
+            if not issubclass(kind, JobFailure):
+                job.record = before
             raise kind(reason)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -264,7 +269,7 @@ def main(connection: Connection, handlers: bytes, shared: Shared) -> None:
                 return JobFailure, f"{claim.job}: the call of its handler has ended"
             noted = make()
             send(noted)
-            answer: Refusal | None = receive() if noted.flush else None
+            answer: Refusal | None = receive() if noted.waits else None
             return answer
 
     try:

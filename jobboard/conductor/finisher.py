@@ -334,8 +334,9 @@ class Finisher:
                 self._retry_alone(done, 0.0)
                 return
             LOG.exception("%s could not finish %s", self._name, job, extra=logs.fields(job))
+            why = f"the end of the work was refused: {type(error).__name__}: {error}"
             with contextlib.suppress(Exception):
-                self._board.abandon(job, self._name, delay=ERROR_DELAY)
+                self._board.abandon(job, self._name, delay=ERROR_DELAY, error=why)
             self._close([(done, job, error)])
         else:
             self._close([(done, job, error) for (done, job, _), error in zip(asked, errors, strict=True)])

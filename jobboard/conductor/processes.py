@@ -166,7 +166,8 @@ class Process:
         self.tasks += 1
         # The cipher stays here.
         keeps = None if board.result_form is None else board.result_form[:2]
-        forms = keeps, board.posting_form._replace(seal=None), board.engine.wire
+        form = board.posting_form
+        forms = keeps, form._replace(seal=None), board.engine.wire, form.seal is not None
         task = child.Task(self.tasks, board.opened_record(job), job.opened, job.context, claim.who, claim.token, *forms)
         report = self._exchange(run, run.handling.timeout, child.packed(task))
         return None if report is None else (followups.sealed(job, report.end), _error_of(report))
@@ -247,9 +248,9 @@ def _noted(run: Run, noted: child.HandlerNote) -> bytes:
     try:
         board = run.job.board
         board.keep_note(run.job.claim, lambda _: board.sealed_note(noted.note), noted.flush)
-    except JobFailure as error:
+    except (JobFailure, ValueError) as error:
         answer = type(error), str(error)
-    return child.packed(answer) if noted.flush else b""
+    return child.packed(answer) if noted.waits else b""
 
 
 def _travelling(tracing: Tracing) -> Tracing:

@@ -140,10 +140,15 @@ class Finder:
 
     def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
-        look = self.look(limit, names, full)
-        if _has_expired(look):
-            look = self.look(limit + len(look.overdue), names, full)
-            look = look._replace(ready=[each for each in look.ready if not _is_expired(each, look.now)])
+        wanted = limit
+        while True:
+            look = self.look(wanted, names, full)
+            ready = [each for each in look.ready if not _is_expired(each, look.now)]
+            if len(ready) >= limit or len(ready) == len(look.ready) or len(look.ready) < wanted:
+                break
+            # Any number of jobs may have expired since the last sweep.
+            wanted = 4 * wanted + len(look.overdue)
+        look = look._replace(ready=ready)
         paused = self.rules_of(look.gate).paused
         ended = (stored._replace(record=record_at(stored, look.now)) for stored in look.overdue)
         back = [

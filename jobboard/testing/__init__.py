@@ -6,9 +6,11 @@ Nothing in the library imports this package.
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobboard.testing.kit import assert_posted, drain
+if TYPE_CHECKING:
+    from jobboard.testing.kit import assert_posted as assert_posted
+    from jobboard.testing.kit import drain as drain
 
 __all__ = ["assert_posted", "drain", "eventually", "holds"]
 
@@ -38,3 +40,12 @@ def holds(rule: str) -> Callable[[_T], _T]:
         return test
 
     return named
+
+
+def __getattr__(name: str) -> Any:
+    # The tests' servers are started by a Python that has none of the library's dependencies yet.
+    if name in __all__:
+        from jobboard.testing import kit
+
+        return getattr(kit, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

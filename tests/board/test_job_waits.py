@@ -10,12 +10,13 @@ import pytest
 
 from jobboard.aio import AsyncJobBoard
 from jobboard.board import JobBoard
-from jobboard.exceptions import JobTrashed
+from jobboard.exceptions import JobTrashed, NotFound
 from jobboard.job import Job
-from jobboard.states import COMPLETE
+from jobboard.states import COMPLETE, TRASHED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import (
     LIMIT,
+    SHORT,
     Background,
     take,
     trash_one,
@@ -91,3 +92,14 @@ class TestJobWait:
         start = time.monotonic()
         assert (job.wait(0), job.wait(0.1, delay=60)) == (False, False)
         assert time.monotonic() - start >= 0.1
+
+
+@pytest.mark.rule("A wait for a claimable job looks past any number of expired jobs that nobody has swept.")
+def test_wait_looks_past_expired_jobs(board: JobBoard, other: JobBoard) -> None:
+    gone = board.post_many([{"name": "resize", "expires": SHORT}] * 250)
+    job = board.post("resize")
+    eventually(lambda: gone[-1].state == TRASHED)
+    assert next(other.wait(0)) == job
+    board.claim(job, "anna")
+    with pytest.raises(NotFound):
+        other.wait(0)

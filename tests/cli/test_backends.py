@@ -63,7 +63,8 @@ def test_every_command_runs(
     seen = command("top", "--once", "--json").json
     assert seen["counts"] == {"unclaimed": 2, "scheduled": 0, "claimed": 1, "trashed": 0, "on_board": 3}
     assert seen["by_name"] == [
-        {"name": n, "waiting": n != "one", "scheduled": 0, "running": n == "one"} for n in ("one", "three", "two")
+        {"label": n, "name": n, "waiting": n != "one", "scheduled": 0, "running": n == "one"}
+        for n in ("one", "three", "two")
     ]
     assert datetime.datetime.fromisoformat(seen["time"]).utcoffset() == datetime.timedelta(0)
     assert seen["oldest_waiting"]["uuid"] == uuids[1]
@@ -85,7 +86,8 @@ def test_every_command_runs(
     command("work", f"handlers_{backend}:anything", "--max-jobs", "2")
     assert board.job_count == 0
     assert command("done", "list", "--json").out == command("schedule", "list", "--json").out == ""
-    assert set(COMMANDS) - ran <= {"move"}
+    # Both have tests of their own: move needs two boards, and web has no end.
+    assert set(COMMANDS) - ran <= {"move", "web"}
 
 
 # Empty and absent boards
@@ -125,7 +127,7 @@ def test_an_empty_board_names_its_siblings(
     monkeypatch.setattr(Watcher, "compared", lambda _: iter(()))
     assert pictures.name in run("watch").err
     assert pictures.name not in run("watch", "--name", pictures.name).err
-    monkeypatch.setattr(Conductor, "run", lambda *_: None)
+    monkeypatch.setattr(Conductor, "run", lambda *_, **__: None)
     assert pictures.name in run("work", "os:getpid").err
     assert pictures.name not in run("work", "os:getpid", "--name", pictures.name).err
     for command in (*looking, "watch"):

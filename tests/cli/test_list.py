@@ -48,7 +48,7 @@ def test_jobs_are_listed_shown_and_counted(board: Any, run: Commands) -> None:
         "schedules": 0,
         "next_due": None,
         "late": 0.0,
-        "outcomes": None,
+        "outcomes": 0,
         "entities": [],
         "unhandled": [],
     }

@@ -1,5 +1,6 @@
 """Ends of claims by conductors: lost claims, outages, refusals, and jobs whose end fails."""
 
+import datetime
 import logging
 import threading
 import time
@@ -314,6 +315,20 @@ def test_end_that_stays_refused_is_given_up(
         assert conductor.wait(WAIT)
     eventually(lambda: conductor.tally.lost == 1)
     assert job.state == "SCHEDULED"
+
+
+@pytest.mark.rule("The reason why an end was refused for good is kept with the job.")
+def test_follow_up_that_the_board_refuses_is_a_failure_of_the_job(make_board: MakeBoard) -> None:
+    """The server's clock alone tells that the follow-up would expire before it is due."""
+    board, expires = make_board(), datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=60)
+    job = board.post("first")
+    then = jobboard.Then(None, [jobboard.Posting("next", delay=3600, expires=expires)])
+    Conductor("one", board, lambda job: then).run(1)
+    found = board.get(job.uuid)
+    assert (found.seen_state, found.attempts) == ("SCHEDULED", 1)
+    assert found.error == (
+        "the end of the work was refused: ValueError: expires of the job 'next': must not be before the job is due"
+    )
 
 
 def test_refused_end_of_work_that_took_too_long_is_repeated(

@@ -123,7 +123,7 @@ def test_names_without_end_on_a_board_share_a_series(
 ) -> None:
     """Also where the names change from scrape to scrape."""
     monkeypatch.setattr(figures, "MAX_NAMES", 2)
-    monkeypatch.setitem(reading.PARTS, "names", reading.PARTS["names"]._replace(interval=0, cost=lambda values: 0))
+    monkeypatch.setitem(reading.PARTS, "names", reading.PARTS["names"]._replace(interval=0))
     board = make_board()
     registry.register(BoardCollector(board, max_age=0))
 

@@ -50,6 +50,20 @@ def large(job: jobboard.Job) -> Any:
     return jobboard.Then(None, [posting] * job.details["number"])
 
 
+def follow_up(job: jobboard.Job) -> Any:
+    return jobboard.Then(None, [jobboard.Posting("next", details=job.details)])
+
+
+def large_note(job: jobboard.Job) -> Any:
+    """A handler whose second note fits as it stands, and not once it is encrypted: it returns the refusal."""
+    job.note(checkpoint="small")
+    try:
+        job.note(checkpoint="x" * job.details["size"], flush=job.details["flush"])
+    except ValueError as error:
+        return [str(error), job.checkpoint]
+    return [None, job.checkpoint]
+
+
 def note_and_retry(job: jobboard.Job) -> None:
     job.note(job.details["secret"], checkpoint=[job.details["secret"]])
     raise jobboard.Retry(delay=600)

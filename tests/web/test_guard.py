@@ -9,7 +9,7 @@ import pytest
 from starlette.responses import RedirectResponse
 
 from jobboard.web import app
-from jobboard.web.guard import is_loopback, standalone
+from jobboard.web.guard import is_loopback, standalone, token_of
 from tests.web.browser import Browser
 from tests.web.conftest import Open
 
@@ -55,6 +55,17 @@ def test_a_form_with_another_token_changes_nothing(board: Any, browse: Open, hom
     other.get(f"{home}/")
     [form, *_] = [form for form in other.get(f"{home}/jobs/{job.uuid}").forms if "Restore" in form.buttons]
     assert browser.send(form.action, [*form.fields, form.buttons["Restore"]]).status == 403
+    assert job.state == "TRASHED"
+
+
+@pytest.mark.rule("The page refuses a form that no page of its own has sent.")
+@pytest.mark.parametrize("seed", ["", "short", "x" * 44])
+def test_a_token_of_a_cookie_that_the_page_never_set_changes_nothing(
+    board: Any, browse: Open, home: str, seed: str
+) -> None:
+    job, browser = trashed(board), browse()
+    fields = [("act", "restore"), ("job", f"{job.uuid}:{job.token}"), ("token", token_of(seed))]
+    assert browser.send(f"{home}/act", fields, cookie=f"jobboard_form={seed}").status == 403
     assert job.state == "TRASHED"
 
 

@@ -179,7 +179,6 @@ def test_long_values_are_cut() -> None:
 @MEMORY
 def test_a_board_that_is_away(board: Any, browse: Open, home: str) -> None:
     board.post_many([{"name": "resize"}] * 3)
-    board.cancel(board.post("failed"))
     browser = browse()
     fill(browser, home)
 

@@ -363,6 +363,18 @@ class TestReplacing:
         assert (third.seen_state, third.due, third.sequence) == (UNCLAIMED, None, again.sequence)
         assert take(board).details == {"c": 3}
 
+    @holds("A claim through a handle brings the content of the job as it was claimed, also of a replaced job.")
+    def test_claim_of_a_replaced_job_brings_its_content(self, board: JobBoard, other: JobBoard) -> None:
+        board.post("resize", details={"a": 1}, context={"c": "1"}, key="k")
+        [read], refreshed = other.iterjobs(), next(other.iterjobs())
+        assert (read.details, read.context, refreshed.details) == ({"a": 1}, {"c": "1"}, {"a": 1})
+        assert board.post("resize", details={"a": 2}, key="k", on_key="replace").replaced
+        assert refreshed.state == UNCLAIMED
+        for job in (read, refreshed):
+            claim = other.claim(job, "anna")
+            assert (job.details, job.context) == ({"a": 2}, {})
+            claim.abandon()
+
     @holds("A replacing post keeps the place of its job, and takes the claim from its last holder.")
     def test_replaced_job_keeps_its_place(self, board: JobBoard) -> None:
         job = board.post("resize", key="k")
