@@ -471,7 +471,7 @@ def _back(visit: Visit, said: str) -> Response:
     """Return to the page of a form, once the reader knows what has changed."""
     visit.reader.expire()
     try:
-        visit.reader.read(("stats", "rules", "claims"), timeout=1.0)
+        visit.reader.read(("stats", "rules", "claims", "causes"), timeout=1.0)
     except (JobBoardError, TimeoutError) as error:
         LOG.debug("the board %r was not read after an act: %s", visit.reader.board.name, error)
     return visit.back(said)

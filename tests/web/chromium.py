@@ -19,6 +19,9 @@ from jobboard.testing import eventually
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
 
+NAMES = "--host-resolver-rules=MAP *.example 127.0.0.1"
+"""Names of other sites that lead to this machine."""
+
 LISTEN = """
 
 document.addEventListener("securitypolicyviolation", (event) => window.reported(`${event.violatedDirective} ${event.blockedURI}`));
@@ -121,6 +124,6 @@ def launched() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert path is not None, "tests of the page need Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", NAMES])
         yield browser
         browser.close()

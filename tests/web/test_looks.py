@@ -10,12 +10,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from starlette.responses import HTMLResponse
 
 import jobboard
 from jobboard import Entity, reading
 from jobboard.testing import eventually
 from jobboard.testing.requests import POSTS, requests
 from jobboard.web import app
+from jobboard.web.guard import standalone
 from tests.full import FULL
 from tests.web.browser import Browser
 from tests.web.chromium import Window, served
@@ -367,3 +369,44 @@ def test_a_restarted_page_keeps_open_forms(
         seen.until(lambda: "does not answer" not in seen.text)
         assert "1 job restored." in seen.press("Restore")
     assert job.state == "UNCLAIMED"
+
+
+EVIL = """<form method=post action="{0}/act"><input name=act value=restore><input name=job value="{1}:{2}">
+<input name=state value=trash><input name=token value=""></form><img src="{0}/act?act=restore&job={1}:{2}&sure=1">
+<iframe src="{0}/trash"></iframe>"""
+
+EVIL_SCRIPT = """async (address) => {
+    const said = [];
+    for (const mode of ["cors", "no-cors"]) for (const credentials of ["include", "omit"]) {
+        const body = new URLSearchParams(new FormData(document.querySelector("form")));
+        said.push(await fetch(address, {method: "POST", mode, credentials, body}).then((r) => r.type, () => "refused"));
+    }
+    return said;
+}"""
+
+
+@pytest.mark.rule("The page refuses a form that no page of its own has sent.")
+def test_a_page_of_another_site_changes_nothing(board: Any, home: str, window: OpenWindow) -> None:
+    """Of another name, and of another port of this machine, whose pages get the cookie of the form."""
+    job = board.post("resize")
+    board.cancel(job, reason="disk 7 is full")
+    with served(app(board, authorize=standalone("act", None))) as address:
+        seen = window(address)
+        page = seen.page
+        seen.open(f"{home}/trash")
+        evil = HTMLResponse(EVIL.format(address + home, job.uuid, job.token))
+        with served(evil) as elsewhere:
+            port = elsewhere.rpartition(":")[2]
+            for other in (elsewhere, f"http://localhost:{port}", f"http://evil.example:{port}"):
+                page.goto(other)
+                assert page.evaluate(EVIL_SCRIPT, f"{address}{home}/act") == ["refused"] * 4
+                [frame] = [each for each in page.frames if each is not page.main_frame]
+                assert "Restore" not in frame.content()
+                with page.expect_navigation():
+                    page.evaluate("document.querySelector('form').submit()")
+                assert "Nothing was changed: the form was sent from another site" in seen.text
+        # A name of another site that leads to this machine.
+        page.goto(f"http://evil.example:{address.rpartition(':')[2]}{home}/trash")
+        assert "Open this page by its own address" in seen.text
+        assert job.state == "TRASHED"
+        assert "1 job restored." in (seen.open(f"{home}/jobs/{job.uuid}") and seen.press("Restore"))
