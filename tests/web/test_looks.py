@@ -249,8 +249,22 @@ def test_live_updates_leave_hands_alone(board: Any, home: str, window: OpenWindo
         claim = board.claim(job, "bert", expiry=600)
         seen.until(lambda: page.evaluate("document.body.dataset.version") != version)
         assert "running on bert" in seen.text
+        assert page.get_by_text("Copy").is_visible()
         assert page.evaluate(opened) == [True, False, False]
         assert page.evaluate("document.activeElement === document.querySelector('#p-steps summary')")
+        # Chosen text below a part that would grow.
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('#p-details h2'))")
+        place = page.locator("#p-details h2").bounding_box()
+        claim.abandon(error="OSError: disk 8 is full")
+        told = Browser(address)
+        eventually(lambda: "UNCLAIMED" in (told.get(f"{home}/state?job={job.uuid}").body))
+        for _ in range(3):
+            seen.beat()
+        assert page.locator("#p-details h2").bounding_box() == place
+        page.evaluate("getSelection().removeAllRanges()")
+        seen.until(lambda: "disk 8 is full" in seen.text)
+        claim = board.claim(job, "bert", expiry=600)
+        seen.until(lambda: "Attempt 5 is running on bert" in seen.text)
         page.evaluate("document.querySelector('#p-details pre').scrollTop = 50")
         version = page.evaluate("document.body.dataset.version")
         claim.note("half", percent=50, flush=True)
