@@ -393,7 +393,8 @@ class Selection:
         word = visit.field("state") or "trash"
         if word not in STATES:
             raise ValueError(f"{word!r} is no state")
-        return cls(chosen, visit.field("all") == "1", STATES[word], Filters.of(dict(parse_qsl(visit.field("search"), keep_blank_values=True))))
+        search = dict(parse_qsl(visit.field("search"), keep_blank_values=True))
+        return cls(chosen, visit.field("all") == "1", STATES[word], Filters.of(search))
 
     def search(self) -> dict[str, Any]:
         """Return the arguments of the search."""
@@ -470,7 +471,7 @@ def _back(visit: Visit, said: str) -> Response:
     """Return to the page of a form, once the reader knows what has changed."""
     visit.reader.expire()
     try:
-        visit.reader.read(("stats", "rules", "claims"), timeout=1.0)
+        visit.reader.read(("stats", "rules", "claims", "causes"), timeout=1.0)
     except (JobBoardError, TimeoutError) as error:
         LOG.debug("the board %r was not read after an act: %s", visit.reader.board.name, error)
     return visit.back(said)

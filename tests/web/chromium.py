@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import re
 import shutil
 import socket
 import threading
@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import axe_core_python
-import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from jobboard.testing import eventually
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
+
+NAMES = "--host-resolver-rules=MAP *.example 127.0.0.1"
+"""Names of other sites that lead to this machine."""
 
 LISTEN = """
 
@@ -87,8 +89,9 @@ class Window:
 
     def press(self, label: str, within: str = "main", number: int = 0) -> str:
         """Press a button or a link, and return the text of the page that follows."""
+        exactly = re.compile(rf"^\s*{re.escape(label)}\s*$")
         with self.page.expect_navigation():
-            self.page.locator(f"{within} :is(button, a):text-is({json.dumps(label, ensure_ascii=False)})").nth(number).click()
+            self.page.locator(f"{within} :is(button, a)").filter(has_text=exactly).nth(number).click()
         return self.text
 
     def see(self, words: str) -> None:
@@ -115,25 +118,12 @@ class Window:
         return found
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+@contextlib.contextmanager
+def launched() -> Iterator[Browser]:
+    """Run Chromium. Its event loop is on this thread until the block ends."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert path is not None, "the page's tests need Chromium: apt-get install chromium"
-    # Its event loop must not outlive the module: other tests have loops of their own on this thread.
+    assert path is not None, "tests of the page need Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", NAMES])
         yield browser
         browser.close()
-
-
-@pytest.fixture
-def window(chromium: Browser) -> Iterator[Callable[..., Window]]:
-    """``window(address, **options)``: a window, with options of Playwright's contexts."""
-    with contextlib.ExitStack() as stack:
-
-        def opened(address: str, **options: Any) -> Window:
-            context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-            stack.callback(context.close)
-            return Window(context, address)
-
-        yield opened

@@ -26,7 +26,7 @@ def test_each_act_on_one_job(board: Any, browse: Open, home: str) -> None:
     job = board.post("resize", details={"width": 300})
     at = f"{home}/jobs/{job.uuid}"
     browser.get(at)
-    assert "Keep it" in browser.press("Cancel…").text
+    assert "Change nothing" in browser.press("Cancel…").text
     assert "1 job cancelled." in browser.press("Cancel this job").text
     assert "1 job restored." in browser.press("Restore").text
     assert errors_of(board, job.uuid) == ["cancelled by maria", "restored by maria"]
@@ -187,6 +187,7 @@ def test_schedules(board: Any, browse: Open, home: str) -> None:
     assert board.schedules() == []
 
 
+@pytest.mark.rule("An act of the page on the jobs of one cause takes no other job.")
 @pytest.mark.backends("memory", "sqlite")
 def test_a_cause_is_acted_on_alone(board: Any, browse: Open, home: str) -> None:
     """Of jobs without a reason, and of a cause that is cut off at a space."""
@@ -209,4 +210,6 @@ def test_a_cause_is_acted_on_alone(board: Any, browse: Open, home: str) -> None:
         number = links.index(link)
         assert "Restore this job?" in browser.press("Restore all…", number=number).text
         assert "1 job restored." in browser.press("Restore this job").text
+        # The page that says so no longer offers the cause.
+        assert link not in re.findall(r'class="why" href="([^"]*)"', browser.answer.body)
         assert (job.state, *(each.state for each in others)) == ("UNCLAIMED", *("TRASHED" for _ in others))

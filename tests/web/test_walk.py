@@ -13,7 +13,8 @@ from jobboard.testing import eventually
 from jobboard.web import acts, app
 from tests.full import SOME
 from tests.web.browser import Browser
-from tests.web.chromium import Window, chromium, served, window  # noqa: F401 - fixtures
+from tests.web.chromium import Window, served
+from tests.web.conftest import OpenWindow
 
 pytestmark = pytest.mark.xdist_group("chromium")
 
@@ -138,7 +139,10 @@ def walk(board: Any, window: Window, home: str, *, scripts: bool) -> None:
 
 @pytest.fixture
 def walked(
-    board: Any, home: str, window: Callable[..., Window], monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    board: Any,
+    home: str,
+    window: OpenWindow,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[bool], None]:
     monkeypatch.setattr(acts, "SECONDS", 0.0)
 
@@ -149,11 +153,13 @@ def walked(
     return walked
 
 
+@pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
 @pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
 def test_each_view_and_act(walked: Callable[[bool], None]) -> None:
     walked(True)
 
 
+@pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
 @pytest.mark.backends(*SOME)
 def test_each_view_and_act_without_scripts(walked: Callable[[bool], None]) -> None:
     walked(False)
