@@ -994,6 +994,7 @@ class JobBoard:
             raise self._refusal(answer.status, job)
         try:
             job.show_claimed(answer.record, self._content_of_version(answer.record))
+            job.check_key()
         except NoKey:
             job.seen_state = UNCLAIMED
             self._end_unread(job, answer.record, who, GIVEN_BACK)
@@ -1002,7 +1003,8 @@ class JobBoard:
             self._trash_unread(job, answer.record, who, error)
             raise self._refusal(Status.TRASHED, job) from error
         try:
-            self._attach([job], who, span, sent, answer.margin)
+            self._hold([job], who, span, sent, answer.margin)
+            self._tell_claimed([job], sent)
         except BaseException:
             if job.claim is not None and job.claim.token == answer.record.token:
                 self.give_back([job])
@@ -1113,7 +1115,10 @@ class JobBoard:
                 for record in taken.trashed:
                     self._notify(notifier.TRASHED, self._job_or_shell(record, TRASHED))
                 claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
-                self._attach(claimed, who, span, sent, taken.margin)
+                self._hold(claimed, who, span, sent, taken.margin)
+                # A cipher may take its time, and the heartbeat renews these claims from here on.
+                claimed = [job for job in claimed if self._has_key(job)]
+                self._tell_claimed(claimed, sent)
                 jobs += claimed
                 if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
                     return jobs, taken
@@ -1128,22 +1133,38 @@ class JobBoard:
                 raise
 
     def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
-        """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or another process has to
-        read it, and the job is put off."""
+        """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or a newer version of this
+        library has to read it, and the job is put off."""
         job = ClaimedJob(self, record, UNREADABLE, CLAIMED)
         try:
             job.show_claimed(record, self._content_of_version(record))
             return job
         except NoKey as error:
-            job.seen_state = SCHEDULED
-            if (why := str(error.cause or error)) not in self._put_off:
-                self._put_off.add(why)
-                what = f"goes back for {PUT_OFF_FOR} s, as do others without a further warning"
-                LOG.warning("%s %s: %s", job, what, why, extra=logs.fields(job))
-            self._end_unread(job, record, who, PUT_OFF)
+            self._put_off_unread(job, record, who, error)
         except codec.Undecodable as error:
             self._trash_unread(job, record, who, error)
         return None
+
+    def _has_key(self, job: ClaimedJob) -> bool:
+        """Return whether this board can decrypt a claimed job. If not, the job is put off."""
+        try:
+            job.check_key()
+            return True
+        except NoKey as error:
+            claim = job.claim
+            self.claims.let_go(claim)
+            claim.mark_ended()
+            self._put_off_unread(job, job.record, claim.who, error)
+            return False
+
+    def _put_off_unread(self, job: Job, record: Record, who: str, error: NoKey) -> None:
+        """Give a claimed job back for a while, as another process has to read it."""
+        job.seen_state = SCHEDULED
+        if (why := str(error.cause or error)) not in self._put_off:
+            self._put_off.add(why)
+            what = f"goes back for {PUT_OFF_FOR} s, as do others without a further warning"
+            LOG.warning("%s %s: %s", job, what, why, extra=logs.fields(job))
+        self._end_unread(job, record, who, PUT_OFF)
 
     def _trash_unread(self, job: Job, record: Record, who: str, error: codec.Undecodable) -> None:
         """Move a claimed job whose posting is damaged to the trash."""
@@ -1165,7 +1186,7 @@ class JobBoard:
             return False
         return True
 
-    def _attach(self, jobs: Sequence[Job], who: str, span: int | None, sent: float, margin: int | None) -> None:
+    def _hold(self, jobs: Sequence[Job], who: str, span: int | None, sent: float, margin: int | None) -> None:
         """Attach claims to jobs, and keep them. Their leases count from ``sent``, when the request was sent."""
         deadline = None if margin is None else sent + margin / 1e6
         claims = [Claim(job, job.record.token, who, span is None, deadline) for job in jobs]
@@ -1174,6 +1195,8 @@ class JobBoard:
         if span is None:
             self.engine.check_open()
             self.claims.hold(*claims)
+
+    def _tell_claimed(self, jobs: Sequence[Job], sent: float) -> None:
         for job in jobs:
             self.tracing.claimed(job, sent)
         self._notify(notifier.CLAIMED, *jobs)

@@ -387,14 +387,10 @@ class Job:
         return self._opened
 
     def show_claimed(self, record: Record, content: Content) -> None:
-        """Show the job as it was claimed. Somebody may have replaced its content since this handle has read it.
-
-        :raises NoKey: see :meth:`check_key`.
-        """
+        """Show the job as it was claimed. Somebody may have replaced its content since this handle has read it."""
         self.record, self.seen_state = record, CLAIMED
         if self.content != content:
             self._posted, self._opened, self._book, self._context = content, None, None, None
-        self.check_key()
 
     def check_key(self) -> None:
         """

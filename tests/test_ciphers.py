@@ -426,6 +426,20 @@ def test_a_slow_cipher_holds_up_no_other_claim(make_board: MakeBoard) -> None:
     assert (claim.job.progress.text, claim.job.progress.percent) == ("slow", 3)
 
 
+@pytest.mark.backends("sqlite")
+@pytest.mark.rule("Claims are renewed while a cipher takes its time over their jobs.")
+def test_a_slow_cipher_loses_no_claim(make_board: MakeBoard) -> None:
+    class Slow(Keys):
+        def decrypt(self, number: int, data: bytes) -> bytes:
+            held.append(Harness(board).held())
+            return super().decrypt(number, data)
+
+    held: list[Any] = []
+    board = make_board(cipher=Slow(1))
+    board.post_many([{"name": "mail"}] * 2)
+    assert [job.claim for job in board.claim_many("anna", 2)] == held[0] == held[1]
+
+
 @memory
 @pytest.mark.rule("Limits of size count encrypted bytes.")
 def test_limits_count_encrypted_bytes(make_board: MakeBoard) -> None:

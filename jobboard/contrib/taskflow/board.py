@@ -152,6 +152,8 @@ class TaskFlowBoard(base.NotifyingJobBoard):
         """
         with translated():
             self.jobboard.claim(job.jobboard_job, who, self._expiry if expiry is None else expiry)
+        # The content may have been replaced since this job was read.
+        job.__dict__.pop("details", None)
 
     def consume(self, job: TaskFlowJob, who: str) -> None:
         self._end(self.jobboard.consume, job, who)

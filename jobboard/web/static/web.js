@@ -4,14 +4,18 @@ const $ = (what, from = document) => from.querySelector(what);
 const $$ = (what, from = document) => [...from.querySelectorAll(what)];
 const body = document.body;
 
-// Times: the reader's own clock, where the pointer rests.
-function clocks(from = document) {
+// Times: the reader's own clock, where the pointer rests. Buttons that copy.
+function dress(from = document) {
   for (const each of $$("time", from)) {
     const at = new Date(each.dateTime);
     if (!isNaN(at)) each.title = `${at.toLocaleString()} here, ${each.dateTime.replace("T", " ").replace("Z", "")} UTC`;
   }
+  for (const each of navigator.clipboard ? $$("[data-copy]", from) : []) {
+    each.hidden = false;
+    each.onclick = () => navigator.clipboard.writeText(each.dataset.copy).then(() => { each.textContent = "Copied"; });
+  }
 }
-clocks();
+dress();
 $(".pages [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 
 // Light and dark. A cookie, so that the next page does not flash.
@@ -32,12 +36,12 @@ theme.onclick = () => {
 const live = $("[data-live-button]");
 const data = body.dataset;
 let on = sessionStorage.getItem("jobboard-live") !== "off";
-const hand = () => $("main :is(a, button, summary, input):is(:hover, :focus-visible)");
-function read(part) {
+function hand() {
   const chosen = getSelection();
-  return (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode))
-    || $$("pre, .scroll", part).some((each) => each.scrollTop || each.scrollLeft);
+  return $("main :is(a, button, summary, input):is(:hover, :focus-visible)")
+    || (chosen && !chosen.isCollapsed && $("main").contains(chosen.anchorNode));
 }
+const read = (part) => $$("pre, .scroll", part).some((each) => each.scrollTop || each.scrollLeft);
 // What can be focused, by names that outlast a new reading: a text, and a number among those with the text.
 function named(part) {
   const found = new Map(), seen = {};
@@ -55,7 +59,7 @@ function put(part, fresh) {
     if (old && each.matches("details > summary")) each.parentNode.open = old.parentNode.open;
     if (old === focused) each.focus({ preventScroll: true });
   }
-  clocks(part);
+  dress(part);
 }
 // What a pointer or a key is on its way to stays at its place.
 function count(counts) {
@@ -71,13 +75,18 @@ async function renew() {
   const parts = (from) => $$("main section[id^=p-]", from);
   const names = (from) => parts(from).map((each) => each.id).join();
   if (hand()) return;
+  let isWhole = true;
   if (names(document) !== names(fresh)) {
-    if (!read($("main"))) put($("main"), $("main", fresh));
+    if (read($("main"))) return;
+    put($("main"), $("main", fresh));
   } else for (const part of parts(document)) {
     const next = fresh.getElementById(part.id);
-    if (next.innerHTML !== part.innerHTML && !read(part)) put(part, next);
+    if (next.innerHTML === part.innerHTML) continue;
+    if (read(part)) isWhole = false;
+    else put(part, next);
   }
-  data.version = fresh.body.dataset.version ?? "";
+  // What was left is shown later.
+  if (isWhole) data.version = fresh.body.dataset.version ?? "";
 }
 async function beat() {
   let trouble = "The server of this page does not answer.", state = null;
@@ -149,12 +158,6 @@ document.addEventListener("submit", (event) => {
 // Long work goes on by itself.
 const further = $("[data-goes-on]");
 if (further) setTimeout(() => further.requestSubmit(), 400);
-
-for (const each of $$("[data-copy]")) {
-  if (!navigator.clipboard) continue;
-  each.hidden = false;
-  each.onclick = () => navigator.clipboard.writeText(each.dataset.copy).then(() => { each.textContent = "Copied"; });
-}
 
 // Keys.
 const keys = $("#keys"), help = $("[data-help-button]");

@@ -170,6 +170,15 @@ def test_a_claimed_job_cannot_be_claimed(board: Any, other: Any) -> None:
             board.claim(job, who)
 
 
+def test_a_claim_brings_replaced_details(board: Any, other: Any) -> None:
+    board.jobboard.post("resize", details={"width": 1}, key="k")
+    job = only(other.iterjobs())
+    assert job.details == {"width": 1}
+    assert board.jobboard.post("resize", details={"width": 2}, key="k", on_key="replace").replaced
+    other.claim(job, "me")
+    assert job.details == {"width": 2}
+
+
 @pytest.mark.rule("A job that was released here can be claimed here.")
 def test_a_released_job_can_be_claimed_here(board: Any) -> None:
     job = board.post("resize")
