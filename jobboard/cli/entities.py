@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHOWN = ("host", "pid", "names", "running", "slots", "hung", "consumed")
 """The metadata that has columns."""
 
-_UNSHOWN = ("claim_ttl", "clock", "dispatched", "hanging", "seconds", "started", "workers")
+_UNSHOWN = ("claim_ttl", "clock", "dispatched", "hanging", "readable", "seconds", "started", "workers")
 """The metadata of a conductor that only JSON has."""
 
 

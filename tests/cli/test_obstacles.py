@@ -178,7 +178,7 @@ def test_two_conductors_of_one_name(board: Any, worker: Any, make_board: Any, sc
     assert [each.metadata["pid"] for each in board.entities()] == [71]
 
 
-def test_a_key_that_no_conductor_has(board: Any, worker: Any, make_board: Any, screens: Any) -> None:
+def test_a_key_that_no_conductor_has(board: Any, run: Commands, worker: Any, make_board: Any, screens: Any) -> None:
     make_board(cipher=BOTH).post("mail")
     assert obstacles(board) == [], "this conductor does not say what it reads"
     board.register_entity(
@@ -188,6 +188,7 @@ def test_a_key_that_no_conductor_has(board: Any, worker: Any, make_board: Any, s
     assert (found.kind, found.place, found.is_odd) == ("keyless", "jobs named 'mail'", True)
     assert "key 2" in found.reason
     screens(found, *board.iterjobs())
+    assert "readable" not in run("entities").out
     worker.metadata.update(readable=_readable(make_board(cipher=BOTH)))
     board.register_entity(worker)
     assert obstacles(board) == []
