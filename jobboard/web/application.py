@@ -32,6 +32,10 @@ LOG = logs.Log(__name__)
 FORM_BYTES, FORM_FIELDS = 256 * 1024, 2_000
 """The largest form."""
 
+BUSY = 20
+"""The most pages at work at once: half of the threads. The others are left to live figures, and to the service that
+mounts the page."""
+
 SHOWN = tuple(part for part in PARTS if part not in ("jobs", "trashed"))
 """The parts of a look that pages show."""
 
@@ -105,8 +109,16 @@ def _endpoint(site: Site, view: View, method: str) -> Callable[[Request], Awaita
                 return guard.plain("This is no form.", 400)
         visit = Visit(site, request, form)
         answer = await _refusal(visit, method)
-        if answer is None:
-            answer = await run_in_threadpool(_answer, visit, view)
+        # Live figures wait for no board.
+        waits = view is not views.state
+        if answer is None and waits and site.busy >= BUSY:
+            answer = guard.plain("Too many pages wait for the board. Reload this one in a moment.", 503)
+        elif answer is None:
+            site.busy += waits
+            try:
+                answer = await run_in_threadpool(_answer, visit, view)
+            finally:
+                site.busy -= waits
             _set_cookies(visit, answer)
         answer.headers.update(guard.HEADERS)
         return answer

@@ -44,6 +44,7 @@ class Site:
     ) -> None:
         self.authorize, self.details, self.origins = authorize, details, frozenset(origins)
         self.readers = dict(_named(map(_opened, boards)))
+        self.busy = 0
         if not self.readers:
             raise ValueError("boards is empty: the page needs one")
         self.templates = jinja2.Environment(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from jobboard.testing.requests import requests
+from jobboard.web import app
+from jobboard.web.application import BUSY
 from tests.full import SOME
+from tests.web.browser import Browser
+from tests.web.chromium import served
 from tests.web.conftest import Open
 
 pytestmark = pytest.mark.backends("memory", *SOME)
@@ -60,3 +67,25 @@ def test_no_form_makes_the_page_fail(board: Any, browse: Open, home: str) -> Non
     assert found == {}
     assert job.state == "UNCLAIMED"
     assert [each.is_paused for each in board.schedules()] == [False]
+
+
+@pytest.mark.rule("Pages that wait for a slow board hold up neither live figures nor the service around the page.")
+@pytest.mark.backends("memory")
+def test_a_slow_board_leaves_threads_to_others(board: Any, home: str) -> None:
+    go, waiting = threading.Event(), threading.Semaphore(0)
+
+    def wait() -> None:
+        waiting.release()
+        assert go.wait(30)
+
+    with served(app(board, authorize=lambda request: "look")) as address, ThreadPoolExecutor(BUSY) as pool:
+        with requests(board).before("walk", wait):
+            pages = [pool.submit(Browser(address).get, f"{home}/jobs") for _ in range(BUSY)]
+            try:
+                assert all(waiting.acquire(timeout=30) for _ in pages)
+                assert Browser(address).get(f"{home}/state").status == 200
+                assert Browser(address).get(f"{home}/trash").status == 503
+            finally:
+                go.set()
+        assert [page.result().status for page in pages] == [200] * BUSY
+        assert Browser(address).get(f"{home}/trash").status == 200
