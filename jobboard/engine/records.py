@@ -44,7 +44,7 @@ def unpack(uuid: str, value: bytes, posting: bytes | None = None) -> tuple[Recor
         fields[_ERRORS] = tuple(itertools.starmap(stored_failure, fields[_ERRORS]))
         if posting is not None:
             fields[_POSTING] = posting
-        return Record(*fields[:_KNOWN]), beside, fields[_KNOWN:]
+        return Record(*fields[:_KNOWN]), beside, tuple(fields[_KNOWN:])
     except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
         raise ValueError(f"its record can't be decoded: {str(error) or type(error).__name__}") from error
 

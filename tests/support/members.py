@@ -10,7 +10,7 @@ OF_BOARDS = frozenset(
 OF_JOBS = frozenset(
     {
         *("confirm", "give_up", "is_marked_lost", "is_marked_or_lapsed", "mark_ended", "refuse"),
-        *("content", "looks", "not_done", "opened", "record"),
+        *("content", "looks", "not_done", "opened", "record", "show_claimed"),
     }
 )
 """Of claims, too."""
