@@ -43,7 +43,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
     for record in (RECORD, PLAIN, PLAIN._replace(state=SCHEDULED, lock_until=4)):
         for beside in (None, "session"):
             read = unpack("u", pack(record, beside))
-            assert read == (record, beside, [])
+            assert read == (record, beside, ())
             assert type(read[0].state) is type(record.state)
             assert all(type(failure) is Failure for failure in read[0].errors)
 
@@ -56,14 +56,14 @@ def test_a_damaged_record_is_trashed_with_the_reason() -> None:
         record = damaged("u", value, error.value, 5)
         assert (record.uuid, record.state, record.modified_on) == ("u", TRASHED, 5)
         assert record.error == str(error.value)
-        assert unpack("u", pack(record)) == (record, None, []), "the trashed record is written as any other"
+        assert unpack("u", pack(record)) == (record, None, ()), "the trashed record is written as any other"
 
 
 @pytest.mark.rule("Two releases share a board: no job is lost or consumed twice, and new fields outlive old writers.")
 def test_fields_of_newer_and_older_writers_are_no_damage() -> None:
     longer = msgpack.packb((*msgpack.unpackb(pack(RECORD)), "mark", 7))
     record, _, unknown = unpack("u", longer)
-    assert (record, unknown) == (RECORD, ["mark", 7])
+    assert (record, unknown) == (RECORD, ("mark", 7))
     assert pack(record, None, unknown) == longer
     assert unpack("u", msgpack.packb(msgpack.unpackb(pack(PLAIN))[:-2]))[0] == PLAIN
     # A failure is known by its first fields.
