@@ -288,21 +288,23 @@ def test_claim_that_a_stopped_loop_does_not_deliver_is_given_back(
     assert sync.claims.held() == []
 
 
-async def work(board: AsyncJobBoard, job: jobboard.Job) -> None:
+async def work(board: AsyncJobBoard, job: jobboard.Job, asked: threading.Event) -> None:
     async with board.working("anna", timeout=None):
         await asyncio.Event().wait()
 
 
-async def read_twice(board: AsyncJobBoard, job: jobboard.Job) -> None:
+async def read_twice(board: AsyncJobBoard, job: jobboard.Job, asked: threading.Event) -> None:
     first = asyncio.create_task(board.wait_for(job))
     # The second read waits for the end of the first.
     await asyncio.sleep(0.1)
     await asyncio.gather(first, board.wait_for(job))
 
 
-async def cancel_a_claim(board: AsyncJobBoard, job: jobboard.Job) -> None:
+async def cancel_a_claim(board: AsyncJobBoard, job: jobboard.Job, asked: threading.Event) -> None:
     first, second = (asyncio.create_task(board.claim_next("anna", timeout=None)) for _ in range(2))
-    await asyncio.sleep(0.1)
+    # A call whose thread has not begun ends at once.
+    while not asked.is_set():
+        await asyncio.sleep(0.01)
     first.cancel()
     await asyncio.gather(first, second)
 
@@ -323,14 +325,17 @@ def test_call_that_is_destroyed_after_its_loop_raises_nothing(
         tasks.append(asyncio.Task(coroutine, loop=loop, **options))
         return tasks[-1]
 
+    asked = threading.Event()
+
     def late(original: Callable[..., Any], *args: Any) -> Any:
+        asked.set()
         assert going_on.wait(WAIT)
         return original(*args)
 
     loop = asyncio.new_event_loop()
     loop.set_task_factory(make)
     with requests(sync).around(request_, late):
-        made = loop.create_task(call(AsyncJobBoard(sync), job))
+        made = loop.create_task(call(AsyncJobBoard(sync), job, asked))
         loop.call_later(0.3, loop.stop)
         loop.run_forever()
         loop.close()
