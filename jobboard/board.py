@@ -1135,14 +1135,12 @@ class JobBoard:
     def _claimed_job(self, record: Record, who: str) -> ClaimedJob | None:
         """Return a claimed job. None: its posting can't be decoded, and goes to the trash; or a newer version of this
         library has to read it, and the job is put off."""
-        job = ClaimedJob(self, record, UNREADABLE, CLAIMED)
         try:
-            job.show_claimed(record, self._content_of_version(record))
-            return job
+            return ClaimedJob(self, record, self._content_of_version(record), CLAIMED)
         except NoKey as error:
-            self._put_off_unread(job, record, who, error)
+            self._put_off_unread(ClaimedJob(self, record, UNREADABLE, CLAIMED), record, who, error)
         except codec.Undecodable as error:
-            self._trash_unread(job, record, who, error)
+            self._trash_unread(ClaimedJob(self, record, UNREADABLE, CLAIMED), record, who, error)
         return None
 
     def _has_key(self, job: ClaimedJob) -> bool:

@@ -396,7 +396,7 @@ class Job:
         """
         :raises NoKey: the board can't decrypt the details or the last note.
         """
-        if self.is_encrypted or self.content.sealed is not None:
+        if self.content.sealed is not None or self.is_encrypted:
             self.opened  # noqa: B018 - it raises
         if self.record.note is not None:
             self._noted()
