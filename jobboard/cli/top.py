@@ -233,7 +233,7 @@ class Overview:
 
 
 def look(board: JobBoard, before: Overview | None = None) -> Overview:
-    """BoardLook at a board.
+    """Look at a board.
 
     :param before: the last look, from which the changes are taken.
     """
@@ -254,7 +254,7 @@ def _overview(reader: BoardReader, before: Overview | None) -> Overview:
 
 
 def _looks(board: JobBoard, interval: float) -> Iterator[tuple[Overview, float]]:
-    """BoardLook, again and again: yield each look, or the last one while the board is away, and the pause after it."""
+    """Look at a board again and again. Yield each look, or the last one in an outage, and the pause behind it."""
     reader, seen = BoardReader(board), None
     failures = 0
     while True:
