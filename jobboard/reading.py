@@ -163,9 +163,14 @@ def _trashed(reader: BoardReader) -> dict[str, Any]:
     }
 
 
+def has_index_by_name(board: JobBoard) -> bool:
+    """Return whether the board counts its jobs by name by an index. Before it has connected: False."""
+    # Only SQL, which alone knows transactions, has such an index.
+    return board.connected and board.characteristics.transactional
+
+
 def _names(reader: BoardReader) -> dict[str, Any]:
-    # Only SQL, which alone knows transactions, has an index by name.
-    found = reader.board.names() if reader.board.characteristics.transactional else reader.board.names(at_most=NAMED)
+    found = reader.board.names() if has_index_by_name(reader.board) else reader.board.names(at_most=NAMED)
     return {"names": tuple(sorted(found, key=lambda each: (-each.waiting, each.name)))}
 
 

@@ -15,7 +15,7 @@ from jobboard.board import JobBoard
 from jobboard.conductor import Conductor, events
 from jobboard.exceptions import JobBoardError, JobFailure
 from jobboard.notifier import ANY
-from jobboard.reading import LONG, BoardLook, BoardReader
+from jobboard.reading import LONG, BoardLook, BoardReader, has_index_by_name
 from jobboard.states import UNCLAIMED
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ class BoardFigures:
 
     def _waiting(self, reader: BoardReader, timeout: float) -> Iterator[Reading]:
         """Read the jobs that wait. They cost more, so that the reader says when: a look may be minutes old."""
-        # Only SQL has an index by name.
-        part = "names" if hasattr(reader.board, "table") else "jobs"
+        part = "names" if has_index_by_name(reader.board) else "jobs"
         look = reader.look([part])
         if part not in look.times:
             try:

@@ -22,7 +22,7 @@ from jobboard.job import Entity, Job
 from jobboard.obstacles import obstacles
 from jobboard.primitives import BoardStats, Per
 from jobboard.priorities import JobPriority
-from jobboard.reading import LISTED, Sample
+from jobboard.reading import LISTED, Sample, has_index_by_name
 from jobboard.reasons import reason_line
 from jobboard.results import Outcome
 from jobboard.states import (
@@ -114,7 +114,7 @@ def overview(visit: Visit) -> Response:
             change = _per_minute(samples, values)
             figures.append((word, _counts(look.stats)[word], charts.line(values, 120, 28), change))
     counted = sum(each.waiting + each.delayed + each.running for each in look.names or ())
-    by_index = visit.reader.board.connected and visit.reader.board.characteristics.transactional
+    by_index = has_index_by_name(visit.reader.board)
     return visit.render(
         "overview.html",
         figures=figures,
