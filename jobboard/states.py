@@ -220,11 +220,11 @@ class Record(NamedTuple):
     priority: a rank; 0 is served first. sequence: rises with each post of one priority. version: of the codec of
     ``posting``, which is opaque here. lock_until: the end of the lease of a claimed job, None where something else
     shows that the holder lives; the due time of a scheduled job; ``expires`` of an unclaimed job; None in the trash.
-    keeper: the handle of the board that
-    keeps the claim alive; None for a fixed lease; undefined after a lapse. errors: the latest failures, the newest
-    last: see :func:`failed`. retries: the claims that used up no attempt, as the work asked to be done later.
-    key_until: the instant until which the key stays taken beside the job; None for the life of the job alone.
-    expires: the instant at which a job that nobody has begun goes to the trash; None: never. A claim clears it.
+    keeper: the handle of the board that keeps the claim alive; None for a fixed lease; undefined after a lapse. errors:
+    the latest failures, the newest last: see :func:`failed`. retries: the claims that used up no attempt, as the work
+    asked to be done later. key_until: the instant until which the key stays taken beside the job; None for the life of
+    the job alone. expires: the instant at which a job that nobody has begun goes to the trash; None: never. A claim
+    clears it.
     note: the last note of a holder, encoded by ``jobboard/codec.py``; opaque here.
     """
 

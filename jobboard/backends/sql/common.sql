@@ -257,8 +257,8 @@ order by priority, id
 limit :limit
 
 -- name: trash
--- The jobs in the trash, and those that belong there, as they have expired or their last lease has lapsed. MariaDB finds the first part of an
--- index by a comparison alone, and not by "is not null".
+-- The jobs in the trash, and those that belong there, as they have expired or their last lease has lapsed. MariaDB
+-- finds the first part of an index by a comparison alone, and not by "is not null".
 select * from (
     select * from (
         select {record}, {jobs}.tag, {now} as now, gone_on as trashed_on

@@ -7,6 +7,9 @@ local function ended(clock) return call('ZLEXCOUNT', clock, '-', '(' .. digits(n
 
 local due, lapsed, final, expired = ended(DUE), ended(LEASES), ended(FINAL), ended(EXPIRIES)
 return cmsgpack.pack({
-  all(READY) / 2 + due + lapsed - expired, all(DUE) - due, all(LEASES) - lapsed + all(FINAL) - final, all(TRASH) + final + expired,
+  all(READY) / 2 + due + lapsed - expired,
+  all(DUE) - due,
+  all(LEASES) - lapsed + all(FINAL) - final,
+  all(TRASH) + final + expired,
   call('ZLEXCOUNT', LISTED, '[outcome\0', '(outcome\1'),
 })

@@ -57,7 +57,8 @@ local function lease_of(job, id)
   return container, digits(job[UNTIL]) .. string.sub(job[TAIL], 4, 21) .. id
 end
 
--- Return the end of the first lease, delay or expiry from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
+-- Return the end of the first lease, delay or expiry from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all
+-- ends.
 local function first_end(from)
   local first
   for _, clock in ipairs({DUE, LEASES, FINAL, EXPIRIES}) do
