@@ -38,6 +38,7 @@ def test_sqlite_in_memory_needs_its_connection() -> None:
         loop.create()
         assert loop.add([1, 2]) == 2
         assert loop.get(1) == [1]
+    engine.dispose()
 
 
 def test_a_connection_that_commits_each_statement_is_refused(make_loop: Callable[..., Any], engine: sa.Engine) -> None:
