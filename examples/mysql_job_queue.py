@@ -92,11 +92,18 @@ def main() -> None:
 uri_option = click.option("--uri", required=True, help="where the tables are, as SQLAlchemy has it")
 
 
+def engine_of_command(uri: str, **options: int) -> sa.Engine:
+    """Return an engine whose connections are closed when the command ends."""
+    engine = sa.create_engine(uri, **options)
+    click.get_current_context().call_on_close(engine.dispose)
+    return engine
+
+
 @main.command()
 @uri_option
 def setup_tables(uri: str) -> None:
     """Create the tables that are missing."""
-    Base.metadata.create_all(sa.create_engine(uri))
+    Base.metadata.create_all(engine_of_command(uri))
 
 
 @main.command()
@@ -104,7 +111,7 @@ def setup_tables(uri: str) -> None:
 @click.option("--jobs", type=int, help="end when so many are done")
 def start_processing(uri: str, jobs: int | None) -> None:
     """Generate and consume."""
-    engine = sa.create_engine(uri, pool_size=GENERATORS + 2 * CONSUMERS)
+    engine = engine_of_command(uri, pool_size=GENERATORS + 2 * CONSUMERS)
     watch = Stopwatch(jobs)
     with ThreadPoolExecutor(GENERATORS + CONSUMERS) as pool:
         try:
