@@ -280,7 +280,7 @@ def duration(value: str | float) -> float:
     """Return the seconds of ``90``, ``90s``, ``15m``, ``12h`` or ``7d``: a type of options."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
     if not found:
-        raise click.BadParameter(f"{value!r} is not a time: write 90s, 15m, 12h or 7d")
+        raise click.BadParameter(f"{value!r} is not a time: write 0.5s, 90s, 15m, 12h or 7d")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 

@@ -43,7 +43,7 @@ def progress_column() -> Column[Job]:
 
 def encrypted_column() -> Column[Job]:
     return Column(
-        "encrypted", lambda job: job.is_encrypted, "details", lambda job: ENCRYPTED if job.is_encrypted else None
+        "encrypted", lambda job: job.is_encrypted, "encrypted", lambda job: "yes" if job.is_encrypted else None
     )
 
 

@@ -76,7 +76,11 @@ OF_THE_CONDUCTOR = frozenset(
 @click.option("--retry-base", default=USUAL.base, **SECONDS, help="The approximate pause after the first failure.")
 @click.option("--retry-cap", default=USUAL.cap, **SECONDS, help="The longest pause after a failure.")
 @click.option("--max-jobs", type=click.IntRange(min=1), help="Stop after this number of jobs.")
-@click.option("--until-empty", is_flag=True, help="Stop once nothing can be done: delayed jobs are left.")
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="Stop once no job can be claimed: delayed, paused and limited jobs are left.",
+)
 @click.option("--who", help="The name of the worker.  [default: host, pid and a random suffix]")
 @click.option(
     "--metrics-port",

@@ -42,6 +42,15 @@ def test_commands_say_encrypted(secret: Any, run: Commands) -> None:
     assert (shown["details"], shown["result"]) == ({"secret": SECRET}, [SECRET])
 
 
+def test_a_table_has_no_column_of_details(secret: Any, board: Any, run: Commands) -> None:
+    board.post("plain", details={"path": "a.jpg"})
+    secret.post("mail", details={"secret": SECRET})
+    _, _, titles, plain, mail = run("list").out.splitlines()
+    assert "details" not in titles
+    start = titles.index("encrypted")
+    assert [line[start:].split()[:1] for line in (plain, mail)] == [[], ["yes"]]
+
+
 def test_work_takes_a_cipher(secret: Any, run: Commands) -> None:
     job = secret.post("mail", details={"secret": SECRET})
     run("work", "tests.support.ciphers:report", "--max-jobs", "1", "--jobs", "1", *CIPHER)
