@@ -69,7 +69,7 @@ def boards(visit: Visit) -> Response:
 
 
 def state(visit: Visit) -> Response:
-    """What an open page asks for every few seconds."""
+    """The live figures of a board, and the version of a watched job, for the script of an open page."""
     look = visit.look
     counts = {} if look.stats is None else _counts(look.stats)
     uuid = visit.request.query_params.get("job", "")
