@@ -278,8 +278,11 @@ def test_a_page_of_a_search_counts_the_jobs_that_it_passes(make_board: Callable[
     board.post_many([{"name": "later", "delay": 60}] * PASSED)
     held = board.claim_next("anna", expiry=3600)
     assert held is not None
-    for state in ("CLAIMED", "SCHEDULED"):
-        assert spent([state], 100) < 4 * few + 100, state
+    for state, looked in (("CLAIMED", 1), ("SCHEDULED", 100)):
+        assert spent([state], looked) < 4 * few + 100, state
+    page = board.find_page(50, at_most=100, states=["CLAIMED"])
+    assert [job.uuid for job in page.jobs] == [held.uuid], "no delayed job is looked at"
+    assert page.complete
     # Of one priority, and of one due time.
     for states in (None, ["SCHEDULED"]):
         after = None
