@@ -30,13 +30,14 @@ WALKED = 20_000
 class Position(NamedTuple):
     """An order, and a bookmark in it; None: its beginning.
 
-    behind: in the order of claims, (modified_on, sequence) of the last shown job of those that were looked at from
-    ``bookmark`` on.
+    In the order of claims, behind is (modified_on, sequence) of the last shown job of those that were looked at from
+    ``bookmark`` on, and shown of the last shown job of a page that looked at all claims.
     """
 
     order: Order
     bookmark: Bookmark | None = None
     behind: tuple[int, int] | None = None
+    shown: tuple[int, int] | None = None
 
 
 class Searched(NamedTuple):
@@ -126,7 +127,7 @@ def _search_order(
     store: Store, states: frozenset[State], sieve: Sieve, position: Position, limit: int, at_most: int
 ) -> Searched:
     """Search along an order in which jobs keep their positions. ``limit`` and ``at_most`` are positive."""
-    order, bookmark, _ = position
+    order, bookmark = position.order, position.bookmark
     is_whole = order not in ("serving", "due") or states >= LIVE
     is_open = is_whole and all(each is None for each in sieve)
     if not is_whole:
@@ -157,7 +158,8 @@ def _search_claims(
 ) -> Searched:
     """Search among the claims that one call looks at, the longest first."""
     bookmark, found, looked = position.bookmark, dict[str, Record](), 0
-    sieve = sieve._replace(states=states, shorter=position.behind)
+    behind = max(filter(None, (position.behind, position.shown)), default=None)
+    sieve = sieve._replace(states=states, shorter=behind)
     while True:
         walked = store.walk("claims", bookmark, at_most - looked, sieve, None if sieve.cause is not None else limit + 1)
         looked += walked.looked
@@ -169,10 +171,12 @@ def _search_claims(
         if bookmark is None or looked >= at_most:
             break
     ordered = sorted(found.values(), key=_age)
-    left = [record for record in ordered if position.behind is None or _age(record) > position.behind]
-    after = None if bookmark is None else Position("claims", bookmark)
+    left = [record for record in ordered if behind is None or _age(record) > behind]
+    after = None if bookmark is None else Position("claims", bookmark, None, position.shown)
     if len(left) > limit:
-        after = Position("claims", position.bookmark, _age(left[limit - 1]))
+        last, is_all = _age(left[limit - 1]), position.bookmark is None and bookmark is None
+        ages = (None, last) if is_all else (last, position.shown)
+        after = Position("claims", position.bookmark, *ages)
     return Searched([(record, record.state) for record in left[:limit]], after, looked, bookmark is None)
 
 

@@ -236,6 +236,21 @@ class TestOrders:
         assert uuids([*second.jobs, *third.jobs]) == uuids([jobs[4], *jobs[6:], new[0]])
         assert third.after is None
 
+    @holds("Pages of a search across changes miss no job that stays, and show none twice.")
+    def test_pages_of_claims_across_more_claims(self, board: JobBoard, other: JobBoard) -> None:
+        """All claims fit into the jobs that the first page looks at, and later ones do not."""
+        jobs = board.post_many([Posting("any")] * 10)
+        for number, job in enumerate(jobs[:6]):
+            # The longest claim ends last.
+            board.claim(job, "anna", expiry=(20 - number) * LONG)
+            tick(board)
+        found = [board.find_page(2, states=["CLAIMED"], at_most=8)]
+        for job in jobs[6:]:
+            other.claim(job, "bert", expiry=LONG)
+        while found[-1].after is not None:
+            found.append(board.find_page(2, states=["CLAIMED"], at_most=8, after=found[-1].after))
+        assert sorted(job.uuid for page in found for job in page.jobs) == sorted(uuids(jobs))
+
 
 class TestNames:
     def test_names_count_their_jobs(self, board: JobBoard) -> None:
