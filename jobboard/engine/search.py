@@ -102,6 +102,9 @@ def search(
 ) -> Searched:
     """Return the next jobs in these states that fit, out of ``at_most`` that are looked at."""
     orders = orders_of(states)
+    if sieve.cause and sieve.error is None:
+        # A store knows no causes, and would return all jobs.
+        sieve = sieve._replace(error=reasons.literal_of(sieve.cause) or None)
     if after is not None:
         orders = orders[orders.index(after.order) :]
     position = after or Position(orders[0])

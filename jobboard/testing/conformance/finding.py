@@ -12,6 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound, UnclaimableJob
 from jobboard.finding import Page
 from jobboard.job import Act, Job, Posting
+from jobboard.reasons import cause_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
@@ -300,6 +301,14 @@ class TestErrorGroups:
         assert len(found) == most.count
         assert all(job.name == "resize" for job in found)
         assert board.error_groups(at_most=1).looked == 1
+        for error in (
+            "Traceback (most recent call last):\n  frame\nOSError:\n  no 'é\\\"' \x1b[1m",
+            "17",
+            'the "disk"\tis full',
+        ):
+            job = board.post("mail")
+            fail(board, job, error)
+            assert uuids(board.find(states=["TRASHED"], cause=cause_of(error))) == [job.uuid]
 
 
 def claimed_one(board: JobBoard) -> Job:

@@ -311,6 +311,7 @@ def test_a_search_ships_what_its_page_has(full: JobBoard, monkeypatch: pytest.Mo
     ]
     for conditions in searches:
         assert len(full.find_page(5, **conditions).jobs) == 5
+    assert not full.find_page(5, cause="ValueError: no such …").jobs
     assert max(shipped) <= 6
 
 
