@@ -12,7 +12,19 @@ from typing import NamedTuple
 from jobboard import marks, reasons
 from jobboard.engine.committer import record_at
 from jobboard.engine.store import ANY_JOB, Bookmark, NameCount, Order, Sieve, Store
-from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    EXHAUSTED,
+    EXPIRED,
+    LAPSED,
+    LIVE,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Record,
+    State,
+)
 from jobboard.units import MINUTE
 
 LOOKED_FIRST = 200
@@ -102,9 +114,6 @@ def search(
 ) -> Searched:
     """Return the next jobs in these states that fit, out of ``at_most`` that are looked at."""
     orders = orders_of(states)
-    if sieve.cause and sieve.error is None:
-        # A store knows no causes, and would return all jobs.
-        sieve = sieve._replace(error=reasons.literal_of(sieve.cause) or None)
     if after is not None:
         orders = orders[orders.index(after.order) :]
     position = after or Position(orders[0])
@@ -133,14 +142,16 @@ def _search_order(
     order, bookmark = position.order, position.bookmark
     is_whole = order not in ("serving", "due") or states >= LIVE
     is_open = is_whole and all(each is None for each in sieve)
+    asked = _asked(sieve)
+    is_exact = asked == sieve and sieve.cause is None
     if not is_whole:
-        sieve = sieve._replace(states=states)
+        asked = asked._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
     while True:
-        # One more than wanted tells whether there are more. A store does not know causes.
-        fitting = None if sieve.cause is not None else limit - len(jobs) + 1
-        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve, fitting)
+        # One more than wanted tells whether there are more.
+        fitting = limit - len(jobs) + 1 if is_exact else None
+        walked = store.walk(order, bookmark, min(size, at_most - looked), asked, fitting)
         looked += walked.looked
         for at, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -162,9 +173,11 @@ def _search_claims(
     """Search among the claims that one call looks at, the longest first."""
     bookmark, found, looked = position.bookmark, dict[str, Record](), 0
     behind = max(filter(None, (position.behind, position.shown)), default=None)
-    sieve = sieve._replace(states=states, shorter=behind)
+    asked = _asked(sieve)
+    fitting = limit + 1 if asked == sieve and sieve.cause is None else None
+    asked = asked._replace(states=states, shorter=behind)
     while True:
-        walked = store.walk("claims", bookmark, at_most - looked, sieve, None if sieve.cause is not None else limit + 1)
+        walked = store.walk("claims", bookmark, at_most - looked, asked, fitting)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -181,6 +194,17 @@ def _search_claims(
         ages = (None, last) if is_all else (last, position.shown)
         after = Position("claims", position.bookmark, *ages)
     return Searched([(record, record.state) for record in left[:limit]], after, looked, bookmark is None)
+
+
+def _asked(sieve: Sieve) -> Sieve:
+    """Return the conditions by which a store may leave jobs out.
+
+    A store knows no causes, and no failures of leases and jobs that have expired since the last sweep.
+    """
+    error = reasons.literal_of(sieve.cause) or None if sieve.cause and sieve.error is None else sieve.error
+    if error is not None and any(error in text for text in (LAPSED, EXHAUSTED, EXPIRED)):
+        error = None
+    return sieve._replace(error=error)
 
 
 def _age(record: Record) -> tuple[int, int]:

@@ -192,6 +192,20 @@ class TestOrders:
         assert (len(finished), sum(finished), sum(finished[-2:])) == (5, 5, 5)
         assert board.finished(5, at_most=3) is None
 
+    @holds("A search by an error or a cause finds lapses that no sweep has written down.")
+    def test_unswept_lapses_are_found_by_their_errors(self, board: JobBoard) -> None:
+        last, again, expiring = board.post_many(
+            [Posting("a", max_attempts=1), Posting("a"), Posting("a", expires=SHORT)]
+        )
+        board.claim(last, "anna", expiry=SHORT)
+        board.claim(again, "anna", expiry=SHORT)
+        eventually(lambda: (last.state, again.state, expiring.state) == (TRASHED, UNCLAIMED, TRASHED), LIMIT)
+        for job in (last, again, expiring):
+            [found] = [each for each in board.find(states=[job.state]) if each.uuid == job.uuid]
+            assert found.error is not None
+            for error, cause in ((found.error[4:-4], None), (None, cause_of(found.error))):
+                assert uuids(board.find(states=[job.state], error=error, cause=cause)) == [job.uuid]
+
     @holds("No page of a search looks at more jobs than at_most.")
     @pytest.mark.parametrize("state", ["UNCLAIMED", "SCHEDULED", "CLAIMED", "TRASHED"])
     def test_page_looks_at_few_jobs_and_goes_on(self, board: JobBoard, state: str) -> None:
