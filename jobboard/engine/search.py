@@ -148,6 +148,10 @@ def _search_order(
         asked = asked._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
+    if order == "trash":
+        # Each page goes on, however many jobs are overdue.
+        looked = store.overdue()
+        at_most = max(at_most, looked + limit)
     while True:
         # One more than wanted tells whether there are more.
         fitting = limit - len(jobs) + 1 if is_exact else None

@@ -369,6 +369,13 @@ and wake_at = :place and id > :id
 -- name: past_wake
 and wake_at > :place
 
+-- name: overdue_looked
+-- The jobs among which walk_trash looks for lapses.
+select count(*)
+from (
+    select 1 as due from {jobs} {by_wake} where board = :board and wake_at > 0 and wake_at <= {now} limit {most_settled}
+) as overdue
+
 -- name: walk_trash
 select * from (
     select * from (

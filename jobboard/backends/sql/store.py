@@ -707,6 +707,10 @@ class SQLStore(Store):
             also, params = f"{also} and ({condition})", {**params, **values}
         return also, params
 
+    def overdue(self) -> int:
+        [[looked]] = self.run_one(self.statements["overdue_looked"])
+        return int(looked)
+
     def names(self, most: int) -> dict[str, NameCount]:
         def work(run: Runner) -> dict[str, NameCount]:
             counts = {name: NameCount(waiting, oldest=first) for name, waiting, first in self._ready_names(run, most)}
