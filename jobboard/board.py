@@ -879,7 +879,7 @@ class JobBoard:
         """
         arguments.limit(at_most, "at_most")
         found = self.engine.search(frozenset({TRASHED}), Sieve(), None, at_most, at_most)
-        return grouped(itertools.starmap(self._job_or_shell, found.jobs), found.looked)
+        return grouped(itertools.starmap(self._job_or_shell, found.jobs), len(found.jobs))
 
     def finished(self, minutes: int = 60, *, at_most: int = AT_MOST) -> list[int] | None:
         """Return the number of consumed jobs with an outcome in each of the last minutes, the present minute last. Jobs

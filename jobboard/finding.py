@@ -154,11 +154,11 @@ def position_of(board: str, text: str | None) -> Position | None:
         raw = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
         if raw[:4] != _sum(board, raw[4:]) or base64.urlsafe_b64encode(raw).decode().rstrip("=") != text:
             raise ValueError("its sum differs")
-        order, bookmark, behind = json.loads(raw[4:])
+        order, bookmark, *ages = json.loads(raw[4:])
     except (ValueError, binascii.Error) as error:
         shown = text if len(text) <= 80 else f"{text[:80]}…"
         raise ValueError(f"after={shown!r}: is no position on the board {board!r}; begin without it") from error
-    return Position(order, bookmark, behind and cast("tuple[int, int]", tuple(behind)))
+    return Position(order, bookmark, *(age and cast("tuple[int, int]", tuple(age)) for age in ages))
 
 
 def _sum(board: str, data: bytes) -> bytes:

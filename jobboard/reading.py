@@ -45,6 +45,9 @@ LISTED = 500
 ERRORS = 10
 """The number of trashed jobs in a look."""
 
+SILENT = 4.0
+"""The seconds of one reading after which a look says that the board does not answer."""
+
 LINGER = 10.0
 """The seconds for which the thread of a reader waits for the next look."""
 
@@ -68,8 +71,8 @@ class BoardLook:
     """A board as it was last read. A part that was never read is None.
 
     now: the server's time of the last reading, in seconds. times: the time of each part on this machine's monotonic
-    clock. trouble: the error for which the board can't be read now; the parts are as last read. failed: the errors of
-    single parts, such as counts that take too long.
+    clock. trouble: the error for which the board can't be read now, or has not answered for some seconds; the parts are
+    as last read. failed: the errors of single parts, such as counts that take too long.
 
     cap: the cap of ``stats``, where exact counts take too long. claims: the longest claims first, at most 500. jobs:
     the first jobs in the order of serving. trashed: the last jobs in the trash. names, causes, minutes: as the board
@@ -227,6 +230,7 @@ class BoardReader:
         self._failed_at = self._again_at = float("-inf")
         self._failures = 0
         self._clock: tuple[float, float] | None = None
+        self._began: float | None = None
 
     def look(self, parts: Iterable[str]) -> BoardLook:
         """Return the last look at once, and have those parts read that are due."""
@@ -234,7 +238,11 @@ class BoardReader:
         with self._news:
             if now >= self._again_at:
                 self._want([part for part in parts if now >= self._due.get(part, now)])
-            return self.seen
+            if self._began is None or self.seen.trouble is not None or now - self._began <= SILENT:
+                return self.seen
+            # A frozen server refuses nothing: its error comes once the driver gives up, a minute later or never.
+            error = ConnectionFailure(f"the board {self.board.name!r} has not answered for {now - self._began:.0f} s")
+            return replace(self.seen, trouble=error)
 
     def read(self, parts: Sequence[str], max_age: float = 0.0, timeout: float | None = None) -> BoardLook:
         """Return a look whose parts were read at most ``max_age`` seconds ago. Callers share readings.
@@ -303,10 +311,10 @@ class BoardReader:
                     self._thread = None
                     return
                 part = next(part for part in PARTS if part in self._wanted)
-            self._read(part)
+                self._began = began = runtime.monotonic()
+            self._read(part, began)
 
-    def _read(self, part: str) -> None:
-        began = runtime.monotonic()
+    def _read(self, part: str, began: float) -> None:
         error: JobBoardError | None = None
         values: dict[str, Any] = {}
         try:
@@ -319,6 +327,7 @@ class BoardReader:
             error = JobFailure(f"{type(failure).__name__}: {failure}", failure)
         ended = runtime.monotonic()
         with self._news:
+            self._began = None
             if isinstance(error, ConnectionFailure):
                 self._failures += 1
                 self._wanted.clear()

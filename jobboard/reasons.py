@@ -56,6 +56,16 @@ def cause_of(error: str | None) -> str:
     return _OWN.sub("…", reason_line(error))[:200]
 
 
+def literal_of(cause: str) -> str:
+    """Return a long text of a cause that stands in each error of it; empty without one.
+
+    ``reason_line`` may have joined the line of an exception's type, which ends with a colon, and the next one. Many
+    causes share a type, so that the message goes first.
+    """
+    message = re.sub(r"^\S+: ", "", cause)
+    return max(re.split("…|: ", message), key=len) or max(re.split("…|: ", cause), key=len)
+
+
 def hinting(text: str, program: str) -> str:
     """Return a text with its hints at commands as a user types them: ``program`` stands for ``jobboard``."""
     if program != "jobboard":

@@ -109,7 +109,7 @@ def test_a_service_has_the_page_under_a_path(uri: str, tmp_path: Path) -> None:
         board.cancel(job)
         with uvicorn("fastapi_mount:service", EXAMPLES / "web", tmp_path / "log", JOBBOARD_URL=uri) as address:
             assert Browser(address).get("/ops/jobs/").status == 401
-            word = base64.b64encode(b"maria:only for trying it out").decode()
+            word = base64.b64encode(b"admin:only for trying it out").decode()
             browser = Browser(address, authorization=f"Basic {word}")
             browser.get("/ops/jobs")
             assert browser.at == "/ops/jobs/jobboard/"
@@ -117,7 +117,7 @@ def test_a_service_has_the_page_under_a_path(uri: str, tmp_path: Path) -> None:
             assert "sesame" not in browser.answer.body
             assert "1 job restored." in browser.press("Restore").text
             assert job.state == "UNCLAIMED"
-            assert board.get(job.uuid).errors[-1].text == "restored by maria"
+            assert board.get(job.uuid).errors[-1].text == "restored by admin"
             guest = Browser(
                 address, authorization=f"Basic {base64.b64encode(b'guest:only for trying it out').decode()}"
             )

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request, Response
 from jobboard.web import app
 
 PASSWORD = os.environ.get("PASSWORD", "only for trying it out")
-RIGHTS = {"maria": "act", "guest": "look"}
+RIGHTS = {"admin": "act", "guest": "look"}
 
 
 def authorize(request: Request) -> Any:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from jobboard.exceptions import JobBoardError
 from jobboard.job import Entity, Job
 from jobboard.obstacles import unhandled
 from jobboard.primitives import BoardStats, KeptStats, span
-from jobboard.reading import ERRORS, BoardReader, rest
+from jobboard.reading import ERRORS, SILENT, BoardLook, BoardReader, rest
 from jobboard.retry import outage_backoff
 from jobboard.states import SCHEDULED, UNCLAIMED
 
@@ -237,11 +237,11 @@ def look(board: JobBoard, before: Overview | None = None) -> Overview:
 
     :param before: the last look, from which the changes are taken.
     """
-    return _overview(BoardReader(board), before)
+    reader = BoardReader(board)
+    return _overview(reader, reader.read(PARTS), before)
 
 
-def _overview(reader: BoardReader, before: Overview | None) -> Overview:
-    look = reader.read(PARTS)
+def _overview(reader: BoardReader, look: BoardLook, before: Overview | None) -> Overview:
     if look.stats is None or look.kept is None or look.rules is None:
         raise AssertionError("a look has the parts that were asked for")
     lists = look.entities or (), look.jobs or (), look.claims or (), look.trashed or ()
@@ -258,18 +258,35 @@ def _looks(board: JobBoard, interval: float) -> Iterator[tuple[Overview, float]]
     reader, seen = BoardReader(board), None
     failures = 0
     while True:
-        began = time.monotonic()
+        began, answer = time.monotonic(), reader.ask(PARTS)
         try:
-            seen = _overview(reader, seen)
+            while (look := _within(reader, answer)).trouble is not None:
+                if seen is not None:
+                    yield _away(seen, look.trouble), 0
+            seen = _overview(reader, look, seen)
         except JobBoardError as error:
             if seen is None:
                 raise
             failures += 1
-            seen = replace(seen, at=datetime.datetime.now(datetime.UTC), trouble=str(error))
-            yield seen, outage_backoff(failures)
+            yield _away(seen, error), outage_backoff(failures)
         else:
             failures = 0
             yield seen, rest(time.monotonic() - began, interval)
+
+
+def _within(reader: BoardReader, answer: Callable[[float], BoardLook]) -> BoardLook:
+    """Return the look that was asked for, or one whose ``trouble`` tells that the board does not answer."""
+    while True:
+        try:
+            return answer(SILENT)
+        except TimeoutError:
+            look = reader.look(())
+            if look.trouble is not None:
+                return look
+
+
+def _away(seen: Overview, error: JobBoardError) -> Overview:
+    return replace(seen, at=datetime.datetime.now(datetime.UTC), trouble=str(error))
 
 
 def _say(settings: BoardOptions, seen: Overview) -> None:

@@ -80,7 +80,6 @@ def web(
             root_path=prefix.rstrip("/"),
             log_level="warning",
             server_header=False,
-            proxy_headers=False,
         )
     )
     with contextlib.ExitStack() as stack:

@@ -12,7 +12,19 @@ from typing import NamedTuple
 from jobboard import marks, reasons
 from jobboard.engine.committer import record_at
 from jobboard.engine.store import ANY_JOB, Bookmark, NameCount, Order, Sieve, Store
-from jobboard.states import CLAIMED, COMPLETE, LIVE, SCHEDULED, TRASHED, UNCLAIMED, Record, State
+from jobboard.states import (
+    CLAIMED,
+    COMPLETE,
+    EXHAUSTED,
+    EXPIRED,
+    LAPSED,
+    LIVE,
+    SCHEDULED,
+    TRASHED,
+    UNCLAIMED,
+    Record,
+    State,
+)
 from jobboard.units import MINUTE
 
 LOOKED_FIRST = 200
@@ -30,13 +42,14 @@ WALKED = 20_000
 class Position(NamedTuple):
     """An order, and a bookmark in it; None: its beginning.
 
-    behind: in the order of claims, (modified_on, sequence) of the last shown job of those that were looked at from
-    ``bookmark`` on.
+    In the order of claims, behind is (modified_on, sequence) of the last shown job of those that were looked at from
+    ``bookmark`` on, and shown of the last shown job of a page that looked at all claims.
     """
 
     order: Order
     bookmark: Bookmark | None = None
     behind: tuple[int, int] | None = None
+    shown: tuple[int, int] | None = None
 
 
 class Searched(NamedTuple):
@@ -126,17 +139,23 @@ def _search_order(
     store: Store, states: frozenset[State], sieve: Sieve, position: Position, limit: int, at_most: int
 ) -> Searched:
     """Search along an order in which jobs keep their positions. ``limit`` and ``at_most`` are positive."""
-    order, bookmark, _ = position
+    order, bookmark = position.order, position.bookmark
     is_whole = order not in ("serving", "due") or states >= LIVE
     is_open = is_whole and all(each is None for each in sieve)
+    asked = _asked(sieve)
+    is_exact = asked == sieve and sieve.cause is None
     if not is_whole:
-        sieve = sieve._replace(states=states)
+        asked = asked._replace(states=states)
     jobs: list[tuple[Record, State]] = []
     looked, size = 0, limit if is_open else max(limit, LOOKED_FIRST)
+    if order == "trash":
+        # Each page goes on, however many jobs are overdue.
+        looked = store.overdue()
+        at_most = max(at_most, looked + limit)
     while True:
-        # One more than wanted tells whether there are more. A store does not know causes.
-        fitting = None if sieve.cause is not None else limit - len(jobs) + 1
-        walked = store.walk(order, bookmark, min(size, at_most - looked), sieve, fitting)
+        # One more than wanted tells whether there are more.
+        fitting = limit - len(jobs) + 1 if is_exact else None
+        walked = store.walk(order, bookmark, min(size, at_most - looked), asked, fitting)
         looked += walked.looked
         for at, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -157,9 +176,12 @@ def _search_claims(
 ) -> Searched:
     """Search among the claims that one call looks at, the longest first."""
     bookmark, found, looked = position.bookmark, dict[str, Record](), 0
-    sieve = sieve._replace(states=states, shorter=position.behind)
+    behind = max(filter(None, (position.behind, position.shown)), default=None)
+    asked = _asked(sieve)
+    fitting = limit + 1 if asked == sieve and sieve.cause is None else None
+    asked = asked._replace(states=states, shorter=behind)
     while True:
-        walked = store.walk("claims", bookmark, at_most - looked, sieve, None if sieve.cause is not None else limit + 1)
+        walked = store.walk("claims", bookmark, at_most - looked, asked, fitting)
         looked += walked.looked
         for _, stored in walked.jobs:
             record = record_at(stored, walked.now)
@@ -169,11 +191,24 @@ def _search_claims(
         if bookmark is None or looked >= at_most:
             break
     ordered = sorted(found.values(), key=_age)
-    left = [record for record in ordered if position.behind is None or _age(record) > position.behind]
-    after = None if bookmark is None else Position("claims", bookmark)
+    left = [record for record in ordered if behind is None or _age(record) > behind]
+    after = None if bookmark is None else Position("claims", bookmark, None, position.shown)
     if len(left) > limit:
-        after = Position("claims", position.bookmark, _age(left[limit - 1]))
+        last, is_all = _age(left[limit - 1]), position.bookmark is None and bookmark is None
+        ages = (None, last) if is_all else (last, position.shown)
+        after = Position("claims", position.bookmark, *ages)
     return Searched([(record, record.state) for record in left[:limit]], after, looked, bookmark is None)
+
+
+def _asked(sieve: Sieve) -> Sieve:
+    """Return the conditions by which a store may leave jobs out.
+
+    A store knows no causes, and no failures of leases and jobs that have expired since the last sweep.
+    """
+    error = reasons.literal_of(sieve.cause) or None if sieve.cause and sieve.error is None else sieve.error
+    if error is not None and any(error in text for text in (LAPSED, EXHAUSTED, EXPIRED)):
+        error = None
+    return sieve._replace(error=error)
 
 
 def _age(record: Record) -> tuple[int, int]:

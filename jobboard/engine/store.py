@@ -649,12 +649,17 @@ class Store(abc.ABC):
 
         The answer has the jobs among these entries that may fit. It may leave out jobs that surely do not fit, and has
         to leave out those that do not meet ``where``. The jobs of the trash include those that no sweep has written
-        down as trashed. On SQL, these are looked for among the first 20,000 overdue jobs.
+        down as trashed. A store may look for these among overdue jobs: see :meth:`overdue`.
 
         :param fitting: the answer may end with this many jobs. ``last`` is then the bookmark of the last of them, and
             ``looked`` may count entries behind it. Of the order of claims, these are the ones held longest, and
             ``last`` is the same as without ``fitting``.
         """
+
+    def overdue(self) -> int:
+        """Return the number of overdue jobs that each walk along the trash looks at, to find those that no sweep has
+        written down as trashed."""
+        return 0
 
     def names(self, most: int) -> dict[str, NameCount] | None:
         """Count the live jobs by name, each count up to ``most``. None: the store has no index of names, and the engine

@@ -122,8 +122,8 @@ class Filters:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Filters:
         """Return the conditions in the query of an address."""
-        typed = {each.name: given.get(each.name, "").strip() or None for each in fields(cls)}
-        return cls(**{**typed, "cause": given.get("cause")})
+        texts = {each.name: given.get(each.name) or None for each in fields(cls)}
+        return cls(**{**texts, "cause": given.get("cause")})
 
     def given(self) -> dict[str, str]:
         """Return the conditions that are set."""

@@ -58,7 +58,7 @@ def app(
     :param boards: a board, or several: each a :class:`~jobboard.board.JobBoard`, or a name and a configuration as for
         :func:`jobboard.fetch`. A board is connected when it is first looked at.
     :param authorize: a function of each request, which may be a coroutine function. It returns None to refuse the
-        request, ``"look"``, ``"act"``, ``("act", "maria")`` to name the visitor in logs and reasons, or a response,
+        request, ``"look"``, ``"act"``, ``("act", "admin")`` to name the visitor in logs and reasons, or a response,
         such as a redirect to a login.
     :param details: a function of a job and of its details, result or checkpoint. It returns the value that the page
         shows.

@@ -44,6 +44,15 @@ PLAIN = """<!doctype html>
 
 COOKIE = "jobboard_form"
 
+TRIES, TRY_SECONDS = 10, 60
+"""The number of wrong passwords that an address may give, and the seconds after which it may give one more."""
+
+ALL_TRIES, ALL_SECONDS = 100, 6
+"""The same of all addresses together. Each address that has given the right password is exempt."""
+
+KNOWN = 1_000
+"""The number of addresses that are exempt."""
+
 _SEED = re.compile(r"[\w-]{43}", re.ASCII)
 
 
@@ -95,12 +104,61 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class PasswordCheck:
+    """A password, and the addresses that have given wrong ones: in memory, until they may give as many again.
+
+    An address that has once given the right password is known. No guesses from other addresses make it wait.
+    """
+
+    def __init__(self, password: str) -> None:
+        self._password = password.encode()
+        self._lock = runtime.Lock()
+        # The second at which an address has all its tries again, and its last wrong password. None: all addresses.
+        self._failed: dict[str | None, tuple[int, bytes]] = {}
+        self._known: dict[str, None] = {}
+
+    def wait(self, host: str, given: str) -> int | None:
+        """Return None for the right password, else the seconds until the address of a host may give one.
+
+        A wrong password that is given again, as by an open page after a change of the password, counts once.
+        """
+        now, address, digest = int(runtime.monotonic()), _network(host), hashlib.sha256(given.encode()).digest()
+        limits = {address: (TRIES, TRY_SECONDS), None: (ALL_TRIES, ALL_SECONDS)}
+        with self._lock:
+            self._failed = {each: failed for each, failed in self._failed.items() if failed[0] > now}
+            full = {each: self._failed.get(each, (now, b""))[0] for each in limits}
+            waits = {each: full[each] - (tries - 1) * seconds - now for each, (tries, seconds) in limits.items()}
+            wait = waits[address] if address in self._known else max(waits.values())
+            if wait > 0:
+                return wait
+            if hmac.compare_digest(given.encode(), self._password):
+                self._known[address] = None
+                if len(self._known) > KNOWN:
+                    del self._known[next(iter(self._known))]
+                return None
+            if self._failed.get(address, (0, b""))[1] != digest:
+                self._failed |= {each: (full[each] + seconds, digest) for each, (_, seconds) in limits.items()}
+            return 0
+
+
+def _network(host: str) -> str:
+    """Return the network of a client: one computer has all addresses of an IPv6 network of 64 bits."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return ""
+    address = getattr(address, "ipv4_mapped", None) or address
+    return str(ipaddress.ip_network((int(address), 64), strict=False) if address.version == 6 else address)
+
+
 def standalone(level: Level, password: str | None) -> Callable[[Request], Answer]:
     """Return the ``authorize`` of ``jobboard web``.
 
     :param password: None for a page on loopback, which is then shown under names of loopback alone. A page of another
         site may let its own name lead to 127.0.0.1, and the browser would take this page for a part of that site.
     """
+
+    check = PasswordCheck(password or "")
 
     def authorize(request: Request) -> Answer:
         if password is None:
@@ -109,7 +167,11 @@ def standalone(level: Level, password: str | None) -> Callable[[Request], Answer
                 return plain("Open this page by its own address, such as http://127.0.0.1.", 421)
             return level
         user, given = _credentials(request)
-        if not hmac.compare_digest(given.encode(), password.encode()):
+        # A browser asks without a password first.
+        wait = check.wait("" if request.client is None else request.client.host, given) if given else 0
+        if wait:
+            return plain("Too many wrong passwords: try again later.", 429, {"Retry-After": f"{wait}"})
+        if wait is not None:
             asks = {"WWW-Authenticate": 'Basic realm="jobboard", charset="UTF-8"'}
             return plain("A password is needed.", 401, asks)
         return (level, user) if user else level

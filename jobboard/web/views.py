@@ -69,7 +69,7 @@ def boards(visit: Visit) -> Response:
 
 
 def state(visit: Visit) -> Response:
-    """What an open page asks for every few seconds."""
+    """The live figures of a board, and the version of a watched job, for the script of an open page."""
     look = visit.look
     counts = {} if look.stats is None else _counts(look.stats)
     uuid = visit.request.query_params.get("job", "")
@@ -441,7 +441,7 @@ def _confirmation(visit: Visit, act: JobAct, selection: Selection, by: float, **
 
 
 def _act(visit: Visit, act: JobAct, selection: Selection) -> Response:
-    why = visit.field("why")[:REASON]
+    why = visit.field("why").strip()[:REASON]
     reason = f"{act.done} by {visit.who}" + (f": {why}" if why else "")
     tally = ActTally(_integer(visit, "done"), _integer(visit, "left"), visit.fields("reason")[:5])
     by, place, before = float(visit.field("by") or 0), visit.field("place") or None, tally.done
@@ -480,6 +480,9 @@ def _back(visit: Visit, said: str) -> Response:
 def rule(visit: Visit) -> Response:
     """Pause or resume names, set or remove a limit."""
     board, name = visit.board, visit.field("name")
+    if visit.field("act") in ("pause", "limit") and name not in (each.name for each in visit.look.names or ()):
+        # A person has typed the name, and spaces around it may have come with a copied text.
+        name = name.strip()
     per: Per = "group" if visit.field("per") == "group" else "name"
     names = [name] if name else None
     return _change(

@@ -129,7 +129,7 @@ class Visit:
 
     def field(self, name: str) -> str:
         """Return a field of the form."""
-        return (self.form.get(name) or [""])[0].strip()
+        return (self.form.get(name) or [""])[0]
 
     def fields(self, name: str) -> list[str]:
         """Return all values of a field of the form."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+import jobboard
 from jobboard.exceptions import ConnectionFailure, JobFailure
-from jobboard.reading import COUNTED, PARTS, BoardReader
+from jobboard.reading import COUNTED, PARTS, SILENT, BoardReader
 from jobboard.sql.connections import Link
 from jobboard.testing import eventually
 from jobboard.testing.requests import requests
@@ -103,13 +104,36 @@ def test_a_board_that_is_away_keeps_its_last_look(make_board: Callable[..., Any]
     away = reader.look(ALL)
     assert str(away.trouble) == "the server has gone"
     assert (away.stats, away.names, away.now) == (before.stats, before.names, before.now)
-    assert away.age() == 60
+    assert away.age() == pytest.approx(60)
     for hook in hooks:
         hook.remove()
     board.post("resize")
     clock.now += 60
     eventually(lambda: reader.look(ALL).trouble is None)
     assert reader.read(ALL).stats.unclaimed == 2
+
+
+@pytest.mark.rule("Whoever looks at a board that hangs learns within seconds how old the figures are.")
+@pytest.mark.backends("redis")
+def test_a_board_that_hangs_does_not_answer(private_server: Callable[..., Any], clock: Clock) -> None:
+    """The page, ``top`` and the metrics look through the reader, whose driver would wait for a minute."""
+    server = private_server("redis")
+    with jobboard.backend("board", {"board": server.uri, "socket_timeout": 60}) as board:
+        reader = BoardReader(board)
+        before = reader.read(ALL)
+        settle(reader)
+        server.pause()
+        clock.now += 60
+        assert reader.look(ALL).trouble is None
+        eventually(lambda: reader._began == clock.now)
+        clock.now += SILENT + 2
+        silent = reader.look(ALL)
+        assert str(silent.trouble) == f"the board 'board' has not answered for {SILENT + 2:.0f} s"
+        assert silent.stats == before.stats
+        assert silent.age() == pytest.approx(60 + SILENT + 2)
+        server.resume()
+        eventually(lambda: reader.look(ALL).trouble is None)
+        assert reader.read(ALL).age() == 0
 
 
 @pytest.mark.rule("A count that takes too long is no outage.")

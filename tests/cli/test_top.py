@@ -105,6 +105,29 @@ def test_top_goes_on_when_the_board_has_been_away(
     assert "away: " in lines[1]
 
 
+@pytest.mark.rule("Whoever looks at a board that hangs learns within seconds how old the figures are.")
+@pytest.mark.backends("redis")
+def test_top_tells_that_a_board_hangs(private_server: Any, run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = private_server("redis")
+    monkeypatch.setenv("JOBBOARD_URL", f"{server.uri}?socket_timeout=60")
+    for module in ("jobboard.reading", "jobboard.cli.top"):
+        monkeypatch.setattr(f"{module}.SILENT", 0.5)
+    run("setup")
+    lines: list[str] = []
+
+    def enough(out: str) -> bool:
+        lines.append(out.splitlines()[-1])
+        if len(lines) == 1:
+            server.pause()
+        elif len(lines) == 2:
+            server.resume()
+        return len(lines) > 2 and "unclaimed" in lines[-1]
+
+    run.until(enough, "top", "--interval", "1")
+    assert "unclaimed 0" in lines[0]
+    assert "away: the board 'jobboard' has not answered for" in lines[1]
+
+
 # Knowledge
 
 

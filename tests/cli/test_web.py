@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import re
 import signal
@@ -13,6 +14,7 @@ from urllib.parse import urlencode
 import pytest
 
 from jobboard.testing import eventually
+from jobboard.web.guard import TRIES
 from tests.support.commands import Commands
 from tests.support.programs import running
 from tests.web.browser import Browser
@@ -66,6 +68,22 @@ def test_a_password_is_needed_beyond_this_machine(board: Any, run: Commands, tmp
         assert browser.get("/").status == 401
         browser.headers["authorization"] = "Basic bWFyaWE6c2VzYW1l"
         assert "look only" in browser.get("/").text
+
+
+@pytest.mark.rule("Wrong passwords of the page make their address wait, and no other one.")
+def test_a_proxy_tells_who_guesses(board: Any, tmp_path: Path) -> None:
+    word = tmp_path / "word"
+    word.write_text("sesame\n")
+    with served(tmp_path, "--password-file", str(word)) as browser:
+
+        def guess(password: str, client: str) -> int:
+            given = base64.b64encode(f"maria:{password}".encode()).decode()
+            return browser.get("/", authorization=f"Basic {given}", x_forwarded_for=client).status
+
+        assert {guess(f"word{n}", "10.0.0.1") for n in range(TRIES)} == {401}
+        assert guess("sesame", "10.0.0.1") == 429
+        assert guess("sesame", "10.0.0.2") == 200
+        assert guess("sesame", "10.0.0.2, 10.0.0.1") == 429
 
 
 def test_a_board_that_was_never_set_up_is_refused(run: Commands, tmp_path: Path) -> None:

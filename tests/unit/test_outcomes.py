@@ -4,6 +4,7 @@ import contextvars
 import dataclasses
 import functools
 import pickle
+import random
 import re
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from jobboard.outcomes import (
     working_on,
 )
 from jobboard.primitives import End
-from jobboard.reasons import reason_line
+from jobboard.reasons import cause_of, literal_of, reason_line
 from jobboard.states import FailureKind, Verb
 
 
@@ -195,6 +196,32 @@ def test_the_line_with_the_reason_of_a_group_of_errors() -> None:
         assert text is not None
         assert text.endswith("---\n")
         assert reason_line(text) == "ValueError: disk is full"
+
+
+@pytest.mark.rule("A search by a cause passes over no error of the cause.")
+def test_errors_of_a_cause_contain_its_literal_text() -> None:
+    pieces = [
+        "ValueError:",
+        "disk is full",
+        "no file 'x7.jpg'",
+        "it's",
+        "id 17: gone",
+        "0xff",
+        "…",
+        "a\tb",
+        "  ",
+        "é",
+        "\n",
+    ]
+    draw = random.Random(1)
+    for _ in range(2000):
+        text = draw.choice([" ", "\n", ""]).join(draw.choices(pieces, k=draw.randrange(6)))
+        one = ValueError(text)
+        for error in (text, *(str(end_of_work(each, job()).error) for each in (one, ExceptionGroup(text, [one])))):
+            assert literal_of(cause_of(error)) in error
+    assert literal_of("ValueError: no file … of job …") == "no file "
+    assert literal_of("KeyError: …") == "KeyError"
+    assert literal_of("…") == literal_of("") == ""
 
 
 class Resizer:

@@ -79,6 +79,7 @@ class Browser:
         if isinstance(app, str):
             host = urlsplit(app).netloc
         self.app, self.host, self.headers, self.cookies = app, host, headers, dict[str, str]()
+        self.client = "127.0.0.1"
         self.at, self.answer = "/", Answer(0, [], "")
 
     def request(self, method: str, path: str, body: str = "", **headers: str) -> Answer:
@@ -99,6 +100,7 @@ class Browser:
         scope = {
             "type": "http", "method": method, "path": url.path, "raw_path": quote(url.path).encode(),
             "query_string": url.query.encode(), "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8080),
+            "client": (self.client, 5000),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value],
         }  # fmt: skip
         sent: list[Any] = []

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -144,6 +145,43 @@ def test_a_form_returns_to_its_own_page_alone(board: Any, browse: Open, home: st
         browser.get(f"{home}/limits")
         browser.press("Pause", back=back, name="mail")
         assert browser.at == f"{home}/"
+
+
+@pytest.mark.rule("Links and forms of the page keep the spaces around a name, group, key, holder or error.")
+@MEMORY
+def test_spaces_around_texts_are_kept(board: Any, browse: Open, home: str) -> None:
+    job, other = board.post(" a ", group=" g ", key=" k "), board.post("a", group="g", key="k")
+    board.claim(job, " w ")
+    board.abandon(job, " w ", error=" full ", delay=600)
+    board.claim(other, "w")
+    board.abandon(other, "w", error="full", delay=600)
+    browser = browse()
+    for field, text in (("name", " a "), ("group", " g "), ("key", " k "), ("error", " full ")):
+        page = browser.get(f"{home}/jobs?{urlencode({'state': 'delayed', field: text})}")
+        assert re.findall(r"jobs/([\w-]{36})", page.body) == [job.uuid]
+        [form, *_] = [each for each in page.forms if each.method == "get"]
+        page = browser.get(f"{form.action}?{urlencode(form.fields)}")
+        assert re.findall(r"jobs/([\w-]{36})", page.body) == [job.uuid]
+    eventually(lambda: " a " in browser.get(f"{home}/limits").body)
+    for name in (" a ", "a"):
+        board.set_limit(name, concurrency=1)
+        browser.get(f"{home}/limits")
+        browser.press("Pause", name=name)
+        assert board.paused().names == (name,)
+        browser.press("Resume")
+        assert not board.paused()
+        browser.press("Remove")
+        assert board.limits() == []
+    browser.press("Pause", name=" mail ")
+    assert board.paused().names == ("mail",), "no job has the typed name"
+    browser.get(f"{home}/jobs?{urlencode({'state': 'delayed', 'name': ' a '})}")
+    browser.press("Cancel", all="1")
+    assert "1 job cancelled" in browser.press("Cancel this job").text
+    assert (job.state, other.state) == ("TRASHED", "SCHEDULED")
+    board.schedule(" s ", cron="0 3 * * *", name="report")
+    browser.get(f"{home}/schedules")
+    browser.press("Remove")
+    assert board.schedules() == []
 
 
 @pytest.mark.backends("memory", "sqlite")

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from starlette.responses import RedirectResponse
 
 from jobboard.web import app
-from jobboard.web.guard import is_loopback, standalone, token_of
-from tests.web.browser import Browser
+from jobboard.web.guard import (
+    ALL_SECONDS,
+    ALL_TRIES,
+    KNOWN,
+    TRIES,
+    TRY_SECONDS,
+    PasswordCheck,
+    is_loopback,
+    standalone,
+    token_of,
+)
+from tests.support.clock import Clock, set_clock
+from tests.web.browser import Answer, Browser
 from tests.web.conftest import Open
 
 pytestmark = pytest.mark.backends("memory")
@@ -189,6 +201,78 @@ def test_a_password_is_asked_for(board: Any, home: str) -> None:
         assert Browser(page, authorization=header).get(f"{home}/").status == 401
     word = base64.b64encode("maria:sésame".encode()).decode()
     assert "look only" in Browser(page, "jobs.example", authorization=f"Basic {word}").get(f"{home}/").text
+
+
+@pytest.fixture
+def guess(board: Any, home: str) -> Callable[..., Answer]:
+    """``guess(client, password)``: the answer to a visitor at this address."""
+    page = app(board, authorize=standalone("look", "sesame"))
+
+    def guess(client: str, password: str) -> Answer:
+        browser = Browser(page, authorization=f"Basic {base64.b64encode(f'maria:{password}'.encode()).decode()}")
+        browser.client = client
+        return browser.get(f"{home}/")
+
+    return guess
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    with set_clock() as clock:
+        yield clock
+
+
+@pytest.mark.rule("Wrong passwords of the page make their address wait, and no other one.")
+def test_wrong_passwords_make_their_address_wait(guess: Callable[..., Answer], clock: Clock) -> None:
+    assert [guess("10.0.0.1", f"word{n}").status for n in range(TRIES)] == [401] * TRIES
+    for password in ("more", "sesame"):
+        answer = guess("10.0.0.1", password)
+        assert (answer.status, answer.header("retry-after")) == (429, f"{TRY_SECONDS:.0f}")
+    assert guess("10.0.0.2", "sesame").status == 200
+    clock.now += TRY_SECONDS / 2
+    assert guess("10.0.0.1", "sesame").header("retry-after") == f"{TRY_SECONDS / 2:.0f}"
+    clock.now += TRY_SECONDS / 2 + 0.1
+    assert guess("10.0.0.1", "more").status == 401
+    assert guess("10.0.0.1", "sesame").status == 429
+    clock.now += TRY_SECONDS + 0.1
+    assert guess("10.0.0.1", "sesame").status == 200
+
+
+@pytest.mark.rule("Wrong passwords of the page make their address wait, and no other one.")
+def test_the_addresses_of_one_computer_wait_together(guess: Callable[..., Answer], clock: Clock) -> None:
+    assert [guess(f"2001:db8::{n:x}", f"word{n}").status for n in range(TRIES)] == [401] * TRIES
+    assert guess("2001:db8::1:2:3:4", "sesame").status == 429
+    assert guess("2001:db8:0:1::1", "sesame").status == 200
+    assert [guess("::ffff:10.0.0.1", f"word{n}").status for n in range(TRIES)] == [401] * TRIES
+    assert [guess(f"{ip}10.0.0.1", "sesame").status for ip in ("", "::ffff:")] == [429, 429]
+    assert guess("::ffff:10.0.0.2", "sesame").status == 200
+
+
+@pytest.mark.rule("Wrong passwords of the page make their address wait, and no other one.")
+def test_an_open_page_with_an_old_password_does_not_guess(guess: Callable[..., Answer], clock: Clock) -> None:
+    assert {guess("10.0.0.1", "old").status for _ in range(3 * TRIES)} == {401}
+    assert guess("10.0.0.1", "sesame").status == 200
+
+
+@pytest.mark.rule("Guesses of the page's password from many addresses are bounded, and lock no known visitor out.")
+def test_guesses_from_many_addresses_are_bounded(guess: Callable[..., Answer], clock: Clock) -> None:
+    assert guess("10.0.0.1", "sesame").status == 200
+    answers = [guess(f"10.1.{n}.1", f"word{n}").status for n in range(ALL_TRIES + 20)]
+    assert answers == [401] * ALL_TRIES + [429] * 20
+    assert guess("10.0.0.1", "sesame").status == 200
+    assert guess("10.0.0.2", "sesame").status == 429
+    clock.now += ALL_SECONDS + 0.1
+    assert guess("10.0.0.2", "sesame").status == 200
+
+
+def test_guesses_are_forgotten(clock: Clock) -> None:
+    check = PasswordCheck("sesame")
+    for n in range(3000):
+        clock.now += ALL_SECONDS
+        check.wait(f"10.0.{n // 256}.{n % 256}", f"word{n}")
+        check.wait(f"10.1.{n // 256}.{n % 256}", "sesame")
+    assert len(check._failed) < 200
+    assert len(check._known) == KNOWN
 
 
 def test_addresses_of_this_machine() -> None:

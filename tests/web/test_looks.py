@@ -366,6 +366,30 @@ def test_every_page_of_a_board_that_goes_away_and_comes_back(
         assert [*seen.faults, *lists.faults, *gone.faults] == []
 
 
+@pytest.mark.rule("Whoever looks at a board that hangs learns within seconds how old the figures are.")
+def test_an_open_page_of_a_board_that_hangs_is_not_live(
+    home: str, window: OpenWindow, private_server: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SILENT", 0.5)
+    server = private_server("redis")
+    conf = {"board": server.uri, "socket_timeout": 60}
+    with jobboard.backend("board", conf) as board, served(app(board, authorize=lambda request: "act")) as address:
+        fill(address, home)
+        seen = window(address)
+        banner, live = seen.page.locator("#banner"), seen.page.locator("[data-live-button]")
+        seen.page.clock.install()
+        seen.open(f"{home}/")
+        assert "off" not in (live.get_attribute("class") or "")
+        server.pause()
+        seen.until(banner.is_visible)
+        assert "has not answered for" in banner.inner_text()
+        assert "These are the figures of" in banner.inner_text()
+        assert "off" in (live.get_attribute("class") or "")
+        server.resume()
+        seen.until(lambda: not banner.is_visible())
+        assert "off" not in (live.get_attribute("class") or "")
+
+
 @pytest.mark.rule("An open form of the page stays good after a restart of its server, and at any of its processes.")
 def test_a_restarted_page_keeps_open_forms(
     board: Any,

@@ -334,6 +334,19 @@ and priority = :place and id > :id
 -- name: past_serving
 and priority > :place
 
+-- name: few_claims
+-- The number of claims, up to :most.
+select count(*)
+from (select 1 as held from {jobs} {by_claims} where board = :board and state = 'CLAIMED' limit :most) as claims
+
+-- name: walk_few_claims
+-- By names, as the index of claims has them: a database that sorted them would read all jobs.
+select {columns?}, {jobs}.id as place
+from {jobs} {by_claims}
+where board = :board and state = 'CLAIMED'
+order by name
+limit :most
+
 -- name: walk_claims
 -- The entries of delayed jobs, and of jobs that expire, count, too, as they lie between those of claims.
 select {columns?}, wake_at as place
@@ -355,6 +368,13 @@ and wake_at = :place and id > :id
 
 -- name: past_wake
 and wake_at > :place
+
+-- name: overdue_looked
+-- The jobs among which walk_trash looks for lapses.
+select count(*)
+from (
+    select 1 as due from {jobs} {by_wake} where board = :board and wake_at > 0 and wake_at <= {now} limit {most_settled}
+) as overdue
 
 -- name: walk_trash
 select * from (

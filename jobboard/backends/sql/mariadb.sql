@@ -435,7 +435,6 @@ where j.tag = c.was
 -- fails where a job, the gate or the slot is not as it was read.
 begin not atomic
     declare l_gate bigint;
-    {gate_is?}
     update {answers}
     set `call` = :call, attempt = :attempt, answer = :answer,
         stamp = case when stamp < {now} - {stamp_step} then {now} else stamp end
@@ -445,11 +444,12 @@ begin not atomic
         values (:handle, :slot, :call, :attempt, :answer, {now});
     end if;
     {changes?}
+    {gate_is?}
     commit;
 end
 
 -- name: gate_is
--- set_limit and pause wait for those who have locked the gate.
+-- set_limit and pause wait for those who have locked the gate. So jobs are locked first: their rows may be a caller's.
 select version into l_gate from {sides} where board = :board and {gate} lock in share mode;
 if not l_gate <=> :gate then
     signal sqlstate '23000' set mysql_errno = {duplicate}, message_text = 'the gate has changed';

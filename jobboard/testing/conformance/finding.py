@@ -12,6 +12,7 @@ from jobboard.board import JobBoard
 from jobboard.exceptions import ClaimLost, ConnectionFailure, JobFailure, NotFound, UnclaimableJob
 from jobboard.finding import Page
 from jobboard.job import Act, Job, Posting
+from jobboard.reasons import cause_of
 from jobboard.states import CLAIMED, COMPLETE, SCHEDULED, TRASHED, UNCLAIMED
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
@@ -191,6 +192,20 @@ class TestOrders:
         assert (len(finished), sum(finished), sum(finished[-2:])) == (5, 5, 5)
         assert board.finished(5, at_most=3) is None
 
+    @holds("A search by an error or a cause finds lapses that no sweep has written down.")
+    def test_unswept_lapses_are_found_by_their_errors(self, board: JobBoard) -> None:
+        last, again, expiring = board.post_many(
+            [Posting("a", max_attempts=1), Posting("a"), Posting("a", expires=SHORT)]
+        )
+        board.claim(last, "anna", expiry=SHORT)
+        board.claim(again, "anna", expiry=SHORT)
+        eventually(lambda: (last.state, again.state, expiring.state) == (TRASHED, UNCLAIMED, TRASHED), LIMIT)
+        for job in (last, again, expiring):
+            [found] = [each for each in board.find(states=[job.state]) if each.uuid == job.uuid]
+            assert found.error is not None
+            for error, cause in ((found.error[4:-4], None), (None, cause_of(found.error))):
+                assert uuids(board.find(states=[job.state], error=error, cause=cause)) == [job.uuid]
+
     @holds("No page of a search looks at more jobs than at_most.")
     @pytest.mark.parametrize("state", ["UNCLAIMED", "SCHEDULED", "CLAIMED", "TRASHED"])
     def test_page_looks_at_few_jobs_and_goes_on(self, board: JobBoard, state: str) -> None:
@@ -235,6 +250,21 @@ class TestOrders:
         third = board.find_page(50, after=second.after)
         assert uuids([*second.jobs, *third.jobs]) == uuids([jobs[4], *jobs[6:], new[0]])
         assert third.after is None
+
+    @holds("Pages of a search across changes miss no job that stays, and show none twice.")
+    def test_pages_of_claims_across_more_claims(self, board: JobBoard, other: JobBoard) -> None:
+        """All claims fit into the jobs that the first page looks at, and later ones do not."""
+        jobs = board.post_many([Posting("any")] * 10)
+        for number, job in enumerate(jobs[:6]):
+            # The longest claim ends last.
+            board.claim(job, "anna", expiry=(20 - number) * LONG)
+            tick(board)
+        found = [board.find_page(2, states=["CLAIMED"], at_most=8)]
+        for job in jobs[6:]:
+            other.claim(job, "bert", expiry=LONG)
+        while found[-1].after is not None:
+            found.append(board.find_page(2, states=["CLAIMED"], at_most=8, after=found[-1].after))
+        assert sorted(job.uuid for page in found for job in page.jobs) == sorted(uuids(jobs))
 
 
 class TestNames:
@@ -285,6 +315,14 @@ class TestErrorGroups:
         assert len(found) == most.count
         assert all(job.name == "resize" for job in found)
         assert board.error_groups(at_most=1).looked == 1
+        for error in (
+            "Traceback (most recent call last):\n  frame\nOSError:\n  no 'é\\\"' \x1b[1m",
+            "17",
+            'the "disk"\tis full',
+        ):
+            job = board.post("mail")
+            fail(board, job, error)
+            assert uuids(board.find(states=["TRASHED"], cause=cause_of(error))) == [job.uuid]
 
 
 def claimed_one(board: JobBoard) -> Job:

@@ -278,8 +278,11 @@ def test_a_page_of_a_search_counts_the_jobs_that_it_passes(make_board: Callable[
     board.post_many([{"name": "later", "delay": 60}] * PASSED)
     held = board.claim_next("anna", expiry=3600)
     assert held is not None
-    for state in ("CLAIMED", "SCHEDULED"):
-        assert spent([state], 100) < 4 * few + 100, state
+    for state, looked in (("CLAIMED", 1), ("SCHEDULED", 100)):
+        assert spent([state], looked) < 4 * few + 100, state
+    page = board.find_page(50, at_most=100, states=["CLAIMED"])
+    assert [job.uuid for job in page.jobs] == [held.uuid], "no delayed job is looked at"
+    assert page.complete
     # Of one priority, and of one due time.
     for states in (None, ["SCHEDULED"]):
         after = None
@@ -288,6 +291,22 @@ def test_a_page_of_a_search_counts_the_jobs_that_it_passes(make_board: Callable[
         assert spent(states, 50 if states is None else 100, after) < 4 * few + 100, states
     assert [job.uuid for job in board.find(states=["CLAIMED"])] == [held.uuid]
     assert len(list(board.find(states=["SCHEDULED"]))) == PASSED
+
+
+@pytest.mark.rule("A page of a search passes over no job that it does not count.")
+def test_a_page_of_the_trash_counts_overdue_jobs(make_board: Callable[..., JobBoard]) -> None:
+    """Lapses that no sweep has written down are looked for among them."""
+    board = make_board(table="overdue")
+    gone = board.post_many([{"name": "gone"}] * 60)
+    board.act("cancel", gone)
+    due = board.post_many([{"name": "due", "delay": 0.01}] * 40)
+    eventually(lambda: all(job.state == "UNCLAIMED" for job in due[-2:]))
+    first = board.find_page(10, at_most=75, states=["TRASHED"], group="none")
+    second = board.find_page(10, at_most=75, states=["TRASHED"], group="none", after=first.after)
+    assert [(page.looked, page.complete) for page in (first, second)] == [(75, False), (65, True)]
+    few = board.find_page(10, at_most=20, states=["TRASHED"])
+    assert (len(few.jobs), few.looked) == (10, 50), "a page goes on, however many jobs are overdue"
+    assert len(list(board.find(states=["TRASHED"]))) == board.error_groups().looked == 60
 
 
 @pytest.mark.rule("A search ships no more jobs than its page has.")
@@ -308,6 +327,7 @@ def test_a_search_ships_what_its_page_has(full: JobBoard, monkeypatch: pytest.Mo
     ]
     for conditions in searches:
         assert len(full.find_page(5, **conditions).jobs) == 5
+    assert not full.find_page(5, cause="ValueError: no such …").jobs
     assert max(shipped) <= 6
 
 

@@ -21,7 +21,7 @@ from jobboard.sql.connections import Link
 from jobboard.states import UNCLAIMED
 from jobboard.testing import eventually
 from jobboard.testing.conformance.support import HELD, Background, claim_one
-from tests.backends.sql.conftest import rows_locked
+from tests.backends.sql.conftest import rows_locked, waiting
 
 SERVERS = pytest.mark.backends("postgresql", "mariadb")
 SQLITE = pytest.mark.backends("sqlite")
@@ -86,6 +86,37 @@ def test_a_stop_waits_for_the_transaction_of_its_holder(make_board: Callable[...
         operator.cancel(consumed, running=True)
     operator.cancel(operator.get(kept.uuid), running=True)
     assert (consumed.state, kept.state) == ("COMPLETE", "TRASHED")
+
+
+@pytest.mark.rule("On MariaDB no pause and no limit waits for a commit that waits for the row of a job.")
+@pytest.mark.backends("mariadb")
+def test_a_limit_waits_for_no_commit_that_waits(make_board: Callable[..., JobBoard], engine: sa.Engine) -> None:
+    """Only the caller whose transaction holds the row knows when that is."""
+    board, operator = make_board(), make_board(retry_for=1)
+    operator.set_limit("b", concurrency=1)
+    for act in (board.cancel, lambda job: board.claim(job, "anna")):
+        job = board.post("a")
+        with rows_locked(engine, board, job) as connection:
+            acting = Background(lambda act=act, job=job: act(job))
+            eventually(lambda: waiting(connection) == 1)
+            operator.set_limit("a", concurrency=1)
+            operator.pause(["c"])
+            assert waiting(connection) == 1
+            connection.rollback()
+        acting.wait(60)
+        operator.remove_limit("a")
+        operator.resume(["c"])
+    job = board.post("b")
+    board.claim(job, "anna")
+    with engine.connect() as connection:
+        board.post("a", key="k", connection=connection)
+        then = [Posting("a", key="k")]
+        acting = Background(lambda: board.consume(job, "anna", then=then))
+        eventually(lambda: waiting(connection) == 1)
+        operator.set_limit("a", concurrency=1)
+        assert waiting(connection) == 1
+        connection.rollback()
+    acting.wait(60)
 
 
 @SERVERS
