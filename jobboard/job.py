@@ -393,8 +393,9 @@ class Job:
             self._posted, self._opened, self._book, self._context = content, None, None, None
 
     def check_key(self) -> None:
-        """
-        :raises NoKey: the board can't decrypt the details or the last note.
+        """Check that the board can decrypt the details and the last note.
+
+        :raises NoKey: it can't.
         """
         if self.content.sealed is not None or self.is_encrypted:
             self.opened  # noqa: B018 - it raises
