@@ -659,7 +659,7 @@ join information_schema.processlist as p on p.id = t.trx_mysql_thread_id
 and (gone_on < :place or gone_on = :place and id < :id)
 
 -- name: behind_lapsed
-and (lock_until < :place or lock_until = :place and id < :id)
+and ({ended_on} < :place or {ended_on} = :place and id < :id)
 
 -- name: next_board
 -- The index of live jobs has the trashed ones, too.

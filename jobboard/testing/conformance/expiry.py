@@ -50,6 +50,29 @@ class TestExpiry:
         restored = take(other)
         assert (restored.uuid, restored.attempts, other.get(job.uuid).expires) == (job.uuid, 1, None)
 
+    @holds("Every count takes a job for trashed from the instant of its expiry, and the trash shows it.")
+    @pytest.mark.parametrize("delay", [None, SHORT / 2])
+    def test_counts_of_expired_jobs(self, board: JobBoard, other: JobBoard, delay: float | None) -> None:
+        kept = board.post("resize", expires=LONG)
+        gone = board.post_many([{"name": "resize", "delay": delay, "expires": SHORT + n / 100} for n in range(5)])
+        gone.append(board.post("crop", delay=delay, expires=SHORT))
+        for job in gone:
+            expire(other, job)
+        count = board.stats()
+        assert (count.unclaimed, count.scheduled, count.claimed, count.trashed) == (1, 0, 0, 6)
+        assert (board.stats(cap=3).unclaimed, board.stats(cap=3).trashed) == (1, 3)
+        names = board.names()
+        assert [(each.name, each.waiting, each.delayed, each.running) for each in names] == [("resize", 1, 0, 0)]
+        assert list(board.iterjobs()) == list(board.find(states=[UNCLAIMED])) == [kept]
+        order = uuids(sorted(gone, key=lambda job: (job.expires, job.sequence), reverse=True))
+        assert uuids(board.trashed()) == uuids(board.find(states=[TRASHED])) == order
+        pages = [board.engine.trash_page(None, 4)]
+        pages.append(board.engine.trash_page(pages[0][-1], 4))
+        assert [record.uuid for page in pages for record in page] == order
+        # A sweep changes none of it.
+        assert board.claim_many("anna", 9) == [kept]
+        assert (board.stats().trashed, uuids(board.trashed())) == (6, order)
+
     @holds("A claim ends the expiry of a job for good, on the fast paths, too.")
     @pytest.mark.parametrize("is_limited", [False, True])
     def test_jobs_that_expire_are_served_in_order(self, board: JobBoard, other: JobBoard, is_limited: bool) -> None:
