@@ -531,8 +531,8 @@ class JobBoard:
             priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
             finished job stays as it is.
         :param expires: seconds (or a timedelta) from now, or an aware datetime, at which the job goes to the trash
-            unless somebody has claimed it; not before it is due. Its first claim ends this, and so do a replacement and
-            a restore.
+            unless somebody has claimed it; after it is due. Its first claim ends this, unless that claim is given back
+            unworked, and so do a replacement and a restore.
         :param connection: a transaction of the caller's on SQL, a connection or a session of SQLAlchemy's. The job is
             posted when the caller commits.
         :param extra: arguments of a backend of a third party.

@@ -534,7 +534,9 @@ class Job:
 
     @property
     def expires(self) -> datetime.datetime | None:
-        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never."""
+        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never.
+
+        A claimed job has the time that counts if its claim is given back unworked."""
         return None if self.record.expires is None else moment(self.record.expires)
 
     @property

@@ -549,7 +549,8 @@ class Engine(Hears):
                 # The owner's session keeps the claim, without a lease.
                 return made
             # The record shows no lapse that no sweep has written down.
-            change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
+            after = after._replace(errors=stored.record.errors, expires=stored.record.expires)
+            change = change_by(Verb.EXTEND, stored, after)
             if record.state == CLAIMED:
                 return made._replace(changes=[change], before=worn_at([stored], found.now))
             revival = plan_revival(self._committer, stored, after)

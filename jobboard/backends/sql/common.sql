@@ -404,7 +404,7 @@ and ({ended_on}, id) < (:place, :id)
 case
     when wake_at is null or wake_at > {now} then state
     when state = 'CLAIMED' and lock_until > {now} then state
-    when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+    when state = 'CLAIMED' and attempts >= max_attempts or state <> 'CLAIMED' and expires <= {now} then 'TRASHED'
     else 'UNCLAIMED' end
 
 -- name: in_states
@@ -524,7 +524,7 @@ select count(*) from (select 1 as one from {outcomes} where board = :board limit
 select state, lapsed, count(*)
 from (
     select state, case
-        when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+        when state = 'CLAIMED' and attempts >= max_attempts or state <> 'CLAIMED' and expires <= {now} then 'TRASHED'
         else 'UNCLAIMED' end as lapsed
     from {jobs}
     where board = :board and wake_at <= {now} and lock_until <= {now}

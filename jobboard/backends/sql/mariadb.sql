@@ -289,7 +289,7 @@ begin not atomic
     {keep_answer}
     update {jobs} force index (primary)
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, :now), who = :who, keeper = :keeper,
-        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, expires = null, tag = tag + 1,
+        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, tag = tag + 1,
         returned = null, spare = ''
     where id in (:ids);
     commit;

@@ -118,7 +118,7 @@ with {prefix}_clock as materialized (
 ), taken as (
     update {jobs}
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, now), who = :who, keeper = :keeper,
-        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, expires = null, tag = tag + 1
+        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
     from {prefix}_clock
     where id = any(array(
         select id

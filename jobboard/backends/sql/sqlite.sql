@@ -63,7 +63,7 @@ returning {record}, tag
 
 -- name: claimed
 state = 'CLAIMED', attempts = attempts + 1, token = max(token + 1, {now}), who = :who, keeper = :keeper,
-    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, expires = null, tag = tag + 1
+    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, tag = tag + 1
 
 -- name: ahead
 -- The first ready jobs, of which a take under limits claims one.

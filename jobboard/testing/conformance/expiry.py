@@ -50,6 +50,28 @@ class TestExpiry:
         restored = take(other)
         assert (restored.uuid, restored.attempts, other.get(job.uuid).expires) == (job.uuid, 1, None)
 
+    @holds("A claim ends the expiry of a job, on the fast paths, too, unless the claim is given back unworked.")
+    @pytest.mark.parametrize("is_limited", [False, True])
+    def test_jobs_that_expire_are_served_in_order(self, board: JobBoard, other: JobBoard, is_limited: bool) -> None:
+        if is_limited:
+            board.set_limit("resize", concurrency=9)
+        gone = board.post("resize", expires=SHORT, priority=100)
+        jobs = board.post_many([{"name": "resize", "expires": LONG if number % 2 else None} for number in range(6)])
+        expire(board, gone)
+        names = ["resize", "crop"]
+        taken = [take(board), *other.claim_many("anna", 2), take(other, names=["resize"]), take(board, names=names)]
+        board.claim(jobs[5], "anna")
+        assert_order(board, uuids([*taken, jobs[5]]), uuids([*jobs[:4], jobs[4], jobs[5]]))
+        expires = [job.expires for job in jobs]
+        assert [other.get(job.uuid).expires for job in jobs] == expires
+        board.finish_many([Act(job, "abandon", refund=True) for job in [taken[1], taken[4]]], "anna")
+        board.finish_many([Act(jobs[3], "abandon"), Act(jobs[5], "abandon", refund=True, error="no")], "anna")
+        expires[3] = expires[5] = None
+        assert [other.get(job.uuid).expires for job in jobs] == expires
+        free = [job.record for job in map(other.get, uuids(jobs)) if job.owner is None]
+        assert [record.lock_until for record in free] == [record.expires for record in free]
+        assert other.get(gone.uuid).seen_state == TRASHED
+
     @holds("Every count takes a job for trashed from the instant of its expiry, and the trash shows it.")
     @pytest.mark.parametrize("delay", [None, SHORT / 2])
     def test_counts_of_expired_jobs(self, board: JobBoard, other: JobBoard, delay: float | None) -> None:
@@ -73,24 +95,51 @@ class TestExpiry:
         assert board.claim_many("anna", 9) == [kept]
         assert (board.stats().trashed, uuids(board.trashed())) == (6, order)
 
-    @holds("A claim ends the expiry of a job for good, on the fast paths, too.")
-    @pytest.mark.parametrize("is_limited", [False, True])
-    def test_jobs_that_expire_are_served_in_order(self, board: JobBoard, other: JobBoard, is_limited: bool) -> None:
-        if is_limited:
-            board.set_limit("resize", concurrency=9)
-        gone = board.post("resize", expires=SHORT, priority=100)
-        jobs = board.post_many([{"name": "resize", "expires": LONG if number % 2 else None} for number in range(6)])
-        expire(board, gone)
-        names = ["resize", "crop"]
-        taken = [take(board), *other.claim_many("anna", 2), take(other, names=["resize"]), take(board, names=names)]
-        board.claim(jobs[5], "anna")
-        assert_order(board, uuids([*taken, jobs[5]]), uuids([*jobs[:4], jobs[4], jobs[5]]))
-        assert [other.get(job.uuid).expires for job in jobs] == [None] * 6
-        board.finish_many([Act(job, "abandon", refund=True) for job in [taken[0], taken[4], jobs[5]]], "anna")
-        assert [other.get(job.uuid).record.lock_until for job in jobs if other.get(job.uuid).owner is None] == [
-            None
-        ] * 3
-        assert other.get(gone.uuid).seen_state == TRASHED
+    @holds("A job that was given back unworked expires as it was posted, also within its delay.")
+    @pytest.mark.parametrize("delay", [None, LONG])
+    def test_job_that_was_given_back_expires(self, board: JobBoard, other: JobBoard, delay: float | None) -> None:
+        posting: dict[str, Any] = {"name": "resize", "expires": 3 * HALF}
+        jobs = board.post_many([{**posting, "key": "k"}, posting, posting, posting, {**posting, "max_attempts": 1}])
+        assert board.claim_many("anna", 5) == jobs
+        back = [Act(job, "abandon", delay=delay, refund=True) for job in jobs[:2]]
+        begun = [Act(jobs[2], "abandon", delay=delay), Act(jobs[3], "abandon", delay=delay, retry=True)]
+        board.finish_many([*back, *begun], "anna")
+        for job in jobs[:2]:
+            expire(other, job)
+        count = board.stats()
+        assert (count.trashed, count.claimed, count.unclaimed + count.scheduled) == (2, 1, 2)
+        assert {name.waiting + name.delayed + name.running for name in board.names()} == {3}
+        assert {*uuids(board.trashed())} == {*uuids(jobs[:2])}
+        again = other.post("resize", key="k")
+        assert again.created
+        # Nobody could have given back this job before the instant at which it expires.
+        board.finish_many([Act(jobs[4], "abandon", refund=True)], "anna")
+        taken = other.claim_many("bert", 9)
+        assert taken == ([] if delay else jobs[2:4]) + [again]
+        for job in (*jobs[:2], jobs[4]):
+            found = other.get(job.uuid)
+            assert (found.seen_state, found.attempts, found.last_modified) == (TRASHED, 0, job.expires)
+            assert [failure.kind for failure in found.errors] == [FailureKind.EXPIRED]
+
+    @holds("A lapsed claim ends the expiry of a job.")
+    def test_job_whose_claim_lapsed_does_not_expire(self, board: JobBoard, other: JobBoard) -> None:
+        times = (LONG, LONG, 2 * HALF)
+        lapses, released, late = board.post_many([{"name": "resize", "expires": each} for each in times])
+        board.claim(late, "anna", expiry=3 * HALF)
+        board.claim(lapses, "anna", expiry=SHORT)
+        board.claim(released, "anna")
+        other.release(other.get(released.uuid))
+        eventually(lambda: other.get(late.uuid).owner is None, LIMIT)
+        assert (board.stats().unclaimed, board.stats().trashed) == (3, 0)
+        assert [name.waiting for name in board.names()] == [3]
+        assert list(board.trashed()) == []
+        # Nobody has swept it yet.
+        other.cancel(late)
+        # The holder revives the claim, and returns the job as if nobody had claimed it.
+        board.extend(lapses, "anna", LONG)
+        board.finish_many([Act(lapses, "abandon", refund=True)], "anna")
+        assert other.get(lapses.uuid).expires == lapses.expires
+        assert [other.get(job.uuid).expires for job in other.claim_many("bert", 5)] == [lapses.expires, None]
 
     @holds("Nothing is committed that rests on a job which has expired meanwhile.")
     @pytest.mark.parametrize("what", ["claim", "claim_next", "replace"])
