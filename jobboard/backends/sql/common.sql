@@ -150,8 +150,24 @@ select null as uuid
 select {now}, (select id from {jobs} where id >= :highest order by id desc limit 1)
 
 -- name: next_event
--- When the next leases and delays end.
-select wake_at from {jobs} {by_wake} where board = :board and wake_at > :now order by wake_at limit 1
+-- When the next lease or delay ends.
+select {event}
+
+-- name: event
+-- The first instant behind another one at which a lease or a delay ends. An expiry counts once it has passed, and has to
+-- be swept; before, it makes no job claimable, and wakes nobody. Past many expiries, the next one of them does, as this
+-- must not walk far.
+coalesce(
+    (select case when {is_event} then wake_at end {events} limit 1),
+    (select min(wake_at) from (select wake_at, state {events} limit {most_overdue}) as ahead where {is_event}),
+    (select wake_at {events} limit 1 offset {most_overdue})
+)
+
+-- name: events
+from {jobs} {by_wake} where board = :board and wake_at > :behind order by wake_at
+
+-- name: is_event
+(state <> 'UNCLAIMED' or wake_at <= {now})
 
 -- name: overdue
 -- The jobs whose lease or delay has ended.

@@ -257,13 +257,7 @@ exists (select 1 from {jobs} force index (`{prefix}_wake`) where board = :board 
 -- name: take_nothing
 -- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
 -- hold.
-select json_array('', {now}, (
-    select wake_at
-    from {jobs} force index (`{prefix}_wake`)
-    where board = :board and wake_at is not null
-    order by wake_at
-    limit 1
-), {has_rules}, exists (
+select json_array('', {now}, {event}, {has_rules}, exists (
     select 1
     from {jobs} force index (`{prefix}_{index?}`)
     where board = :board and state = 'UNCLAIMED' and version <= :readable {of_names?}

@@ -142,8 +142,8 @@ select * from taken
 -- name: take_nothing
 -- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
 -- hold. A plain EXISTS might walk through the table.
-select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
-    {has_rules}, (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
+select {now}, {event}, {has_rules},
+    (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
 
 -- name: ahead
 -- The first ready jobs, of which a take under limits claims one.

@@ -93,9 +93,7 @@ not indexed where id in (
 
 -- name: take_nothing
 -- Why a take has found no job: the time, the next event, the rules, and whether there are jobs now.
-select {now}, (
-    select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1
-), {has_rules}, exists (select 1 from {jobs} {ready?})
+select {now}, {event}, {has_rules}, exists (select 1 from {jobs} {ready?})
 
 -- name: claim
 -- Claims one job that is unclaimed, or due, and does not expire.

@@ -527,8 +527,8 @@ class SQLStore(Store):
             if beside:
                 jobs = self._ready_beside(run, limit, names, without, full, given)
             jobs.sort(key=lambda stored: serving_order(stored.record))
-            event = self._rows(run, "next_event", now=now) if len(jobs) < max(limit, 1) else []
-            return Look(now, jobs[:limit], overdue, event[0][0] - now if event else None, gate)
+            event = self._rows(run, "next_event", behind=now)[0][0] if len(jobs) < max(limit, 1) else None
+            return Look(now, jobs[:limit], overdue, None if event is None else event - now, gate)
 
         return self._read(work)
 

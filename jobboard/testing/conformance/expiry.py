@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -94,6 +95,26 @@ class TestExpiry:
         # A sweep changes none of it.
         assert board.claim_many("anna", 9) == [kept]
         assert (board.stats().trashed, uuids(board.trashed())) == (6, order)
+
+    @holds("The expiry of a job wakes no waiter, and a waiter wakes for the lapse behind any number of expiries.")
+    def test_expiries_wake_no_waiter(self, board: JobBoard, other: JobBoard) -> None:
+        asked: list[float] = []
+
+        def unless() -> bool:
+            asked.append(time.monotonic())
+            return False
+
+        held = other.post("resize")
+        # A board that waits for the first time may only begin to listen, and looks once more then.
+        assert board.claim_next("anna", names=["dig"], timeout=0.1) is None
+        other.post_many([{"name": "crop", "expires": 1 + number / 100} for number in range(90)])
+        assert board.claim_next("anna", names=["dig"], timeout=2, unless=unless) is None
+        # Twice in each turn. A store that wakes nobody looks after 10 ms, 20 ms, and so on.
+        assert len(asked) / 2 < 15
+        other.claim(held, "bert", expiry=2)
+        other.post_many([{"name": "crop", "expires": 1 + number / 1000} for number in range(250)])
+        assert board.claim_next("anna", names=["resize"], timeout=LIMIT) == held
+        assert board.job_count == 1
 
     @holds("A job that was given back unworked expires as it was posted, also within its delay.")
     @pytest.mark.parametrize("delay", [None, LONG])

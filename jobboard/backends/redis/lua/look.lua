@@ -76,7 +76,7 @@ for container = N_DUE, N_EXPIRIES do
     if container == N_DUE then delayed[id] = true end
   end
 end
-local first = first_end('[' .. digits(now + 1))
+local first = first_wake('[' .. digits(now + 1))
 return cmsgpack.pack({
   now, latest_news(), first and first - now or false, call('HGET', SIDES, GATE), ready, overdue,
   #ready < 4 * limit and horizon or false,
