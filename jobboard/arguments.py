@@ -228,8 +228,8 @@ def _expiry(
         span, time, least = None, _instant("expires", given), due
     else:
         span, time, least = micros("expires", given, positive=True), None, delay
-    if least is not None and cast(int, span or time) < least:
-        raise ValueError(f"expires={shortened(given)}: must not be before the job is due")
+    if least is not None and cast(int, span or time) <= least:
+        raise ValueError(f"expires={shortened(given)}: must be after the job is due")
     return span, time
 
 

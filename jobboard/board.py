@@ -531,8 +531,8 @@ class JobBoard:
             priority and the due time of this post, and its attempts begin anew (``job.replaced``). A claimed or
             finished job stays as it is.
         :param expires: seconds (or a timedelta) from now, or an aware datetime, at which the job goes to the trash
-            unless somebody has claimed it; not before it is due. Its first claim ends this, and so do a replacement and
-            a restore.
+            unless somebody has claimed it; after it is due. Its first claim ends this, unless that claim is given back
+            unworked, and so do a replacement and a restore.
         :param connection: a transaction of the caller's on SQL, a connection or a session of SQLAlchemy's. The job is
             posted when the caller commits.
         :param extra: arguments of a backend of a third party.
@@ -992,24 +992,41 @@ class JobBoard:
         if answer.status != OK or answer.record is None:
             self.tracing.refused(job, answer.status, sent)
             raise self._refusal(answer.status, job)
+        record, earlier, has_ended = answer.record, job.claim, False
         try:
-            job.show_claimed(answer.record, self._content_of_version(answer.record))
-            job.check_key()
-        except NoKey:
-            job.seen_state = UNCLAIMED
-            self._end_unread(job, answer.record, who, GIVEN_BACK)
-            raise
-        except codec.Undecodable as error:
-            self._trash_unread(job, answer.record, who, error)
-            raise self._refusal(Status.TRASHED, job) from error
-        try:
-            self._hold([job], who, span, sent, answer.margin)
+            try:
+                job.show_claimed(record, self._content_of_version(record))
+                self._hold([job], who, span, sent, answer.margin)
+                # A cipher may take its time, and the heartbeat renews the claim from here on.
+                job.check_key()
+            except NoKey:
+                job.seen_state = UNCLAIMED
+                self._let_go_unread(job, record, earlier)
+                self._end_unread(job, record, who, GIVEN_BACK)
+                has_ended = True
+                raise
+            except codec.Undecodable as error:
+                self._let_go_unread(job, record, earlier)
+                self._trash_unread(job, record, who, error)
+                has_ended = True
+                raise self._refusal(Status.TRASHED, job) from error
             self._tell_claimed([job], sent)
         except BaseException:
-            if job.claim is not None and job.claim.token == answer.record.token:
+            if job.claim is not None and job.claim.token == record.token and not job.claim.ended:
                 self.give_back([job])
+            elif not has_ended:
+                # An interrupt may have come before the job had its claim.
+                self.engine.raw.forsake(record.uuid, record.token)
             raise
         return claim_of(job)
+
+    def _let_go_unread(self, job: Job, record: Record, earlier: Claim | None) -> None:
+        """Stop holding the claim of a job that can't be read here, if the job has it already."""
+        claim = job.claim
+        if claim is not None and claim.token == record.token:
+            self.claims.let_go(claim)
+            claim.mark_ended()
+            job.claim = earlier
 
     def claim_next(
         self,
@@ -2171,7 +2188,10 @@ class JobBoard:
     # Jobs from records
 
     def _job(self, record: Record, state: State) -> Job:
-        """:raises JobFailure: the posting can't be read here."""
+        """Return the job of a record.
+
+        :raises JobFailure: the posting can't be read here.
+        """
         if codec.is_newer(record.version):
             raise JobFailure(f"job {record.uuid} was posted by a newer version of this library; upgrade to read it")
         try:
@@ -2195,7 +2215,10 @@ class JobBoard:
         return self._content(record)
 
     def _content(self, record: Record) -> codec.Content:
-        """:raises codec.Undecodable: the record is damaged."""
+        """Return the content of a job, which may be encrypted.
+
+        :raises codec.Undecodable: the record is damaged.
+        """
         if record.priority not in RANKS:
             raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
         return self._decoded(record.posting)
@@ -2204,12 +2227,18 @@ class JobBoard:
         return codec.decode(posting, self.engine.wire)
 
     def _open(self, content: codec.Content, job: Job) -> codec.Content:
-        """:raises NoKey: the content can't be decrypted here."""
+        """Return the content of a job, decrypted.
+
+        :raises NoKey: the content can't be decrypted here.
+        """
         with _naming(job):
             return codec.open_content(content, self._seal)
 
     def _open_note(self, note: codec.Note, job: Job) -> codec.Note:
-        """:raises NoKey: the note can't be decrypted here."""
+        """Return the note of a job, decrypted.
+
+        :raises NoKey: the note can't be decrypted here.
+        """
         with _naming(job):
             return codec.open_note(note, self._seal)
 

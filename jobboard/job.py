@@ -393,8 +393,9 @@ class Job:
             self._posted, self._opened, self._book, self._context = content, None, None, None
 
     def check_key(self) -> None:
-        """
-        :raises NoKey: the board can't decrypt the details or the last note.
+        """Check that the board can decrypt the details and the last note.
+
+        :raises NoKey: it can't.
         """
         if self.content.sealed is not None or self.is_encrypted:
             self.opened  # noqa: B018 - it raises
@@ -533,7 +534,9 @@ class Job:
 
     @property
     def expires(self) -> datetime.datetime | None:
-        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never."""
+        """The time at which the job goes to the trash unless somebody has claimed it, as last seen; None: never.
+
+        A claimed job has the time that counts if its claim is given back unworked."""
         return None if self.record.expires is None else moment(self.record.expires)
 
     @property

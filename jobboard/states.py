@@ -223,8 +223,8 @@ class Record(NamedTuple):
     keeper: the handle of the board that keeps the claim alive; None for a fixed lease; undefined after a lapse. errors:
     the latest failures, the newest last: see :func:`failed`. retries: the claims that used up no attempt, as the work
     asked to be done later. key_until: the instant until which the key stays taken beside the job; None for the life of
-    the job alone. expires: the instant at which a job that nobody has begun goes to the trash; None: never. A claim
-    clears it.
+    the job alone. expires: the instant at which a job that nobody has begun goes to the trash; None: never. It has no
+    effect on a claimed job, and serves again if the claim ends as if it had never been.
     note: the last note of a holder, encoded by ``jobboard/codec.py``; opaque here.
     """
 
@@ -349,7 +349,8 @@ def lapse(record: Record, at: int) -> Record:
     ``at`` is the end of the lease. If a session kept the claim, ``at`` is the time of the read."""
     if record.exhausted:
         return _trashed(failed(record, at, record.who, EXHAUSTED, FailureKind.EXHAUSTED), at)
-    return failed(record, at, record.who, LAPSED, FailureKind.LAPSE)._replace(state=UNCLAIMED, lock_until=None)
+    record = failed(record, at, record.who, LAPSED, FailureKind.LAPSE)
+    return record._replace(state=UNCLAIMED, lock_until=None, expires=None)
 
 
 def claim(
@@ -364,8 +365,7 @@ def claim(
     # Every job is claimed, and _replace takes twice as long. The fields behind modified_on stay.
     *posted, _, attempts, max_attempts, token, _, _, _, created_on, _ = record[:16]
     lease = (next_token(token, now), who, keeper, lock_until)
-    claimed = Record._make((*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, *record[16:]))
-    return OK, claimed if claimed.expires is None else claimed._replace(expires=None)
+    return OK, Record._make((*posted, CLAIMED, attempts + 1, max_attempts, *lease, created_on, now, *record[16:]))
 
 
 def check(record: Record | None, holder: Holder, now: int) -> Status:
@@ -445,13 +445,16 @@ def finish(
         return OK, _trashed(record, now)
     until = now + delay if delay else due
     scheduled = until is not None and until > now
+    # Nobody has begun a job whose only attempt does not count, nor a job that was moved. Such a job expires as posted.
+    expires = record.expires if record.attempts == record.retries == 0 and error is None else None
+    ends = [instant for instant in (until if scheduled else None, expires) if instant is not None]
     return OK, record._replace(
         state=SCHEDULED if scheduled else UNCLAIMED,
         who=None,
         keeper=None,
-        # A job that was moved may still expire.
-        lock_until=until if scheduled else record.expires,
+        lock_until=min(ends, default=None),
         modified_on=now,
+        expires=expires,
     )
 
 
@@ -495,7 +498,7 @@ def release(record: Record | None, now: int, error: str | None = None) -> tuple[
         if record.error is None:
             record = failed(record, now, None, EXHAUSTED, FailureKind.EXHAUSTED)
         return OK, _trashed(record, now)
-    return OK, record._replace(state=UNCLAIMED, who=None, keeper=None, lock_until=None, modified_on=now)
+    return OK, record._replace(state=UNCLAIMED, who=None, keeper=None, lock_until=None, modified_on=now, expires=None)
 
 
 def cancel(record: Record | None, now: int, error: str | None = None) -> tuple[Status, Record | None]:

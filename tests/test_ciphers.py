@@ -14,6 +14,7 @@ from jobboard.aio import AsyncJobBoard
 from jobboard.conductor import Conductor
 from jobboard.moving import Mover
 from jobboard.outcomes import RetryPolicy
+from jobboard.testing import eventually
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, Background
 from tests.support import ciphers
@@ -341,13 +342,62 @@ def test_a_job_is_encrypted_before_its_claim(make_board: MakeBoard, backend: str
     text = denied(lambda: plain.claim(job, "anna"))
     assert text == f"{job} is encrypted with key 2, and the board was fetched without cipher="
     seen = plain.get(job.uuid)
-    assert (seen.seen_state, seen.attempts, job.claim) == ("UNCLAIMED", 0, None)
+    assert (seen.seen_state, seen.attempts, job.claim, Harness(plain).held()) == ("UNCLAIMED", 0, None, [])
     noted = board.get(plain.post("noted").uuid)
     board.claim(noted, "anna").note("text", flush=True)
     noted.claim.abandon()
     seen = plain.get(noted.uuid)
     denied(lambda: plain.claim(seen, "anna"))
     assert plain.get(noted.uuid).token == seen.token
+
+
+class Encrypted:
+    """A job that was encrypted after a board with this cipher has read it, so that its claim decrypts it."""
+
+    def __init__(self, make_board: MakeBoard, decrypt: Callable[[], object], **conf: Any) -> None:
+        class Late(Keys):
+            def decrypt(self, number: int, data: bytes) -> bytes:
+                decrypt()
+                return super().decrypt(number, data)
+
+        self.writer = make_board(cipher=OLD)
+        self.board = make_board(cipher=Late(1), **conf)
+        self.job = self.board.get(make_board().post("mail", key="k").uuid)
+        assert self.writer.post("mail", details={"n": 1}, key="k", on_key="replace").replaced
+
+
+@pytest.mark.backends(*ALL)
+@pytest.mark.rule("An interrupt within a cipher gives the claim back.")
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_within_a_cipher_leaves_no_claim(make_board: MakeBoard, interrupt: type[BaseException]) -> None:
+    def decrypt() -> None:
+        raise interrupt
+
+    late = Encrypted(make_board, decrypt)
+    for claim in (lambda: late.board.claim(late.job, "anna"), lambda: late.board.claim_next("anna")):
+        with pytest.raises(interrupt):
+            claim()
+        seen = late.writer.get(late.job.uuid)
+        assert (seen.seen_state, seen.attempts, Harness(late.board).held()) == ("UNCLAIMED", 0, [])
+    assert late.writer.claim_next("bert") == late.job
+
+
+@pytest.mark.backends(*ALL)
+@pytest.mark.rule("The claim of one job is renewed while a cipher takes its time over it.")
+def test_a_cipher_that_is_slower_than_a_lease(make_board: MakeBoard) -> None:
+    def decrypt() -> None:
+        held.extend(Harness(late.board).held())
+        first = late.writer.get(late.job.uuid).record.lock_until
+        if first is not None:
+            # Without a renewal it would have lapsed by then.
+            eventually(lambda: (late.writer.get(late.job.uuid).record.lock_until or 0) > first + 1_000_000, LIMIT)
+
+    held: list[Any] = []
+    late = Encrypted(make_board, decrypt, claim_ttl=1)
+    claim = late.board.claim(late.job, "anna")
+    assert (held, late.job.details, claim.lost) == ([claim], {"n": 1}, False)
+    seen = late.writer.get(late.job.uuid)
+    assert (seen.owner, seen.attempts) == ("anna", 1)
 
 
 @memory

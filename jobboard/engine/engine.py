@@ -345,7 +345,10 @@ class Engine(Hears):
         return plan._replace(before=worn_at([change.before for change in plan.changes], held.now))
 
     def _check_expiries(self, drafts: Sequence[Draft]) -> None:
-        """:raises ValueError: a job would expire before it is due, by the server's clock."""
+        """Check that no job expires before it is due, by the server's clock.
+
+        :raises ValueError: one would, or at that instant.
+        """
         mixed = [
             draft
             for draft in drafts
@@ -354,8 +357,8 @@ class Engine(Hears):
         now = self.store.now() if mixed else 0
         for draft in mixed:
             record = draft.record(0, now)
-            if record.state == SCHEDULED and record.expires < record.lock_until:  # type: ignore[operator]
-                raise ValueError(f"expires of the job {draft.name!r}: must not be before the job is due")
+            if record.state == SCHEDULED and record.expires <= record.lock_until:  # type: ignore[operator]
+                raise ValueError(f"expires of the job {draft.name!r}: must be after the job is due")
 
     def _read_arrivals(self, uuids: Sequence[str]) -> tuple[list[Mark], dict[str, Seen]]:
         """Read these jobs. Return marks that forget their purges, and the jobs that exist here."""
@@ -546,7 +549,8 @@ class Engine(Hears):
                 # The owner's session keeps the claim, without a lease.
                 return made
             # The record shows no lapse that no sweep has written down.
-            change = change_by(Verb.EXTEND, stored, after._replace(errors=stored.record.errors))
+            after = after._replace(errors=stored.record.errors, expires=stored.record.expires)
+            change = change_by(Verb.EXTEND, stored, after)
             if record.state == CLAIMED:
                 return made._replace(changes=[change], before=worn_at([stored], found.now))
             revival = plan_revival(self._committer, stored, after)

@@ -61,7 +61,9 @@ class ClaimKeeper:
                 else:
                     until = found.now + ttl if leased else None
                     # The renewed record shows no lapse that no sweep has written down.
-                    after = record._replace(state=CLAIMED, lock_until=until, errors=stored.record.errors)
+                    after = record._replace(
+                        state=CLAIMED, lock_until=until, errors=stored.record.errors, expires=stored.record.expires
+                    )
                     if after != stored.record or not stored.alive or stored.passing:
                         tried[claim] = stored.tag
                         is_claimed = record.state == CLAIMED

@@ -110,7 +110,8 @@ class Look(NamedTuple):
     :param ready: the jobs that can be claimed, in serving order.
     :param overdue: at most :data:`OVERDUE` jobs that the engine has to settle first. Their lease or delay has ended by
         ``now``, the session that kept their claim has ended, or their record cannot be decoded.
-    :param next_event: µs until the next lease or delay ends, also where jobs are ready; None if there is none.
+    :param next_event: µs until the next lease or delay ends, also where jobs are ready; None if there is none. An
+        expiry is no event, as it makes no job claimable; of many expiries in a row, one may be.
     :param gate: the gate as it was at the time of the look, or earlier.
     """
 

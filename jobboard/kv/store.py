@@ -425,7 +425,6 @@ class KVStore(Store):
         if len(moved) == FEW:
             timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
         ended = [name for name in timed[:OVERDUE] if self._time_of(name) <= now]
-        event = max(0, self._time_of(timed[len(ended)]) - now) if len(timed) > len(ended) else None
         overdue = self._read_ended(ended, now) if ended else []
         if self.traits.keeps == "session":
             moved |= _ended_sessions(listed)
@@ -449,7 +448,24 @@ class KVStore(Store):
             page = self._driver.read([], [Range(READY, some, page[-1])], fresh=False).names[0]
         seen = [*(job.record.uuid for job in ready[limit:]), *(entry.uuid for entry in entries)]
         self._guess = seen[:ahead]
+        event = self._next_event(timed, now) if len(ready) < max(limit, 1) else None
         return Look(now, ready[:limit], overdue[:OVERDUE], event, _side(*GATE, found.nodes[0])), gone, moved
+
+    def _next_event(self, timed: Sequence[str], now: int) -> int | None:
+        """Return the µs until the next lease or delay ends, by the first names in ``timed``; None if there is none.
+
+        An expiry makes no job claimable, so waiters sleep past it. Past a whole page of expiries, the last one wakes
+        them."""
+
+        def first(timed: Sequence[str]) -> int | None:
+            ahead = (self._time_of(name) - now for name in timed if not _is_expiry(name))
+            return next((left for left in ahead if left > 0), None)
+
+        event = first(timed)
+        if event is None and len(timed) == FEW:
+            timed = self._driver.read([], [Range(TIMED, OVERDUE + 1)], fresh=False).names[0]
+            event = first(timed)
+        return max(0, self._time_of(timed[-1]) - now) if event is None and len(timed) > OVERDUE else event
 
     def _claimable(self, entries: Sequence[Entry], known: dict[str, Node | None], now: int) -> list[Stored | None]:
         """Return the jobs of these entries; None for an outdated entry. A known record that does not fit its entry is
@@ -921,6 +937,11 @@ def _ended_sessions(listed: Mapping[str, list[str]]) -> set[str]:
 def _is_scheduled(name: str) -> bool:
     """Return whether a name in ``timed`` is a due time, and not the end of a lease or an expiry."""
     return _is_due(name) or ".D." in name
+
+
+def _is_expiry(name: str) -> bool:
+    """Return whether a name in ``timed`` is the expiry of an unclaimed job."""
+    return f".{UNCLAIMED[0]}." in name
 
 
 def _is_due(name: str) -> bool:

@@ -25,6 +25,7 @@ NAN, INFINITE = float("nan"), float("inf")
 HUGE = (10**400, 1e308)
 """Numbers beyond every measure. Their errors stay short."""
 LAST = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+AWARE = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 
 
 class Desk(NamedTuple):
@@ -170,7 +171,9 @@ POSTING: list[Bad] = [
     ({"expires": "1h"}, TypeError, "expires must be a number of seconds"),
     ({"expires": datetime.datetime(2030, 1, 1)}, ValueError, "aware"),  # noqa: DTZ001
     ({"expires": LAST}, ValueError, "expires=.* before 2255"),
-    ({"expires": 5, "delay": 10}, ValueError, "expires=5: must not be before the job is due"),
+    ({"expires": 5, "delay": 10}, ValueError, "expires=5: must be after the job is due"),
+    ({"expires": 10, "delay": 10}, ValueError, "expires=10: must be after the job is due"),
+    ({"expires": AWARE, "due": AWARE}, ValueError, "expires=.* must be after the job is due"),
     *(({"max_attempts": most}, ValueError, "max_attempts") for most in (0, -1, 2**31, HUGE[0])),
     *(({"max_attempts": most}, TypeError, "max_attempts") for most in (True, 1.0)),
     ({"details": ["a"]}, TypeError, "details must be a dict"),
@@ -251,6 +254,7 @@ SCHEDULE: list[Bad] = [
     ({"every": 60, "priority": 101}, ValueError, "101"),
     ({"every": 60, "max_attempts": 0}, ValueError, "max_attempts"),
     ({"every": 60, "expires": -1}, ValueError, "expires"),
+    ({"every": 60, "expires": 0}, ValueError, "expires=0: must be more than 0"),
     ({"every": 60, "expires": LAST}, TypeError, "counts from each due time"),
     ({"every": 60, "context": {"a": 1}}, TypeError, "context"),
 ]

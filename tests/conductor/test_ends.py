@@ -327,7 +327,7 @@ def test_follow_up_that_the_board_refuses_is_a_failure_of_the_job(make_board: Ma
     found = board.get(job.uuid)
     assert (found.seen_state, found.attempts) == ("SCHEDULED", 1)
     assert found.error == (
-        "the end of the work was refused: ValueError: expires of the job 'next': must not be before the job is due"
+        "the end of the work was refused: ValueError: expires of the job 'next': must be after the job is due"
     )
 
 

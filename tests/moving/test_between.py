@@ -55,7 +55,7 @@ def test_schedules_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> 
 def test_stored_fields_move_there_and_back(board: JobBoard, elsewhere: JobBoard) -> None:
     """An expiry, the kinds of failures, and the pause of a schedule."""
     harness = Harness(board)
-    harness.free(harness.arrive(harness.arrival()))
+    harness.free(harness.arrive(harness.arrival(attempts=0, retries=0)))
     board.schedule("ping", name="ping", every=3600)
     board.pause_schedule("ping")
     [before] = board.iterjobs(ensure_fresh=True)

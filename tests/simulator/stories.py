@@ -261,7 +261,7 @@ class _Draft:
         if "delay" in has:
             posting["delay"] = some.choice((None, None, 0.05, 2.0))
         if "expires" in has:
-            posting["expires"] = some.choice((None, 2.0, 4.0) if posting.get("delay") else (None, 0.05, 0.5, 4.0))
+            posting["expires"] = some.choice((None, 3.0, 4.0) if posting.get("delay") else (None, 0.05, 0.5, 4.0))
         if "attempts" in has:
             posting["max_attempts"] = some.choice((None, 1, 2) if self.focus != "wear" else (1, 1, 2))
         if "key" in has and some.random() < 0.7:

@@ -10,7 +10,7 @@ live      the tail                                                              
 due       until, sequence, uuid                                                      SCHEDULED
 leases    until, sequence, uuid                                                      CLAIMED
 final     until, sequence, uuid of a job that goes to the trash if its claim lapses  CLAIMED
-expiries  until, sequence, uuid of a job that expires                                UNCLAIMED
+expiries  expires, sequence, uuid of a job that expires                              UNCLAIMED, SCHEDULED
 trash     LAST - modified_on, LAST - sequence, uuid                                  TRASHED
 tail      rank (3 digits), sequence, uuid, NUL, version, NUL, name, NUL, group
 ========  =========================================================================  =====================
@@ -28,7 +28,7 @@ import msgpack
 
 from jobboard.engine import Side, Stored, damaged_value, records
 from jobboard.primitives import Draft
-from jobboard.states import SCHEDULED, TRASHED, UNCLAIMED, Record
+from jobboard.states import CLAIMED, SCHEDULED, TRASHED, UNCLAIMED, Record
 
 TAG = 18
 """The length of a tag."""
@@ -67,12 +67,14 @@ def entries_of(record: Record) -> set[Entry]:
     if record.state == TRASHED:
         return {("trash", newest(record.modified_on, record.sequence) + record.uuid)}
     tail = tail_of(record)
-    entries = {("live", tail)}
-    clock = "due" if record.state == SCHEDULED else "final" if record.exhausted else "leases"
+    entries, job = {("live", tail)}, f"{record.sequence:018d}{record.uuid}"
     if record.state == UNCLAIMED:
-        entries, clock = {*ready_entries(tail), ("live", tail)}, "expiries"
-    if record.lock_until is not None:
-        entries.add((clock, f"{record.lock_until:018d}{record.sequence:018d}{record.uuid}"))
+        entries |= ready_entries(tail)
+    elif record.lock_until is not None:
+        clock = "due" if record.state == SCHEDULED else "final" if record.exhausted else "leases"
+        entries.add((clock, f"{record.lock_until:018d}{job}"))
+    if record.expires is not None and record.state != CLAIMED:
+        entries.add(("expiries", f"{record.expires:018d}{job}"))
     return entries
 
 

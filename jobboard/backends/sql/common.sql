@@ -150,8 +150,24 @@ select null as uuid
 select {now}, (select id from {jobs} where id >= :highest order by id desc limit 1)
 
 -- name: next_event
--- When the next leases and delays end.
-select wake_at from {jobs} {by_wake} where board = :board and wake_at > :now order by wake_at limit 1
+-- When the next lease or delay ends.
+select {event}
+
+-- name: event
+-- The first instant behind another one at which a lease or a delay ends. An expiry counts once it has passed, and has to
+-- be swept; before, it makes no job claimable, and wakes nobody. Past many expiries, the next one of them does, as this
+-- must not walk far.
+coalesce(
+    (select case when {is_event} then wake_at end {events} limit 1),
+    (select min(wake_at) from (select wake_at, state {events} limit {most_overdue}) as ahead where {is_event}),
+    (select wake_at {events} limit 1 offset {most_overdue})
+)
+
+-- name: events
+from {jobs} {by_wake} where board = :board and wake_at > :behind order by wake_at
+
+-- name: is_event
+(state <> 'UNCLAIMED' or wake_at <= {now})
 
 -- name: overdue
 -- The jobs whose lease or delay has ended.
@@ -269,22 +285,32 @@ select * from (
     ) as trashed
     union all
     select * from (
-        select {record}, {jobs}.tag, {now} as now, lock_until as trashed_on
+        select {record}, {jobs}.tag, {now} as now, {ended_on} as trashed_on
         from {jobs}
         where board = :board and wake_at <= {now} and lock_until <= {now}
-            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
-        order by lock_until desc, id desc
+            and {belongs_there} {behind_lapsed?}
+        order by {ended_on} desc, id desc
         limit :limit
     ) as lapsed
 ) as page
 order by trashed_on desc, id desc
 limit :limit
 
+-- name: belongs_there
+(
+    state = 'UNCLAIMED' or state = 'SCHEDULED' and expires <= {now}
+    or state = 'CLAIMED' and attempts >= max_attempts
+)
+
+-- name: ended_on
+-- When an overdue job has gone to the trash.
+case when state = 'SCHEDULED' then expires else lock_until end
+
 -- name: trash_behind_gone
 and gone_on <= :trashed_on and (gone_on < :trashed_on or id < :id)
 
 -- name: trash_behind_lapsed
-and lock_until <= :trashed_on and (lock_until < :trashed_on or id < :id)
+and {ended_on} <= :trashed_on and ({ended_on} < :trashed_on or id < :id)
 
 -- name: walk
 -- The number and the last of the next :most entries of an order, and the first jobs among them that meet conditions. One
@@ -387,7 +413,7 @@ select * from (
     ) as trashed
     union all
     select * from (
-        select {columns?}, lock_until as place
+        select {columns?}, {ended_on} as place
         from (
             select * from {jobs} {by_wake}
             where board = :board and wake_at > 0 and wake_at <= {now}
@@ -395,8 +421,8 @@ select * from (
             limit {most_settled}
         ) as {jobs}
         where lock_until <= {now}
-            and (state = 'UNCLAIMED' or state = 'CLAIMED' and attempts >= max_attempts) {behind_lapsed?}
-        order by lock_until desc, id desc
+            and {belongs_there} {behind_lapsed?}
+        order by {ended_on} desc, id desc
         limit :most
     ) as lapsed
 ) as gone
@@ -407,14 +433,14 @@ limit :most
 and (gone_on, id) < (:place, :id)
 
 -- name: behind_lapsed
-and (lock_until, id) < (:place, :id)
+and ({ended_on}, id) < (:place, :id)
 
 -- name: state_now
 -- The state that time has made of the stored one.
 case
     when wake_at is null or wake_at > {now} then state
     when state = 'CLAIMED' and lock_until > {now} then state
-    when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+    when state = 'CLAIMED' and attempts >= max_attempts or state <> 'CLAIMED' and expires <= {now} then 'TRASHED'
     else 'UNCLAIMED' end
 
 -- name: in_states
@@ -488,10 +514,11 @@ from (
 = named.name
 
 -- name: wake_counts
--- The delayed and the running jobs of each name. What is overdue stands as time has made it.
-select name, state, count(*), min(created_on)
+-- The delayed and the running jobs of each name, with the state that time has made of the stored one; and the jobs that
+-- have expired, which are counted among those that can be claimed.
+select name, stored, state, count(*), min(created_on)
 from (
-    select name, created_on, {state_now} as state
+    select name, created_on, state as stored, {state_now} as state
     from (
         select * from (
             select * from {jobs} {by_wake} where board = :board and wake_at > 0 and state = 'CLAIMED'
@@ -504,9 +531,15 @@ from (
             order by wake_at
             limit :most
         ) as scheduled
+        union all
+        select * from (
+            select * from {jobs} {by_wake} where board = :board and wake_at <= {now} and state = 'UNCLAIMED'
+            order by wake_at
+            limit :most
+        ) as expired
     ) as {jobs}
 ) as waking
-group by name, state
+group by name, stored, state
 
 -- name: counts
 -- State, the state that time has made of it, and how many. Each count has an index with all that it needs.
@@ -527,7 +560,7 @@ select count(*) from (select 1 as one from {outcomes} where board = :board limit
 select state, lapsed, count(*)
 from (
     select state, case
-        when state = 'CLAIMED' and attempts >= max_attempts or expires <= {now} then 'TRASHED'
+        when state = 'CLAIMED' and attempts >= max_attempts or state <> 'CLAIMED' and expires <= {now} then 'TRASHED'
         else 'UNCLAIMED' end as lapsed
     from {jobs}
     where board = :board and wake_at <= {now} and lock_until <= {now}

@@ -95,7 +95,7 @@ class FastPaths(abc.ABC):
             return sorted(claims, key=lambda claim: serving_order(claim.record)), None
         # No job can be taken if one statement sees none. Otherwise the engine looks: it sweeps, and finds jobs that
         # came back meanwhile, and jobs behind those that other transactions hold.
-        [(now, event, has_rules, has_jobs)] = self._read(looks.nothing, {**self._base, **params})
+        [(now, event, has_rules, has_jobs)] = self._read(looks.nothing, {**self._base, **params, "behind": 0})
         if has_rules or has_jobs or (event is not None and event <= now):
             return None
         return [], None if event is None else event - now

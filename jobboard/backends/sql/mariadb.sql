@@ -257,13 +257,7 @@ exists (select 1 from {jobs} force index (`{prefix}_wake`) where board = :board 
 -- name: take_nothing
 -- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
 -- hold.
-select json_array('', {now}, (
-    select wake_at
-    from {jobs} force index (`{prefix}_wake`)
-    where board = :board and wake_at is not null
-    order by wake_at
-    limit 1
-), {has_rules}, exists (
+select json_array('', {now}, {event}, {has_rules}, exists (
     select 1
     from {jobs} force index (`{prefix}_{index?}`)
     where board = :board and state = 'UNCLAIMED' and version <= :readable {of_names?}
@@ -289,7 +283,7 @@ begin not atomic
     {keep_answer}
     update {jobs} force index (primary)
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, :now), who = :who, keeper = :keeper,
-        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, expires = null, tag = tag + 1,
+        lock_until = :now + :ttl, wake_at = :now + :ttl, modified_on = :now, tag = tag + 1,
         returned = null, spare = ''
     where id in (:ids);
     commit;
@@ -659,7 +653,7 @@ join information_schema.processlist as p on p.id = t.trx_mysql_thread_id
 and (gone_on < :place or gone_on = :place and id < :id)
 
 -- name: behind_lapsed
-and (lock_until < :place or lock_until = :place and id < :id)
+and ({ended_on} < :place or {ended_on} = :place and id < :id)
 
 -- name: next_board
 -- The index of live jobs has the trashed ones, too.

@@ -118,7 +118,7 @@ with {prefix}_clock as materialized (
 ), taken as (
     update {jobs}
     set state = 'CLAIMED', attempts = attempts + 1, token = greatest(token + 1, now), who = :who, keeper = :keeper,
-        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, expires = null, tag = tag + 1
+        lock_until = now + :ttl, wake_at = now + :ttl, modified_on = now, tag = tag + 1
     from {prefix}_clock
     where id = any(array(
         select id
@@ -142,8 +142,8 @@ select * from taken
 -- name: take_nothing
 -- Why a take has found no job: the time, the next event, the rules, and whether there are ready jobs, which others may
 -- hold. A plain EXISTS might walk through the table.
-select {now}, (select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1),
-    {has_rules}, (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
+select {now}, {event}, {has_rules},
+    (select id from {jobs} where {ready?} order by {of_one?} priority, id limit 1) is not null
 
 -- name: ahead
 -- The first ready jobs, of which a take under limits claims one.

@@ -63,7 +63,7 @@ returning {record}, tag
 
 -- name: claimed
 state = 'CLAIMED', attempts = attempts + 1, token = max(token + 1, {now}), who = :who, keeper = :keeper,
-    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, expires = null, tag = tag + 1
+    lock_until = {now} + :ttl, wake_at = {now} + :ttl, modified_on = {now}, tag = tag + 1
 
 -- name: ahead
 -- The first ready jobs, of which a take under limits claims one.
@@ -93,9 +93,7 @@ not indexed where id in (
 
 -- name: take_nothing
 -- Why a take has found no job: the time, the next event, the rules, and whether there are jobs now.
-select {now}, (
-    select wake_at from {jobs} where board = :board and wake_at is not null order by wake_at limit 1
-), {has_rules}, exists (select 1 from {jobs} {ready?})
+select {now}, {event}, {has_rules}, exists (select 1 from {jobs} {ready?})
 
 -- name: claim
 -- Claims one job that is unclaimed, or due, and does not expire.

@@ -527,8 +527,8 @@ class SQLStore(Store):
             if beside:
                 jobs = self._ready_beside(run, limit, names, without, full, given)
             jobs.sort(key=lambda stored: serving_order(stored.record))
-            event = self._rows(run, "next_event", now=now) if len(jobs) < max(limit, 1) else []
-            return Look(now, jobs[:limit], overdue, event[0][0] - now if event else None, gate)
+            event = self._rows(run, "next_event", behind=now)[0][0] if len(jobs) < max(limit, 1) else None
+            return Look(now, jobs[:limit], overdue, None if event is None else event - now, gate)
 
         return self._read(work)
 
@@ -714,16 +714,24 @@ class SQLStore(Store):
     def names(self, most: int) -> dict[str, NameCount]:
         def work(run: Runner) -> dict[str, NameCount]:
             counts = {name: NameCount(waiting, oldest=first) for name, waiting, first in self._ready_names(run, most)}
-            for name, state, number, posted in self._rows(run, "wake_counts", most=most):
+            for name, stored, state, number, posted in self._rows(run, "wake_counts", most=most):
                 count = counts.get(name, NameCount())
-                if state == UNCLAIMED:
+                if stored == UNCLAIMED:
+                    # Further jobs may wait behind as many as were counted.
+                    if count.waiting < most:
+                        counts[name] = count._replace(waiting=max(0, count.waiting - number))
+                elif state == UNCLAIMED:
                     oldest = posted if count.oldest is None else min(posted, count.oldest)
                     counts[name] = count._replace(waiting=min(most, count.waiting + number), oldest=oldest)
                 elif state == SCHEDULED:
                     counts[name] = count._replace(delayed=number)
                 elif state == CLAIMED:
                     counts[name] = count._replace(running=number)
-            return counts
+            return {
+                name: count if count.waiting else count._replace(oldest=None)
+                for name, count in counts.items()
+                if count.waiting or count.delayed or count.running
+            }
 
         return self._bounded(work)
 

@@ -216,7 +216,15 @@ class Harness:
 
     # Moves from another board
 
-    def arrival(self, number: int = 1, *, trashed_on: int | None = None, attempts: int = 2, token: int = 0) -> Draft:
+    def arrival(
+        self,
+        number: int = 1,
+        *,
+        trashed_on: int | None = None,
+        attempts: int = 2,
+        retries: int = RETRIES,
+        token: int = 0,
+    ) -> Draft:
         """Return a job that comes from another board."""
         return Draft(
             uuid=f"00000000-0000-4000-9000-{number:012d}",
@@ -228,7 +236,7 @@ class Harness:
             max_attempts=3,
             delay=None,
             due=None,
-            arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, token, RETRIES),
+            arrival=Arrival(MOVER, attempts, ERRORS, LONG_AGO, trashed_on, token, retries),
             group="ours",
             expires=HELD_UNTIL,
             note=codec.encode_note(NOTE, self.calls.wire),

@@ -73,7 +73,7 @@ class TestArrivals:
     @holds("Acts and moves keep the expiry of a job until its claim or restore; a replacement brings its own.")
     def test_stored_fields_stay(self, board: JobBoard, other: JobBoard) -> None:
         harness = Harness(board)
-        arrived = harness.arrive(harness.arrival(attempts=0))
+        arrived = harness.arrive(harness.arrival(attempts=0, retries=0))
         harness.free(arrived)
         first = harness.arrival(2)._replace(arrival=None, expires=HELD_UNTIL + 1, key="k")
         [(_, posted)] = harness.insert(first)

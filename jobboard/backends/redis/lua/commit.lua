@@ -91,12 +91,12 @@ for index, draft in ipairs(drafts) do
       add(N_READY, '\0' .. tail)
       add(N_READY, name .. '\0' .. tail)
       ready[#ready + 1] = {name, version}
-      if draft.till then add(N_EXPIRIES, digits(draft.till) .. digits(sequence) .. id) end
     else
       local container = draft.state == 'SCHEDULED' and N_DUE or most and attempts >= most and N_FINAL or N_LEASES
       add(container, digits(draft.till) .. digits(sequence) .. id)
       soon[#soon + 1] = {draft.till, name}
     end
+    if draft.expires and not came then add(N_EXPIRIES, digits(draft.expires) .. digits(sequence) .. id) end
   end
 end
 

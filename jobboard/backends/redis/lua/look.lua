@@ -62,17 +62,21 @@ for index = 1, math.min(#found, limit) do
     id, call('HGET', JOBS, id), call('HGET', POSTINGS, id), tail
 end
 
-local overdue = {}
+-- A job that has expired behind its delay is in two containers.
+local overdue, delayed = {}, {}
 for container = N_DUE, N_EXPIRIES do
   local room = OVERDUE - #overdue / 5
   local members = room > 0 and call('ZRANGEBYLEX', KEYS[container], '-', '(' .. digits(now + 1), 'LIMIT', 0, room) or {}
   for _, member in ipairs(members) do
     local id, at = string.sub(member, 37), #overdue
-    overdue[at + 1], overdue[at + 2], overdue[at + 3], overdue[at + 4], overdue[at + 5] =
-      id, call('HGET', JOBS, id), call('HGET', POSTINGS, id), container, member
+    if container ~= N_EXPIRIES or not delayed[id] then
+      overdue[at + 1], overdue[at + 2], overdue[at + 3], overdue[at + 4], overdue[at + 5] =
+        id, call('HGET', JOBS, id), call('HGET', POSTINGS, id), container, member
+    end
+    if container == N_DUE then delayed[id] = true end
   end
 end
-local first = first_end('[' .. digits(now + 1))
+local first = first_wake('[' .. digits(now + 1))
 return cmsgpack.pack({
   now, latest_news(), first and first - now or false, call('HGET', SIDES, GATE), ready, overdue,
   #ready < 4 * limit and horizon or false,

@@ -57,13 +57,17 @@ local function lease_of(job, id)
   return container, digits(job[UNTIL]) .. string.sub(job[TAIL], 4, 21) .. id
 end
 
--- Return the end of the first lease, delay or expiry from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all
--- ends.
-local function first_end(from)
+-- Return the first end in a container from `from` on, a bound of ZRANGEBYLEX, or nil. '[0' is before all ends.
+local function first_of(clock, from)
+  local member = call('ZRANGEBYLEX', clock, from, '+', 'LIMIT', 0, 1)[1]
+  return member and tonumber(string.sub(member, 1, 18))
+end
+
+-- Return the end of the first lease or delay, for which waiters wake. An expiry makes no job claimable.
+local function first_wake(from)
   local first
-  for _, clock in ipairs({DUE, LEASES, FINAL, EXPIRIES}) do
-    local member = call('ZRANGEBYLEX', clock, from, '+', 'LIMIT', 0, 1)[1]
-    local till = member and tonumber(string.sub(member, 1, 18))
+  for _, clock in ipairs({DUE, LEASES, FINAL}) do
+    local till = first_of(clock, from)
     if till and (not first or till < first) then first = till end
   end
   return first
@@ -145,7 +149,7 @@ end
 
 -- A lease or a delay that ends `till` was stored: tell waiters that sleep longer.
 local function remind(till, name)
-  if till - now < CAP and anybody() and first_end('[0') == till then foretell(math.max(till - now, 0), name) end
+  if till - now < CAP and anybody() and first_wake('[0') == till then foretell(math.max(till - now, 0), name) end
 end
 
 -- Publish events to listeners of other processes, as [handle, event, uuid, record, posting], while the jobs are stored.

@@ -13,8 +13,9 @@
 
 local field, number, handle, who, keeper, ttl, limit, names, readable = unpack(args, 1, 9)
 local gate, slot = unpack(call('HMGET', SIDES, GATE, field))
-local first = first_end('[0')
-if gate or not is_next(slot, number) or first and first <= now or names and #names * limit > WORDS then
+local first, expires = first_wake('[0'), first_of(EXPIRIES, '[0')
+if gate or not is_next(slot, number) or first and first <= now or expires and expires <= now
+   or names and #names * limit > WORDS then
   return cmsgpack.pack(false)
 end
 
