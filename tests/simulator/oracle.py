@@ -144,14 +144,20 @@ class Oracle:
     def session_end(self, session: str | None) -> float:
         return self._sessions.get(session or "", (0, 0))[1]
 
-    def state(self, version: Version, when: int) -> str | None:
-        record = version.record
+    def latest_clock(self, began: int, ended: int) -> int:
+        """Return the latest time that the server's clock has shown in this time."""
+        steps = (at - 1 for at, _ in self.steps if began < at <= ended)
+        return max(map(self.clock, (began, *steps, ended)))
+
+    def state(self, version: Version, when: int, clock: int | None = None) -> str | None:
+        """Return the state of a job at an instant, by the server's clock at that instant, or by another time of it."""
+        record, clock = version.record, self.clock(when) if clock is None else clock
         if record is None:
             return None
         until, state = record.lock_until, str(record.state)
-        is_over = until is not None and until <= self.clock(when)
+        is_over = until is not None and until <= clock
         if state in ("SCHEDULED", "UNCLAIMED") and is_over:
-            return "UNCLAIMED" if record.expires is None or record.expires > self.clock(when) else "TRASHED"
+            return "UNCLAIMED" if record.expires is None or record.expires > clock else "TRASHED"
         is_kept = self.server.habits.keeps == "session" and until is None
         if state == "CLAIMED" and (is_over or (is_kept and when >= self.session_end(version.session))):
             is_worn = record.max_attempts is not None and record.attempts >= record.max_attempts
@@ -294,8 +300,9 @@ class Oracle:
         stood = self.state(had, self._judged_at)
         states, is_meant = {stood}, verb_of(call) in ALLOWED.get((stood, str(new.state)), set())
         if len(self.steps) > 1 and isinstance(call, Call) and not is_meant:
-            # The clock was set. A call may have read the time before that.
+            # The clock was set. A call may have read the time before that, and the job behind it.
             states |= {state for _, state in self.moments(uuid, max(had.since, call.began - SLACK), now)}
+            states.add(self.state(had, now, self.latest_clock(max(0, call.began - SLACK), now)))
         is_same = (new.token, new.who) == (old.token, old.who)
         if is_same and stood == "TRASHED" == self.state(Version(now, new, None), now) != str(new.state):
             # It has written the due time down of a job that has expired since.
