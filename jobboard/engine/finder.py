@@ -22,6 +22,9 @@ a caller's transaction may hold its lock."""
 LAST_WAIT = 1.0
 """The seconds for which a call waits for the lock of a scope before it finds nothing to claim."""
 
+CROWDED = 1_000
+"""The number of scopes without room that a finder remembers."""
+
 SPARE_LOCKED = 8
 """The number of spare jobs whose scopes a call locks, too. Others may claim the first jobs while the call waits."""
 
@@ -48,6 +51,8 @@ class Finder:
         """The latest known rules. Other threads may replace them, so a decision reads them once."""
         # The time of the first refused sweep of each job that has not changed since.
         self._refused: dict[Version, float] = {}
+        # The scopes that the last choices met without room, and the tag of their gate.
+        self._crowded: tuple[object, dict[str, LimitScope]] = None, {}
         # Whether a call waits for the locks of scopes. False after a wait that was too long, until no other transaction
         # holds such a lock.
         self._waits = True
@@ -137,6 +142,23 @@ class Finder:
         except HeldTooLong:
             self._waits = False
             raise
+
+    def crowded(self, rules: Rules, names: Sequence[str] | None) -> dict[str, LimitScope]:
+        """Return the scopes of these names that the last choices met without room. They may have room by now.
+
+        A choice that counts them together need not meet them one look after another.
+        """
+        tag, scopes = self._crowded
+        if tag != rules.gate.tag:
+            return {}
+        return {key: scope for key, scope in scopes.items() if names is None or scope.name in names}
+
+    def note_crowded(self, rules: Rules, names: Sequence[str] | None, scopes: Mapping[str, LimitScope]) -> None:
+        """Remember the scopes of these names that a choice met without room, in place of earlier ones."""
+        tag, known = self._crowded
+        if names is not None and tag == rules.gate.tag:
+            scopes = {**scopes, **{key: scope for key, scope in known.items() if scope.name not in names}}
+        self._crowded = rules.gate.tag, dict(itertools.islice(scopes.items(), CROWDED))
 
     def preview(self, limit: int, names: Sequence[str] | None, full: Sequence[LimitScope] = ()) -> Look:
         """Find the first jobs as :meth:`sweep_and_look` does, without writing anything."""
@@ -370,6 +392,7 @@ class Choice:
             # Behind jobs without room there may be jobs with room. Many may have none.
             if known:
                 wanted = min(4 * wanted, 2 * MOST_CHANGES)
+            self._full |= rooms.without_room(finder.crowded(rules, names))
             known = len(self._full)
             look = self._look_for(wanted, list(self._full.values()))
             if look.gate.tag != self._look.gate.tag:
@@ -380,6 +403,7 @@ class Choice:
             return None
         event = look.next_event
         if self._full:
+            finder.note_crowded(rules, names, self._full)
             if event is None and not chosen:
                 # The look was full, and none of its jobs has room.
                 event = finder.look(0, None).next_event

@@ -257,7 +257,15 @@ class Rooms:
 
     def learn(self, jobs: Iterable[Record]) -> None:
         """Read the unknown scopes of these jobs, and sweep lapsed claims where these matter."""
-        wanted = {key: scope for key, scope in self.scopes(jobs).items() if key not in self._rooms}
+        self._learn(self.scopes(jobs))
+
+    def without_room(self, scopes: Mapping[str, LimitScope]) -> dict[str, LimitScope]:
+        """Return the scopes among these that have no room for another claim, and read the unknown ones."""
+        self._learn(scopes)
+        return {key: scope for key, scope in scopes.items() if self._rooms[key].closure(self.now) is not None}
+
+    def _learn(self, scopes: Mapping[str, LimitScope]) -> None:
+        wanted = {key: scope for key, scope in scopes.items() if key not in self._rooms}
         if not wanted:
             return
         if self._committer.store.traits.locks_scopes:

@@ -43,6 +43,7 @@ from jobboard.testing.conformance.wire import Wire
 from jobboard.testing.history import judge, left_over
 from jobboard.testing.puppet import Puppet
 from jobboard.testing.recording import left_on
+from jobboard.testing.requests import requests
 
 WINDOW = 1.0
 """Of a rate, in seconds."""
@@ -114,6 +115,26 @@ class TestConcurrencyLimits:
         assert board.claim_next("anna", names=["mail"]) is None
         board.consume(first[2], "anna")
         assert take(board, names=["mail", "resize"]).uuid == small[1]
+
+    @holds("A claim passes by the full groups that the last one has met without meeting them one look after another.")
+    def test_many_full_groups_are_passed_by_together(self, board: JobBoard, other: JobBoard) -> None:
+        board.set_limit("mail", concurrency=1, per="group")
+        groups = [f"group {number}" for number in range(60)]
+        waiting = board.post_many([Posting("mail", group=group) for group in groups for _ in range(4)])
+        held = board.claim_many("anna", 100)
+        assert uuids(held) == uuids(waiting[::4])
+        assert board.claim_next("anna") is None
+        looks: list[bool] = []
+        with requests(board).before("look", lambda: looks.append(True)):
+            # Others end claims, and post to groups of their own.
+            other.consume(other.get(held[7].uuid), "anna")
+            new = other.post("mail", group="new")
+            assert take(board).uuid == waiting[29].uuid
+            assert take(board) == new
+            assert board.claim_next("anna", names=["mail", "resize"]) is None
+            other.remove_limit("mail")
+            assert take(board).uuid == waiting[1].uuid
+        assert len(looks) <= 9
 
     def test_full_group_beside_a_paused_name_delays_no_other(self, board: JobBoard) -> None:
         board.set_limit("job", concurrency=1, per="group")
