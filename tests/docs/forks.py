@@ -1,4 +1,4 @@
-"""The command ``jobboard`` of pages, forked from a process that has imported the library.
+"""Pages and their commands ``jobboard``, forked from a process that has imported the library.
 
 Imports are most of the time in which a command starts, and pages have hundreds of commands. Each of them still is a
 process with a folder, streams, signals and an environment of its own. ``tests/cli`` and README's page start the real
@@ -26,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from jobboard.cli import main
+from tests.docs import page
+
+COMMANDS: dict[str, Callable[[], int]] = {"jobboard": main, "page": page.main}
 
 MODULES = """
 jobboard.backends.sql.store jobboard.cli.common jobboard.cli.jobs jobboard.cli.list jobboard.cli.root jobboard.conductor
@@ -75,21 +78,22 @@ posix._exit(status)
 
 @contextlib.contextmanager
 def forked_commands(folder: Path, env: dict[str, str]) -> Iterator[Path]:
-    """Yield a folder with the command, for PATH.
+    """Yield a folder with :data:`COMMANDS`, for PATH.
 
     :param env: variables that an interpreter reads as it starts.
     """
     address = folder / "socket"
-    launcher = folder / "bin/jobboard"
-    launcher.parent.mkdir()
-    launcher.write_text(LAUNCHER.format(python=sys.executable, address=str(address)))
-    launcher.chmod(0o755)
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in COMMANDS:
+        (programs / name).write_text(LAUNCHER.format(python=sys.executable, address=str(address)))
+        (programs / name).chmod(0o755)
     command = [sys.executable, "-m", "tests.docs.forks", address]
     # It ends with the pipe, and so with this process.
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], env={**os.environ, **env}, **pipes) as process:
         assert process.stdout.readline() == b"ready\n"
-        yield launcher.parent
+        yield programs
         process.stdin.close()
 
 
@@ -175,7 +179,7 @@ def become(argv: list[str], cwd: str, env: dict[bytes, bytes], ignored: list[int
     # Processes that are spawned import the main module of this one.
     script = sys.modules["__main__"] = types.ModuleType("__main__")
     script.__file__ = str(Path(sys.executable).with_name("jobboard"))
-    return main()
+    return COMMANDS[Path(argv[0]).name]()
 
 
 if __name__ == "__main__":

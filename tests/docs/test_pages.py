@@ -55,11 +55,10 @@ def runnable() -> Iterator[Any]:
 def run(page: Path, servers: dict[str, str], limit: float = LIMIT, path: Path | None = None) -> str:
     """Run a page, and return the complaint; an empty one if all is well.
 
-    :param path: a folder with commands that come before others.
+    :param path: the folder of commands that start quickly; see forks.py.
     """
-    command = [sys.executable, "-m", "tests.docs.page", str(page), "--say", "--servers", json.dumps(servers)]
-    if path:
-        command += ["--path", str(path)]
+    start = [str(path / "page"), "--path", str(path)] if path else [sys.executable, "-m", "tests.docs.page"]
+    command = [*start, str(page), "--say", "--servers", json.dumps(servers)]
     # The page's own processes are of this session, and go with it.
     process = subprocess.Popen(
         command,
