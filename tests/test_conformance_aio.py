@@ -1,5 +1,5 @@
-"""The conformance suite once more, through the boards for asyncio: on memory and SQLite, as coroutines reach a backend
-by the sync board alone."""
+"""The conformance suite once more, through the boards for asyncio: on SQLite, which blocks its thread, as coroutines
+reach a backend by the sync board alone. ``tests/aio`` works on memory, and so does the full run."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ from tests.board.test_work import TestBooks, TestWorking, TestWorkingFunctions  
 from tests.full import FULL
 from tests.support.through_asyncio import ThroughAsyncio
 
-pytestmark = pytest.mark.backends("memory", "sqlite")
+pytestmark = pytest.mark.backends(*(("memory", "sqlite") if FULL else ("sqlite",)))
 
 VERBS = """
 TestCancel TestClaiming TestCounting TestDelays TestErrors TestEvents TestGet TestHandles TestHeartbeats TestIterjobs

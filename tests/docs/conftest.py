@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import DRIVERS
+from tests.docs.forks import forked_commands
+from tests.docs.page import ENVIRONMENT
 
 _serial = itertools.count(1)
 
@@ -39,3 +42,10 @@ def servers_of(
         return f"{server_uris[kind]}/page{os.getpid()}x{next(_serial)}"
 
     return lambda kinds: {kind: uri(kind) for kind in kinds}
+
+
+@pytest.fixture(scope="session")
+def quick_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a command ``jobboard`` that starts quickly."""
+    with forked_commands(tmp_path_factory.mktemp("commands"), ENVIRONMENT) as folder:
+        yield folder

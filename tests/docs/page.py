@@ -263,6 +263,7 @@ def main() -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("--servers", type=json.loads, default={}, help="a JSON object: URIs of servers by their kind")
     parser.add_argument("--say", action="store_true", help="print the place of each step before it begins")
+    parser.add_argument("--path", type=Path, help="a folder with commands that come before others")
     options = parser.parse_args()
     text, path = replaced(options.page.read_text(), options.servers), str(options.page.resolve())
     # Lines go to files that are watched while they grow.
@@ -271,10 +272,11 @@ def main() -> int:
     sys.argv[1:] = []
     for name in [name for name in os.environ if name.startswith(("JOBBOARD", "DJANGO"))]:
         del os.environ[name]
+    paths = [*([str(options.path)] if options.path else []), str(Path(sys.executable).parent), os.environ["PATH"]]
     with tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / "folder"
         folder.mkdir()
-        os.environ.update(ENVIRONMENT, HOME=scratch, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        os.environ.update(ENVIRONMENT, HOME=scratch, PATH=os.pathsep.join(paths))
         os.chdir(folder)
         sys.path[0] = str(folder)
         try:

@@ -52,9 +52,13 @@ def runnable() -> Iterator[Any]:
             yield pytest.param(name, id=name, marks=pytest.mark.backends(*page.backends or ["sqlite"]))
 
 
-def run(page: Path, servers: dict[str, str], limit: float = LIMIT) -> str:
-    """Run a page, and return the complaint; an empty one if all is well."""
-    command = [sys.executable, "-m", "tests.docs.page", str(page), "--say", "--servers", json.dumps(servers)]
+def run(page: Path, servers: dict[str, str], limit: float = LIMIT, path: Path | None = None) -> str:
+    """Run a page, and return the complaint; an empty one if all is well.
+
+    :param path: the folder of commands that start quickly; see forks.py.
+    """
+    start = [str(path / "page"), "--path", str(path)] if path else [sys.executable, "-m", "tests.docs.page"]
+    command = [*start, str(page), "--say", "--servers", json.dumps(servers)]
     # The page's own processes are of this session, and go with it.
     process = subprocess.Popen(
         command,
@@ -80,9 +84,11 @@ def run(page: Path, servers: dict[str, str], limit: float = LIMIT) -> str:
 
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize("name", [*runnable()])
-def test_the_blocks_of_the_page(name: str, servers_of: Callable[[list[str]], dict[str, str]]) -> None:
+def test_the_blocks_of_the_page(
+    name: str, servers_of: Callable[[list[str]], dict[str, str]], quick_commands: Path
+) -> None:
     page = parse((ROOT / name).read_text())
-    assert (complaint := run(ROOT / name, servers_of(page.backends))) == "", complaint
+    assert (complaint := run(ROOT / name, servers_of(page.backends), path=quick_commands)) == "", complaint
 
 
 @pytest.mark.backends("sqlite")

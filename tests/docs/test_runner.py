@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -138,3 +140,20 @@ def test_a_block_that_the_runner_does_not_know(page: str, said: str) -> None:
 )
 def test_outputs(expected: str, got: str, same: bool) -> None:
     assert matches(expected, got) is same
+
+
+def test_a_forked_command_ends_as_the_real_one(quick_commands: Path, tmp_path: Path) -> None:
+    """By a status or by a signal, and with its launcher."""
+    command = [quick_commands / "jobboard", "--board", f"sqlite:///{tmp_path}/jobs.db"]
+    refused = subprocess.run([*command, "polish"], capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "polish" in refused.stderr
+    posting = [*command, "post", "--from", "-"]
+    posted = subprocess.run(posting, input='{"name": "resize"}', capture_output=True, text=True, check=False)
+    assert (posted.returncode, posted.stderr) == (0, "")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen(posting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            process.send_signal(number)
+            # The fork has the other end of the pipe.
+            assert process.stdout.read() == b""
+        assert process.returncode == -number

@@ -21,7 +21,7 @@ def errors_of(board: Any, uuid: str) -> list[str]:
     return [failure.text for failure in board.get(uuid).errors]
 
 
-@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
 def test_each_act_on_one_job(board: Any, browse: Open, home: str) -> None:
     browser = browse()
     job = board.post("resize", details={"width": 300})
@@ -53,7 +53,6 @@ def test_each_act_on_one_job(board: Any, browse: Open, home: str) -> None:
     assert "1 job purged." in browser.answer.text
 
 
-@pytest.mark.backends("memory", "sqlite")
 def test_outcomes_are_posted_again_and_purged(board: Any, browse: Open, home: str) -> None:
     board.post("resize")
     done = board.claim_next("anna")
@@ -69,7 +68,6 @@ def test_outcomes_are_posted_again_and_purged(board: Any, browse: Open, home: st
 
 
 @pytest.mark.rule("An act of the page leaves jobs that have changed since they were shown, and names them.")
-@pytest.mark.backends("memory", "sqlite")
 def test_chosen_jobs_that_have_changed_are_left_and_named(board: Any, browse: Open, home: str) -> None:
     jobs = board.post_many([{"name": f"name{n}"} for n in range(4)])
     for job in jobs:
@@ -91,7 +89,6 @@ def test_chosen_jobs_that_have_changed_are_left_and_named(board: Any, browse: Op
 
 
 @pytest.mark.rule("An act of the page on all that match takes the jobs of its confirmation, in steps that are seen.")
-@pytest.mark.backends("memory", "sqlite")
 def test_all_that_match_go_in_steps(
     board: Any, browse: Open, home: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,7 +181,6 @@ def test_spaces_around_texts_are_kept(board: Any, browse: Open, home: str) -> No
     assert board.schedules() == []
 
 
-@pytest.mark.backends("memory", "sqlite")
 def test_limits_and_pauses(board: Any, browse: Open, home: str) -> None:
     browser = browse()
     eventually(lambda: "Limits 0" in browser.get(f"{home}/limits").text)
@@ -206,7 +202,6 @@ def test_limits_and_pauses(board: Any, browse: Open, home: str) -> None:
     assert "Nothing was changed:" in browser.press("Set the limit", name="", concurrency="1").text
 
 
-@pytest.mark.backends("memory", "sqlite")
 def test_schedules(board: Any, browse: Open, home: str) -> None:
     board.schedule("nightly", cron="0 3 * * *", name="report", key="report")
     browser = browse()
@@ -226,7 +221,6 @@ def test_schedules(board: Any, browse: Open, home: str) -> None:
 
 
 @pytest.mark.rule("An act of the page on the jobs of one cause takes no other job.")
-@pytest.mark.backends("memory", "sqlite")
 def test_a_cause_is_acted_on_alone(board: Any, browse: Open, home: str) -> None:
     """Of jobs without a reason, and of a cause that is cut off at a space."""
     without, other, long = board.post_many([{"name": name} for name in ("without", "other", "long")])

@@ -17,7 +17,7 @@ from tests.web.browser import Browser
 from tests.web.chromium import served
 from tests.web.conftest import Open
 
-pytestmark = pytest.mark.backends("memory", *SOME)
+pytestmark = pytest.mark.backends(*SOME)
 
 TEXTS = (
     "\0", "a\0b", "\ufeff", "\U0001f4a3", "x" * 5000, "%", "_", "\\", "'", '"', "`", "*", "[a", "(", "..", ".", "/",

@@ -43,7 +43,6 @@ def fill(browser: Browser, home: str) -> None:
     eventually(lambda: json.loads(browser.get(f"{home}/state").body)["complete"])
 
 
-@pytest.mark.backends("memory", "sqlite")
 def test_each_page_of_an_empty_board(browse: Open, home: str) -> None:
     browser = browse()
     fill(browser, home)
@@ -61,7 +60,7 @@ def test_each_page_of_an_empty_board(browse: Open, home: str) -> None:
         assert words in answer.text, answer.text
 
 
-@pytest.mark.backends("memory", "sqlite")
+@pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
 def test_each_page_of_a_board_at_work(board: Any, browse: Open, home: str) -> None:
     failed = board.post("resize", max_attempts=1)
     claim = board.claim(failed, "anna")

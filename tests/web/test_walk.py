@@ -1,4 +1,4 @@
-"""Every view and act in Chromium, on every backend, with scripts and without."""
+"""Every view and act in Chromium, with scripts and without; ``test_acts.py`` has the acts on every backend."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import pytest
 from jobboard import Entity
 from jobboard.testing import eventually
 from jobboard.web import acts, app
-from tests.full import SOME
+from tests.full import FULL, SOME
 from tests.web.browser import Browser
 from tests.web.chromium import Window, served
 from tests.web.conftest import OpenWindow
 
 pytestmark = pytest.mark.xdist_group("chromium")
+
+SCRIPTED, UNSCRIPTED = (("sqlite", *SOME), SOME) if FULL else (("sqlite", "postgresql"), ("redis",))
+"""The backends of walks with scripts and without: Chromium's part is the same on each."""
 
 MANY = 230
 """More jobs than one step acts on, once its time is over."""
@@ -154,12 +157,12 @@ def walked(
 
 
 @pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
-@pytest.mark.backends("sqlite", "postgresql", "mariadb", "redis", "zookeeper", "etcd")
+@pytest.mark.backends(*SCRIPTED)
 def test_each_view_and_act(walked: Callable[[bool], None]) -> None:
     walked(True)
 
 
 @pytest.mark.rule("All views and acts of the page work on every stored backend, with scripts and without.")
-@pytest.mark.backends(*SOME)
+@pytest.mark.backends(*UNSCRIPTED)
 def test_each_view_and_act_without_scripts(walked: Callable[[bool], None]) -> None:
     walked(False)

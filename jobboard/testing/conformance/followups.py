@@ -50,6 +50,18 @@ def claimed(board: JobBoard, who: str = "anna", **posting: Any) -> Job:
     return job
 
 
+UNFIT: list[tuple[Any, str]] = [
+    ([Posting("crop", details={"a": object()})], r"posting 0, counted from 0: details\['a'\]"),
+    ([Posting("crop"), Posting("")], "posting 1, counted from 0: a job's name"),
+    ([{"nam": "crop"}], "posting 0, counted from 0"),
+    (Posting("crop"), r"write \[posting\]"),
+    ({"name": "crop"}, r"write \[posting\]"),
+    ([Posting("crop")] * (POST_BATCH + 1), "501 follow-ups of .*: one commit stores 500"),
+    ([Posting("crop", details={"a": "x" * 60_000})] * 9, "one commit stores"),
+]
+"""Follow-ups that no call takes, with what the error says."""
+
+
 class TestFollowUps:
     @pytest.mark.rule("Follow-ups are posted by the commit that consumes, or nothing is.")
     def test_consume_posts_its_follow_ups(self, board: JobBoard, other: JobBoard) -> None:
@@ -116,26 +128,15 @@ class TestFollowUps:
         board.consume(job, "anna", then=CHAIN)
         assert names(board) == ["crop", "mail"]
 
-    @pytest.mark.parametrize(
-        ("then", "error"),
-        [
-            ([Posting("crop", details={"a": object()})], r"posting 0, counted from 0: details\['a'\]"),
-            ([Posting("crop"), Posting("")], "posting 1, counted from 0: a job's name"),
-            ([{"nam": "crop"}], "posting 0, counted from 0"),
-            (Posting("crop"), r"write \[posting\]"),
-            ({"name": "crop"}, r"write \[posting\]"),
-            ([Posting("crop")] * (POST_BATCH + 1), "501 follow-ups of .*: one commit stores 500"),
-            ([Posting("crop", details={"a": "x" * 60_000})] * 9, "one commit stores"),
-        ],
-    )
-    def test_follow_ups_that_do_not_fit_send_no_request(self, board: JobBoard, then: Any, error: str) -> None:
+    def test_follow_ups_that_do_not_fit_send_no_request(self, board: JobBoard) -> None:
         job = claimed(board)
         sent: list[str] = []
         hooks = [Harness(board).requests.before(request, lambda: sent.append("sent")) for request in ("read", "commit")]
-        with hooks[0], hooks[1], pytest.raises((TypeError, ValueError), match=error):
-            board.consume(job, "anna", then=then)
-        with hooks[0], hooks[1], pytest.raises((TypeError, ValueError), match=error):
-            board.finish_many([Act(job, "consume", then=then)], "anna")
+        for then, error in UNFIT:
+            with hooks[0], hooks[1], pytest.raises((TypeError, ValueError), match=error):
+                board.consume(job, "anna", then=then)
+            with hooks[0], hooks[1], pytest.raises((TypeError, ValueError), match=error):
+                board.finish_many([Act(job, "consume", then=then)], "anna")
         assert not sent
         assert job.state == CLAIMED
         assert names(board) == ["resize"]

@@ -110,10 +110,10 @@ class TestGet:
         assert seen.board is other
 
     @holds("A uuid that no backend can be asked about is not found.")
-    @pytest.mark.parametrize("uuid", ["\ud800", "a\x00b", "", "x" * 300], ids=ascii)
-    def test_impossible_uuid_is_not_found(self, board: JobBoard, uuid: str) -> None:
-        with pytest.raises(NotFound):
-            board.get(uuid)
+    def test_impossible_uuid_is_not_found(self, board: JobBoard) -> None:
+        for uuid in ("\ud800", "a\x00b", "", "x" * 300):
+            with pytest.raises(NotFound):
+                board.get(uuid)
 
     def test_absent_job_is_not_found(self, board: JobBoard, make_board: MakeBoard) -> None:
         job = board.post("resize")

@@ -19,7 +19,7 @@ from jobboard.testing.faults import FaultyProxy
 from tests.support.server import HOST, TLSDaemon
 from tests.support.servers import MariaDB
 
-pytestmark = pytest.mark.backends("mariadb")
+pytestmark = [pytest.mark.backends("mariadb"), pytest.mark.xdist_group("mariadb-tls")]
 
 
 class Secure(MariaDB, TLSDaemon):
