@@ -29,7 +29,7 @@ from jobboard.exceptions import JobBoardError, JobFailures
 from jobboard.job import Act, Job
 from jobboard.primitives import Paused, Per
 from jobboard.priorities import JobPriority
-from jobboard.states import CLAIMED, TRASHED, UNCLAIMED
+from jobboard.states import CLAIMED, TRASHED, UNCLAIMED, FailureKind
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard
@@ -110,6 +110,9 @@ class BoardMachine(RuleBasedStateMachine):
         self.windows: set[str] = set()
         self.tokens: dict[str, int] = {}
         self.begun: Counter[tuple[str, str | None]] = Counter()
+        # The jobs whose lapsed claims were revived. A revival writes no lapse down and keeps the expiry, unless a sweep
+        # has come before, and stores sweep at different acts.
+        self.revived: set[int] = set()
 
     def teardown(self) -> None:
         for board in (self.real, self.far, self.model):
@@ -240,7 +243,11 @@ class BoardMachine(RuleBasedStateMachine):
     @rule(pair=pairs, who=WHO, expiry=EXPIRY, lose=LOSE)
     def extend(self, pair: Pair, who: str, expiry: float | None, lose: bool) -> None:
         asks = lose and not self.refused_here(pair, who)
+        [before] = self.model.engine.read([pair.model.uuid])
         self.both(lambda board, side: board.extend(pair[side], who, expiry), asks)
+        [after] = self.model.engine.read([pair.model.uuid])
+        if (before.state, after.state) == (UNCLAIMED, CLAIMED):
+            self.revived.add(number_of(pair.model))
         self.same(pair)
 
     @rule(pair=pairs, who=WHO, delay=st.sampled_from([None, LONG]), error=ERROR, lose=LOSE)
@@ -401,10 +408,10 @@ class BoardMachine(RuleBasedStateMachine):
     @invariant()
     def the_boards_look_the_same(self) -> None:
         for look in (
-            lambda board: [shown(job) for job in board.iterjobs(ensure_fresh=True)],
+            lambda board: [self.shown(job) for job in board.iterjobs(ensure_fresh=True)],
             lambda board: [number_of(job) for job in board.iterjobs(True, ensure_fresh=True)],
-            lambda board: [shown(job) for job in board.trashed()],
-            lambda board: sorted((*shown(each.job), each.who, each.result) for each in board.outcomes()),
+            lambda board: [self.shown(job) for job in board.trashed()],
+            lambda board: sorted((*self.shown(each.job), each.who, each.result) for each in board.outcomes()),
             JobBoard.stats,
             JobBoard.paused,
             JobBoard.limits,
@@ -415,9 +422,17 @@ class BoardMachine(RuleBasedStateMachine):
         """Return whether the act is refused before the server is asked."""
         return pair.real.claim is not None and pair.real.claim.who != who
 
-    @staticmethod
-    def same(pair: Pair) -> None:
-        assert shown(pair.real) == shown(pair.model)
+    def shown(self, job: Job) -> tuple[Any, ...]:
+        """Return what users see of a job, without values that only the server knows."""
+        revived = number_of(job) in self.revived
+        return (
+            *(number_of(job), job.name, job.group, job.priority, job.key, job.seen_state),
+            *(job.attempts, job.retries, job.max_attempts, job.due is None, revived or job.expires is None),
+            [failure[1:] for failure in job.errors if not (revived and failure.kind == FailureKind.LAPSE)],
+        )
+
+    def same(self, pair: Pair) -> None:
+        assert self.shown(pair.real) == self.shown(pair.model)
         claims = [handle.claim for handle in pair]
         assert [(claim.who, claim.ended, claim.kept) if claim else None for claim in claims[:1]] == [
             (claim.who, claim.ended, claim.kept) if claim else None for claim in claims[1:]
@@ -426,15 +441,6 @@ class BoardMachine(RuleBasedStateMachine):
 
 def number_of(job: Job) -> int:
     return int(job.details["number"])
-
-
-def shown(job: Job) -> tuple[Any, ...]:
-    """Return what users see of a job, without values that only the server knows."""
-    return (
-        *(number_of(job), job.name, job.group, job.priority, job.key, job.seen_state),
-        *(job.attempts, job.retries, job.max_attempts, job.due is None, job.expires is None),
-        [failure[1:] for failure in job.errors],
-    )
 
 
 @pytest.mark.timeout(400)  # to make a failing example short takes its time
