@@ -67,7 +67,7 @@ def outcome_mark(act: Finish, claimed: Record, now: int, side: Side | None) -> M
 
     :param claimed: the record of the job before its end.
     :param side: the side record of the outcome as read; None: the commit requires that there is none."""
-    record = claimed._replace(state=COMPLETE, keeper=None, lock_until=None, modified_on=now)
+    record = claimed._replace(state=COMPLETE, keeper=None, lock_until=None, modified_on=now, expires=None)
     result, refused = act.end.result or (None, None)
     done = StoredOutcome(record, claimed.modified_on, 0, result, refused)
     assert act.keep is not None

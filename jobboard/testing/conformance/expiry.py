@@ -17,7 +17,7 @@ from jobboard.states import TRASHED, UNCLAIMED, FailureKind, moment
 from jobboard.testing import eventually, holds
 from jobboard.testing.conformance.harness import Harness
 from jobboard.testing.conformance.schedules import put_back
-from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, assert_order, take, uuids
+from jobboard.testing.conformance.support import LIMIT, LONG, SHORT, MakeBoard, assert_order, take, uuids
 
 
 def expire(board: JobBoard, job: Job) -> None:
@@ -141,6 +141,14 @@ class TestExpiry:
             found = other.get(job.uuid)
             assert (found.seen_state, found.attempts, found.last_modified) == (TRASHED, 0, job.expires)
             assert [failure.kind for failure in found.errors] == [FailureKind.EXPIRED]
+
+    @holds("The outcome of a consumed job has no expiry.")
+    def test_outcome_has_no_expiry(self, make_board: MakeBoard) -> None:
+        board = make_board(keep_done=LONG)
+        for expires in (LONG, None):
+            board.post("resize", expires=expires)
+            board.consume(take(board), "anna")
+        assert [done.job.expires for done in board.outcomes()] == [None, None]
 
     @holds("A lapsed claim ends the expiry of a job.")
     def test_job_whose_claim_lapsed_does_not_expire(self, board: JobBoard, other: JobBoard) -> None:
