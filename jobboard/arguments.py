@@ -196,28 +196,29 @@ def drafts(
 
 
 def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire, seal: Seal | None) -> Draft:
-    name = codec.check_text("a job's name", given.name)
-    book, delay, due = _book(given.book), micros("delay", given.delay) or None, _due(given)
-    context = codec.check_context(given.context)
-    content = codec.Content(cast(dict[str, Any], given.details), book, context, delay, due)
-    if seal is None and not isinstance(given.details, Sealed):
+    # Each post makes a draft, and a field of a tuple costs as much as a call.
+    name, book, details, priority, key, delay, due, max_attempts, context, group, key_for, on_key, expires = given
+    codec.check_text("a job's name", name)
+    known, span, time = _book(book), micros("delay", delay) or None, None if due is None else _due(due, delay)
+    content = codec.Content(cast(dict[str, Any], details), known, codec.check_context(context), span, time)
+    if seal is None and not isinstance(details, Sealed):
         version, posting = codec.VERSION, codec.encode_checked(content, max_details, wire)
     else:
         content = codec.seal_content(content, max_details, seal)
         version, posting = codec.version_of(content.sealed), codec.encode(content, wire)
-    if given.key is not None:
-        codec.check_text("a job's key", given.key)
-    if given.group is not None:
-        codec.check_text("a job's group", given.group)
-    attempts = given.max_attempts
-    if attempts is not None:
-        limit(attempts, "max_attempts", 2**31 - 1)
-    rank = rank_of(JobPriority.convert(given.priority))
-    job = (uuid, name, rank, given.key, version, posting, attempts, delay, due, None, given.group)
-    window = (None, False) if given.key_for is None and given.on_key == "keep" else _window(given)
-    if given.expires is None:
-        return Draft(*job, *window)
-    return Draft(*job, *window, *_expiry(given.expires, delay, due))
+    if key is not None:
+        codec.check_text("a job's key", key)
+    if group is not None:
+        codec.check_text("a job's group", group)
+    if max_attempts is not None:
+        limit(max_attempts, "max_attempts", 2**31 - 1)
+    rank = rank_of(JobPriority.convert(priority))
+    window, replace = (None, False) if key_for is None and on_key == "keep" else _window(given)
+    left, end = (None, None) if expires is None else _expiry(expires, span, time)
+    came = None
+    return Draft(
+        uuid, name, rank, key, version, posting, max_attempts, span, time, came, group, window, replace, left, end
+    )
 
 
 def _expiry(
@@ -281,12 +282,10 @@ def aware(what: str, value: datetime.datetime) -> int:
     return instant(value)
 
 
-def _due(given: Posting) -> int | None:
-    if given.due is None:
-        return None
-    if given.delay is not None:
+def _due(due: datetime.datetime, delay: object) -> int:
+    if delay is not None:
         raise ValueError("give delay or due, not both")
-    return _instant("due", given.due)
+    return _instant("due", due)
 
 
 def _instant(what: str, value: datetime.datetime) -> int:

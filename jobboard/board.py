@@ -1134,7 +1134,7 @@ class JobBoard:
                 claimed = [job for record in taken.records if (job := self._claimed_job(record, who)) is not None]
                 self._hold(claimed, who, span, sent, taken.margin)
                 # A cipher may take its time, and the heartbeat renews these claims from here on.
-                claimed = [job for job in claimed if self._has_key(job)]
+                claimed = self._with_keys(claimed)
                 self._tell_claimed(claimed, sent)
                 jobs += claimed
                 if (len(taken.records) < want and not taken.replayed) or len(jobs) >= limit:
@@ -1160,17 +1160,20 @@ class JobBoard:
             self._trash_unread(ClaimedJob(self, record, UNREADABLE, CLAIMED), record, who, error)
         return None
 
-    def _has_key(self, job: ClaimedJob) -> bool:
-        """Return whether this board can decrypt a claimed job. If not, the job is put off."""
-        try:
-            job.check_key()
-            return True
-        except NoKey as error:
-            claim = job.claim
-            self.claims.let_go(claim)
-            claim.mark_ended()
-            self._put_off_unread(job, job.record, claim.who, error)
-            return False
+    def _with_keys(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """Return the claimed jobs that this board can decrypt. Put off the others."""
+        readable = []
+        for job in jobs:
+            try:
+                job.check_key()
+            except NoKey as error:
+                claim = job.claim
+                self.claims.let_go(claim)
+                claim.mark_ended()
+                self._put_off_unread(job, job.record, claim.who, error)
+            else:
+                readable.append(job)
+        return readable
 
     def _put_off_unread(self, job: Job, record: Record, who: str, error: NoKey) -> None:
         """Give a claimed job back for a while, as another process has to read it."""
@@ -1524,19 +1527,22 @@ class JobBoard:
         self.engine.check_open()
         codec.check_text("who", who)
         asked: dict[tuple[str, Holder], _ClaimEnd] = {}
+        follows = False
         for each in ends:
-            job, end = each.job, each.end
+            job, end, record = each.job, each.end, each.job.record
             try:
                 holder = _holder(job, each.claim, who)
             except JobFailure as failure:
                 each.error = failure
                 continue
-            if asked.setdefault((job.uuid, holder), each) is not each:
+            uuid = record.uuid
+            if asked.setdefault((uuid, holder), each) is not each:
                 # To a backend, the second end would look like a repetition.
                 each.error = _about(NotFound(f"{job} stands twice in the batch"), job)
                 continue
             keep = self.results.keep if end.verb == CONSUME else None
-            each.act = Finish(job.uuid, holder, end, keep=keep, name=job.name, group=job.group)
+            each.act = Finish(uuid, holder, end, None, keep, record.name, record.group)
+            follows = follows or bool(end.then)
         with self.engine.acting():
             for chunk in batches(asked.values(), self._size, BATCH, POST_BYTES):
                 for each in chunk:
@@ -1549,7 +1555,10 @@ class JobBoard:
                         for claim in each.held:
                             each.act = each.act._replace(note=unsent.get(claim))
                 try:
-                    statuses, posted = self._finish(chunk, extra)
+                    acts = [each.act for each in chunk]
+                    statuses, posted = (
+                        self._follow(chunk, acts, extra) if follows else (self.engine.finish(acts, **extra), ())
+                    )
                 except BaseException:
                     self.claims.complete_ends(begun)
                     raise
@@ -1567,11 +1576,10 @@ class JobBoard:
                 )
         return [each.error for each in ends]
 
-    def _finish(self, ends: Sequence[_ClaimEnd], extra: dict[str, Any]) -> tuple[Sequence[Status], Sequence[Job]]:
-        """End these claims by one call. Return the statuses, and the follow-ups."""
-        acts = [each.act for each in ends]
-        if not [each for each in ends if each.end.then]:
-            return self.engine.finish(acts, **extra), ()
+    def _follow(
+        self, ends: Sequence[_ClaimEnd], acts: Sequence[Finish], extra: dict[str, Any]
+    ) -> tuple[Sequence[Status], Sequence[Job]]:
+        """End these claims by one call that posts their follow-ups. Return the statuses, and the follow-ups."""
         answers = self.engine.follow(acts, **extra)
         for each, (_, posted) in zip(ends, answers, strict=True):
             # The postings of a handler are known as drafts alone.
@@ -1582,21 +1590,23 @@ class JobBoard:
 
     def _size(self, each: _ClaimEnd) -> int:
         """Return the bytes that the end of a claim leaves: in an outcome, with the job, or in follow-ups."""
-        end, keep = each.end, each.act.keep
-        if end.then:
-            return followups.weight(each.job, end, self.posting_form.bound, keep is not None)
-        if end.verb == CONSUME and keep is None:
+        verb, _, _, _, _, returned, _, then = each.end
+        keep = each.act.keep
+        if then:
+            return followups.weight(each.job, each.end, self.posting_form.bound, keep is not None)
+        if verb == CONSUME and keep is None:
             return 0
-        result = "" if end.result is None else end.result.result
-        return len(each.job.record.posting) + len(result or "") + len(each.job.record.note or "")
+        result, record = "" if returned is None else returned.result, each.job.record
+        return len(record.posting) + len(result or "") + len(record.note or "")
 
     def _ended(self, begun: list[Claim], ends: list[_ClaimEnd], who: str, posted: Sequence[Job]) -> None:
         """Bring the handles up to date, and notify, once ends of claims stand.
 
         :param posted: their follow-ups."""
-        for each in ends:
-            for claim in each.held:
-                claim.returned = None if each.end.result is None else each.end.result.result
+        if self.results.keep is not None:
+            for each in ends:
+                for claim in each.held:
+                    claim.returned = None if each.end.result is None else each.end.result.result
         self.claims.complete_ends(begun, _claims(ends))
         abandoned: list[Job] = []
         consumed: list[Job] = []
@@ -2210,7 +2220,8 @@ class JobBoard:
         """Return the content of a claimed job of any version.
 
         :raises NoKey: a newer version of this library has posted it. The look of a board with a cipher shows it."""
-        if codec.is_newer(record.version):
+        version = record.version
+        if version != codec.VERSION and codec.is_newer(version):
             raise NoKey(f"posted in version {record.version} by a newer version of this library")
         return self._content(record)
 
@@ -2221,7 +2232,7 @@ class JobBoard:
         """
         if record.priority not in RANKS:
             raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
-        return self._decoded(record.posting)
+        return codec.decode(record.posting, self.engine.wire)
 
     def _decoded(self, posting: bytes | str) -> codec.Content:
         return codec.decode(posting, self.engine.wire)

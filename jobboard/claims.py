@@ -335,8 +335,9 @@ class Claims:
             for claim in ended:
                 self._held.pop(claim, None)
                 self._undelivered.pop(claim, None)
-                self.unsent.pop(claim, None)
                 claim.mark_ended()
+                if self.unsent:
+                    self.unsent.pop(claim, None)
             self.hold(*[claim for claim in begun if self._ending.pop(claim, False)])
 
     def leave_to_end(self, claim: Claim) -> bool:

@@ -290,7 +290,7 @@ def _shown(path: tuple[Any, ...]) -> str:
 def encode(content: Content, wire: Wire) -> bytes | str:
     """Return a checked content as a posting of :data:`VERSION`."""
     fields = {name: value for name, value in zip(Content._fields, content, strict=True) if value is not None}
-    if content.sealed is not None:
+    if "sealed" in fields:
         del fields["details"]
     return _pack(fields, wire)
 

@@ -397,9 +397,10 @@ class Job:
 
         :raises NoKey: it can't.
         """
-        if self.content.sealed is not None or self.is_encrypted:
+        record = self.record
+        if self.content.sealed is not None or record.version >= KEYS:
             self.opened  # noqa: B018 - it raises
-        if self.record.note is not None:
+        if record.note is not None:
             self._noted()
 
     @property

@@ -166,16 +166,17 @@ class Draft(NamedTuple):
         ``commit.lua`` in ``jobboard/backends/redis/lua`` does the same on Redis, where the server makes the record.
         """
         # Each post makes a record. By keywords this would take three times as long.
-        uuid, name, priority, key, version, posting, max_attempts, delay, due, came, group, key_for, *_ = self
-        expires_in, expires, *behind = self[13:]
-        expires = expires if expires_in is None else now + expires_in
+        uuid, name, rank, key, version, posting, most, delay, due, came, group, key_for, _, span, expires, *last = self
+        if span is not None:
+            expires = now + span
         until = due if delay is None else now + delay
         state = SCHEDULED
         if until is None or until <= now:
             state, until = UNCLAIMED, expires
-        claims = (state, 0, max_attempts, 0, None, None, until)
-        rest = (now, now, (), 0, group, None if key_for is None else now + key_for, expires, *behind)
-        record = Record._make((uuid, name, priority, sequence, key, version, posting, *claims, *rest))
+        claims = (state, 0, most, 0, None, None, until)
+        key_until = None if key_for is None else now + key_for
+        more = (now, now, (), 0, group, key_until, expires, *last)
+        record = Record._make((uuid, name, rank, sequence, key, version, posting, *claims, *more))
         if came is None:
             return record
         held = came.trashed_on is None

@@ -96,7 +96,7 @@ class Call:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._current.__exit__()
         self.end, self.error = outcomes.decide_end(error, self._job, self._handling.retry)
-        if self.end.verb == Verb.CONSUME and self._returned is not None:
+        if self._returned is not None and self.end.verb == Verb.CONSUME:
             self.end = self._returned
         return True
 

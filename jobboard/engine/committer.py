@@ -115,6 +115,9 @@ def worn_at(jobs: Iterable[Stored | None], now: int) -> int | None:
         if stored is None:
             continue
         record = stored.record
+        if record.lock_until is None:
+            # Nothing ends by itself.
+            continue
         end = record.expires
         if record.state == CLAIMED:
             end = record.lock_until if record.exhausted else None

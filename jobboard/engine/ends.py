@@ -125,9 +125,9 @@ def plan_ends(acts: Sequence[Finish], found: Found, holders: Holders = NO_HOLDER
     for act in acts:
         stood = after[act.uuid]
         status, record = act.applied_to(stood, found.now)
-        if act.end.verb == Verb.RESTORE and status == OK and record is not None and record.key is not None:
+        if record is not None and record.key is not None and status == OK and act.end.verb == Verb.RESTORE:
             status = OK if taken.setdefault(record.key, act.uuid) == act.uuid else Status.KEY
-        if act.end.verb == Verb.PURGE and before[act.uuid] is None:
+        if before[act.uuid] is None and act.end.verb == Verb.PURGE:
             status, purged = purge_outcome(act, left.pop(act.uuid, None), found.now)
             marks += [purged] if purged is not None else []
         elif status == OK:

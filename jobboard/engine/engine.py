@@ -75,6 +75,7 @@ from jobboard.primitives import (
 from jobboard.states import (
     CLAIMED,
     COMPLETE,
+    CONSUME,
     LIVE,
     OK,
     SCHEDULED,
@@ -323,26 +324,28 @@ class Engine(Hears):
         seen.update(held.seen())
         seen.update(self._read_absent([uuid for uuid in held.by_key.values() if uuid not in seen]))
         seen.update(there)
-        plan = Plan([*ends, *held.freed], [], held.sides, marks)
+        changes, deeds = [*ends, *held.freed], list[Deed]()
         for draft in drafts:
-            trashed = draft.arrival is not None and draft.arrival.trashed_on is not None
-            holder = None if draft.key is None or trashed else held.by_key.get(draft.key)
-            if holder == draft.uuid:
+            uuid, key, came = draft.uuid, draft.key, draft.arrival
+            trashed = came is not None and came.trashed_on is not None
+            holder = None if key is None or trashed else held.by_key.get(key)
+            if holder == uuid:
                 # The key has arrived before its job, or an earlier try has written a part of this call.
                 holder = None
-            if draft.uuid in there:
-                plan.deeds.append(Deed(Status.LIVE, draft.uuid))
+            if uuid in there:
+                deeds.append(Deed(Status.LIVE, uuid))
             elif holder is not None:
-                replaced = draft.replace and held.replace(plan.changes, holder, draft)
-                plan.deeds.append(Deed(Status.REPLACED if replaced else Status.KEY, holder))
+                replaced = draft.replace and held.replace(changes, holder, draft)
+                deeds.append(Deed(Status.REPLACED if replaced else Status.KEY, holder))
             else:
-                plan.changes.append(Change(None, draft, events.TRASHED if trashed else events.POSTED))
-                plan.deeds.append(Deed(OK, draft.uuid))
-                if draft.key is not None and not trashed:
-                    held.by_key[draft.key] = draft.uuid
-        if not plan.changes:
-            return plan._replace(marks=[])
-        return plan._replace(before=worn_at([change.before for change in plan.changes], held.now))
+                changes.append(Change(None, draft, events.TRASHED if trashed else events.POSTED))
+                deeds.append(Deed(OK, uuid))
+                if key is not None and not trashed:
+                    held.by_key[key] = uuid
+        if not changes:
+            return Plan([], deeds, held.sides)
+        worn = worn_at([before for before, _, _ in changes if before is not None], held.now)
+        return Plan(changes, deeds, held.sides, marks, before=worn)
 
     def _check_expiries(self, drafts: Sequence[Draft]) -> None:
         """Check that no job expires before it is due, by the server's clock.
@@ -442,14 +445,13 @@ class Engine(Hears):
         def plan() -> Plan:
             nonlocal look
             look, rooms = choice.next(), choice.rooms
-            made = Plan([], [], checks=[look.gate])
             lease = self._lease(expiry, nonce, look.now)
-            expired = []
+            changes, deeds, expired = list[Change](), list[Deed](), []
             for stored in look.ready:
                 status, record = states.claim(stored.record, look.now, who, *lease)
                 if status == OK and record is not None:
-                    made.changes.append(change_by(Verb.CLAIM, stored, record))
-                    made.deeds.append(Deed(OK, record.uuid, record.token))
+                    changes.append(Change(stored, record, events.CLAIMED))
+                    deeds.append(Deed(OK, record.uuid, record.token))
                     if rooms is not None:
                         rooms.enter(record)
                 else:
@@ -457,8 +459,9 @@ class Engine(Hears):
             if expired:
                 # Another transaction holds them, so that no sweep can move them.
                 raise Stale(expired)
-            made = made._replace(before=worn_at(look.ready, look.now))
-            return made if rooms is None else made._replace(marks=rooms.marks(), timely=rooms.timely)
+            marks, timely = ([], None) if rooms is None else (rooms.marks(), rooms.timely)
+            worn = worn_at(look.ready, look.now)
+            return Plan(changes, deeds, marks=marks, checks=[look.gate], timely=timely, before=worn)
 
         result = self._committer.do(nonce, plan, on_refusal=choice.note_refusal)
         records, margin = self._claims(result, expiry)
@@ -621,7 +624,8 @@ class Engine(Hears):
             for act in acts:
                 if act.keep:
                     self._expirations.add(1, act.keep / 1e6)
-            self._freed([act for act in acts if act.name], [gate])
+            if gate.value is not None:
+                self._freed([act for act in acts if act.name], [gate])
             return [OK] * len(acts)
         recent = None if nonce is None else self._recent.pop(acts)
         made = Plan([], [])
@@ -632,7 +636,7 @@ class Engine(Hears):
             if known is not None:
                 # The end of a claim by its token holds whatever the time, and a job that leaves takes no time along. So
                 # the time of the claim serves, and saves a request.
-                leave = all(is_plain_end(act) and act.end.verb == Verb.CONSUME and not act.keep for act in acts)
+                leave = all(is_plain_end(act) and act.end.verb == CONSUME and not act.keep for act in acts)
                 now = max((stored.record.modified_on for stored in known), default=0) if leave else store.now()
                 made = plan_ends(acts, Found(now, list(known), [self._finder.rules.gate]))
                 if all(deed.status == OK for deed in made.deeds):

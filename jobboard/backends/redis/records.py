@@ -20,7 +20,6 @@ All numbers but the version and the rank have 18 digits, so that members sort as
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -36,10 +35,12 @@ TAG = 18
 LAST = 9 * 10**15
 """The minuend of numbers that sort downwards: their members have LAST - number, which Lua computes exactly."""
 
-_NONE = msgpack.packb(())
-
-_BEHIND = Record._fields[Record._fields.index("expires") + 1 :]
+BEHIND = Record._fields[Record._fields.index("expires") + 1 :]
 """The last fields of a record, which a new job has from the draft's fields of the same names. Scripts pass them on."""
+
+assert Draft._fields[-len(BEHIND) :] == BEHIND, "a new field is the last one of a draft and of a record"
+
+_NONE = [None] * len(BEHIND)
 
 Entry = tuple[str, str]
 """A container and a member of it."""
@@ -121,27 +122,18 @@ def _with_note(record: Record, length: Any) -> Record:
     return record._replace(posting=body[:-length], note=body[-length:])
 
 
-assert Draft._fields[-len(_BEHIND) :] == _BEHIND, "a new field is the last one of a draft and of a record"
-
-
-@functools.lru_cache(16)
-def _packed(values: tuple[Any, ...]) -> bytes:
-    """Return the last fields of a draft. Most drafts have none of them, and packing takes longer than the cache."""
-    return b"".join(map(msgpack.packb, values))
-
-
 def packed_draft(draft: Draft, event: str | None) -> list[Any]:
     """Return a draft for commit.lua."""
-    came, body = draft.arrival, body_of(draft)
-    if draft.note is not None:
-        draft = draft._replace(note=len(draft.note))  # type: ignore[arg-type]
-    failures = msgpack.packb(came.errors) if came else _NONE
-    times = (draft.delay, None if draft.delay is not None else draft.due, draft.key_for)
-    behind = _packed(draft[-len(_BEHIND) :])
-    job = (draft.max_attempts, draft.key, failures, behind, body, event)
-    arrival = came and (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
-    expiry = (draft.expires_in, draft.expires)
-    return [draft.uuid, draft.priority, draft.name, draft.version, draft.group, *times, *job, arrival, *expiry]
+    uuid, name, rank, key, version, body, most, delay, due, came, group, key_for, _, span, expires, *behind = draft
+    arrival = last = None
+    if behind != _NONE:
+        body = body_of(draft)
+        stored = draft if draft.note is None else draft._replace(note=len(draft.note))  # type: ignore[arg-type]
+        last = b"".join(map(msgpack.packb, stored[-len(BEHIND) :]))
+    if came is not None:
+        past = (came.who, came.attempts, came.retries, came.created_on, came.token, came.trashed_on)
+        arrival = (*past, msgpack.packb(came.errors))
+    return [uuid, rank, name, version, group, delay, due, key_for, span, expires, most, key, body, event, arrival, last]
 
 
 def side_of(kind: str, key: str, blob: bytes | Literal[False]) -> Side:

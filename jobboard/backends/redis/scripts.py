@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 
 from jobboard.backends.redis.keys import CONTAINERS, Keys
-from jobboard.backends.redis.records import LAST, TAG
+from jobboard.backends.redis.records import BEHIND, LAST, TAG
 from jobboard.engine.store import GATE, OVERDUE
 from jobboard.primitives import HELD_UNTIL
 from jobboard.states import Record
@@ -43,6 +43,8 @@ _WORDS = {
     **{field.upper(): str(number) for number, field in enumerate(_FIELDS, 2)},
     "FIELDS": str(len(_FIELDS)),
     "HEADER": f"'\\220\\0\\{len(Record._fields)}'",  # an array of so many fields
+    "NO_FAILURES": "'\\144'",  # an empty array
+    "NONE_BEHIND": "'" + len(BEHIND) * "\\192" + "'",  # the last fields of most new jobs, which are nil
     "BEGIN": str(TAG + 3),  # behind the tag and the header
     "VALUE": str(2 * TAG),  # the length of a side record before its value
     "GATE": f"'{GATE[0]}\\0{GATE[1]}'",

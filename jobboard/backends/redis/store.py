@@ -76,7 +76,7 @@ from jobboard.engine import (
 from jobboard.engine.records import odd_job
 from jobboard.exceptions import ConnectionFailure, JobFailure
 from jobboard.primitives import MENTIONED, PAGE, Characteristics, Draft, Finish, Nonce, Oddity, mentioned
-from jobboard.states import CLAIMED, COMPLETE, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, Verb, settle
+from jobboard.states import CLAIMED, COMPLETE, CONSUME, LIVE, OK, SCHEDULED, TRASHED, UNCLAIMED, Record, State, settle
 from jobboard.units import SECOND
 
 LOG = logs.Log(__name__)
@@ -591,7 +591,7 @@ class RedisStore(Store):
         return jobs, event or None
 
     def consume(self, acts: Sequence[Finish], nonce: Nonce, gate: Side) -> bool:
-        claims = {act.uuid: act.holder.token for act in acts if act.end.verb == Verb.CONSUME}
+        claims = {act.uuid: act.holder.token for act in acts if act.end.verb == CONSUME}
         # The engine does all other ends, ends under rules or with an outcome, and jobs that are named twice.
         if gate.value is not None or len(claims) < len(acts) or any(act.keep for act in acts):
             return False

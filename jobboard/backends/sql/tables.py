@@ -95,8 +95,9 @@ class Tables:
         rests, is_live = c.lock_until.is_(None), c.gone_on.is_(None)
         state = sa.case(
             (sa.not_(is_live), str(TRASHED)),
-            (sa.or_(rests, sa.and_(c.state == str(UNCLAIMED), c.lock_until == c.expires)), str(UNCLAIMED)),
-            (c.state == str(CLAIMED), str(CLAIMED)),
+            (rests, str(UNCLAIMED)),
+            # A board reads a row again when the job expires, whatever its state.
+            (sa.or_(c.state == str(CLAIMED), c.lock_until == c.expires), c.state),
             else_=str(SCHEDULED),
         )
         rules = {

@@ -4,9 +4,9 @@
 --   jobs: [uuid, tag or false for a new job, …], to compare
 --   sides: [field, tag or false where no record was, …], to compare
 --   answer: nil, or [field, number of the call, value], stored if its slot holds the answer of an earlier call
---   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, most attempts, key, failures
---     as msgpack, last fields as msgpack, posting, event, arrival: nil or [who, attempts, retries, created on, token,
---     trashed on], µs until it expires, the instant at which it expires], …]
+--   drafts: [[uuid, rank, name, version, group, delay in µs, due, µs that its key is kept, µs until it expires, the
+--     instant at which it expires, most attempts, key, posting and note, event, arrival: nil or [who, attempts,
+--     retries, created on, token, trashed on, failures as msgpack], last fields as msgpack, nil if all are nil], …]
 --   blobs: [uuid, record without its tag, …]
 --   postings: [uuid, posting, …]
 --   gone: [uuid, …], jobs to remove
@@ -56,7 +56,7 @@ end
 -- Decide the state of each draft, as Draft.record in primitives.py does. Records follow once the numbers are known.
 for _, draft in ipairs(drafts) do
   local came, till = draft[15], draft[6] and now + draft[6] or draft[7]
-  local expires = draft[16] and now + draft[16] or draft[17]
+  local expires = draft[9] and now + draft[9] or draft[10]
   if came then
     draft.state, draft.till = came[6] and 'TRASHED' or 'CLAIMED', not came[6] and HELD_UNTIL or nil
   elseif till and till > now then
@@ -72,14 +72,15 @@ for _, each in ipairs(soon) do news = news or each[1] - now < CAP end
 -- Draw one number as the tag of all records, one for each draft, and one for each mark: outcomes are listed by theirs.
 local tag = numbers(1 + #drafts + #marks, news)
 for index, draft in ipairs(drafts) do
-  local id, rank, name, version, group, _, _, key_for, most, key, failures, behind, posting, event, came =
-    unpack(draft, 1, 15)
+  local id, rank, name, version, group, _, _, key_for, _, _, most, key, posting, event, came, last =
+    unpack(draft, 1, 16)
   local sequence = tag + index
   local tail = table.concat({string.format('%03.0f', rank) .. digits(sequence) .. id, version, name, group or ''}, '\0')
-  local who, attempts, retries, created, token, trashed = unpack(came or {}, 1, 6)
+  local who, attempts, retries, created, token, trashed, failures = unpack(came or {}, 1, 7)
   local record = HEADER .. cmsgpack.pack(tail, name, rank, sequence, key, version, '', draft.state, attempts or 0, most,
     came and math.max(token, now) or 0, who, nil, draft.till, created or now, trashed or now)
-    .. failures .. cmsgpack.pack(retries or 0, group, key_for and now + key_for, draft.expires) .. behind
+    .. (failures or NO_FAILURES) .. cmsgpack.pack(retries or 0, group, key_for and now + key_for, draft.expires)
+    .. (last or NONE_BEHIND)
   blobs[#blobs + 1], blobs[#blobs + 2] = id, record
   postings[#postings + 1], postings[#postings + 2] = id, posting
   if event then events[#events + 1] = {event, id} end

@@ -43,12 +43,14 @@ local function opened(blob)
           and type(job[TOKEN]) == 'number' and type(job[UNTIL] or 0) == 'number' and type(job[MOST] or 0) == 'number') then
     return nil
   end
-  job.head, job.rest = string.sub(blob, BEGIN - 2, BEGIN), string.sub(blob, job[1] + 1)
+  job.blob = blob
   return job
 end
 
+-- Return the record of an opened job with its changed fields, and the others as they were stored.
 local function closed(job, tag)
-  return digits(tag) .. job.head .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. job.rest
+  local head, rest = string.sub(job.blob, BEGIN - 2, BEGIN), string.sub(job.blob, job[1] + 1)
+  return digits(tag) .. head .. cmsgpack.pack(unpack(job, 2, FIELDS + 1)) .. rest
 end
 
 -- Return the container and the member of a claimed job among the ends of leases.
