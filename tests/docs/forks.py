@@ -171,7 +171,7 @@ def become(argv: list[str], cwd: str, env: dict[bytes, bytes], ignored: list[int
     time.tzset()
     for each in ignored:
         signal.signal(each, signal.SIG_IGN)
-    # As PYTHONUNBUFFERED makes them, of the kinds that these streams have.
+    # Without buffers, so that a page sees at once what a command prints.
     sys.stdin = open(0)  # noqa: SIM115
     sys.stdout = io.TextIOWrapper(open(1, "wb", 0), write_through=True)  # noqa: SIM115
     sys.stderr = io.TextIOWrapper(open(2, "wb", 0), errors="backslashreplace", write_through=True)  # noqa: SIM115

@@ -47,7 +47,6 @@ ENVIRONMENT = {
     "COLUMNS": "80",
     "LANG": "C.UTF-8",
     "NO_COLOR": "1",
-    "PYTHONUNBUFFERED": "1",
     "TZ": "UTC",
 }
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql"}

@@ -72,7 +72,7 @@ def run(page: Path, servers: dict[str, str], limit: float = LIMIT, path: Path | 
     )
     try:
         _, complaint = process.communicate(timeout=limit)
-        return complaint if process.returncode else ""
+        return (complaint or f"{page}: exit status {process.returncode}") if process.returncode else ""
     except subprocess.TimeoutExpired as error:
         *_, last = (error.stdout or b"at its beginning").decode().splitlines()
         return f"{page}:{last}: the page is not done after {limit} s"
@@ -88,7 +88,9 @@ def test_the_blocks_of_the_page(
     name: str, servers_of: Callable[[list[str]], dict[str, str]], quick_commands: Path
 ) -> None:
     page = parse((ROOT / name).read_text())
-    assert (complaint := run(ROOT / name, servers_of(page.backends), path=quick_commands)) == "", complaint
+    # In an assert that fails, pytest would run the page again to explain it.
+    complaint = run(ROOT / name, servers_of(page.backends), path=quick_commands)
+    assert not complaint, complaint
 
 
 @pytest.mark.backends("sqlite")
