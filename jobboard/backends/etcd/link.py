@@ -159,10 +159,13 @@ class Gateway:
         except BaseException:
             wire.close()
             raise
-        if response.will_close or self._closed:
+        if response.will_close:
             wire.close()
         else:
             self._idle.append(wire)
+            if self._closed:
+                # close() may have dropped the idle connections before this one was among them.
+                self._drop_idle()
         if not self.up:
             self.up = True
             self._restored()

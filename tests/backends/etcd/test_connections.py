@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,22 @@ def test_a_bell_between_two_watches_is_made_up_for(
     monkeypatch.setattr(driver.link, "stream", late)
     streams[0].shutdown(socket.SHUT_RDWR)
     eventually(lambda: rung and {JOBS, MISSED} & set(heard))
+
+
+@pytest.mark.rule("A closed board on etcd leaves no connection open, also where a request ends meanwhile.")
+def test_a_request_that_ends_while_its_board_closes_leaves_no_connection(make_driver: Callable[..., Any]) -> None:
+    link = make_driver().link
+    kept: list[Any] = []
+
+    class Idle(deque[Any]):
+        def append(self, wire: Any) -> None:
+            kept.append(wire)
+            link.close()
+            super().append(wire)
+
+    link._idle = Idle()
+    link.read([])
+    assert [wire.sock for wire in kept] == [None]
 
 
 @pytest.mark.rule("A silent connection is given up.")
