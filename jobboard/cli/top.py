@@ -260,21 +260,21 @@ def _looks(board: JobBoard, interval: float) -> Iterator[tuple[Overview, float]]
     while True:
         began, answer = time.monotonic(), reader.ask(PARTS)
         try:
-            while (look := _within(reader, answer)).trouble is not None:
+            while (look := _look_or_trouble(reader, answer)).trouble is not None:
                 if seen is not None:
-                    yield _away(seen, look.trouble), 0
+                    yield _with_trouble(seen, look.trouble), 0
             seen = _overview(reader, look, seen)
         except JobBoardError as error:
             if seen is None:
                 raise
             failures += 1
-            yield _away(seen, error), outage_backoff(failures)
+            yield _with_trouble(seen, error), outage_backoff(failures)
         else:
             failures = 0
             yield seen, rest(time.monotonic() - began, interval)
 
 
-def _within(reader: BoardReader, answer: Callable[[float], BoardLook]) -> BoardLook:
+def _look_or_trouble(reader: BoardReader, answer: Callable[[float], BoardLook]) -> BoardLook:
     """Return the look that was asked for, or one whose ``trouble`` tells that the board does not answer."""
     while True:
         try:
@@ -285,7 +285,8 @@ def _within(reader: BoardReader, answer: Callable[[float], BoardLook]) -> BoardL
                 return look
 
 
-def _away(seen: Overview, error: JobBoardError) -> Overview:
+def _with_trouble(seen: Overview, error: JobBoardError) -> Overview:
+    """Return the last look, with the error for which the board can't be read now."""
     return replace(seen, at=datetime.datetime.now(datetime.UTC), trouble=str(error))
 
 
