@@ -48,7 +48,7 @@ link.sendmsg([len(request).to_bytes(4)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHT
 link.sendall(request)
 
 
-def told():
+def receive_number():
     said = link.recv(4)
     if not said:
         posix.write(2, b"the process that forks commands has ended\\n")
@@ -64,10 +64,10 @@ def pass_on(number, frame):
         pass
 
 
-pid = told()
+pid = receive_number()
 for each in {{_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM, _signal.SIGUSR1}} - {{*ignored}}:
     _signal.signal(each, pass_on)
-status = told()
+status = receive_number()
 if status < 0:
     _signal.signal(-status, _signal.SIG_DFL)
     posix.kill(posix.getpid(), -status)
@@ -101,12 +101,12 @@ def serve(address: str) -> Callable[[], int]:
     """Fork a process for each command until standard input ends. Return what this process, or a fork, has to do."""
     for name in MODULES.split():
         importlib.import_module(name)
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(address)
-    door.listen(64)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
     waiting = selectors.DefaultSelector()
     waiting.register(0, selectors.EVENT_READ)
-    waiting.register(door, selectors.EVENT_READ)
+    waiting.register(listener, selectors.EVENT_READ)
     # No fork goes through what is imported, which would copy its pages.
     gc.freeze()
     os.write(1, b"ready\n")
@@ -114,17 +114,17 @@ def serve(address: str) -> Callable[[], int]:
         for key, _ in waiting.select():
             if key.fd == 0:
                 return lambda: 0
-            if key.fileobj is door:
-                if asked := forked(door, waiting):
-                    return functools.partial(become, *asked)
+            if key.fileobj is listener:
+                if asked := fork_command(listener, waiting):
+                    return functools.partial(run_command, *asked)
             elif key.fd in waiting.get_map():
-                conclude(waiting, *key.data)
+                report_end(waiting, *key.data)
 
 
-def forked(door: socket.socket, waiting: selectors.BaseSelector) -> tuple[Any, ...] | None:
-    """Fork a process for the next command. Return the arguments of :func:`become` in the fork."""
-    link = door.accept()[0]
-    if not (asked := received(link)):
+def fork_command(listener: socket.socket, waiting: selectors.BaseSelector) -> tuple[Any, ...] | None:
+    """Fork a process for the next command. Return the arguments of :func:`run_command` in the fork."""
+    link = listener.accept()[0]
+    if not (asked := receive_request(link)):
         return None
     if not (pid := os.fork()):
         return asked
@@ -140,7 +140,7 @@ def forked(door: socket.socket, waiting: selectors.BaseSelector) -> tuple[Any, .
     return None
 
 
-def conclude(waiting: selectors.BaseSelector, link: socket.socket, pid: int, ended: int) -> None:
+def report_end(waiting: selectors.BaseSelector, link: socket.socket, pid: int, ended: int) -> None:
     """Report the status of a fork that has ended. If the command was killed, the fork ends now."""
     for end in (link, ended):
         waiting.unregister(end)
@@ -152,15 +152,15 @@ def conclude(waiting: selectors.BaseSelector, link: socket.socket, pid: int, end
     os.close(ended)
 
 
-def received(link: socket.socket) -> tuple[Any, ...] | None:
-    """Return the arguments of :func:`become`; None if the command was killed before it had sent them."""
+def receive_request(link: socket.socket) -> tuple[Any, ...] | None:
+    """Return the arguments of :func:`run_command`; None if the command was killed before it had sent them."""
     size, streams, *_ = socket.recv_fds(link, 4, 3)
     with link.makefile("rb") as sent:
         text = sent.read(int.from_bytes(size))
     return (*marshal.loads(text), streams) if text and len(text) == int.from_bytes(size) else None
 
 
-def become(argv: list[str], cwd: str, env: dict[bytes, bytes], ignored: list[int], streams: list[int]) -> int:
+def run_command(argv: list[str], cwd: str, env: dict[bytes, bytes], ignored: list[int], streams: list[int]) -> int:
     """Run the command as the process that its user has started."""
     for number, each in enumerate(streams):
         os.dup2(each, number)
