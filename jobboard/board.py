@@ -2232,7 +2232,7 @@ class JobBoard:
         """
         if record.priority not in RANKS:
             raise codec.Undecodable(f"its priority is {record.priority!r}, which is none")
-        return codec.decode(record.posting, self.engine.wire)
+        return self._decoded(record.posting)
 
     def _decoded(self, posting: bytes | str) -> codec.Content:
         return codec.decode(posting, self.engine.wire)
