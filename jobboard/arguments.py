@@ -215,9 +215,8 @@ def _draft(given: Posting, uuid: str, max_details: int, wire: codec.Wire, seal: 
     rank = rank_of(JobPriority.convert(priority))
     window, replace = (None, False) if key_for is None and on_key == "keep" else _window(given)
     left, end = (None, None) if expires is None else _expiry(expires, span, time)
-    came = None
     return Draft(
-        uuid, name, rank, key, version, posting, max_attempts, span, time, came, group, window, replace, left, end
+        uuid, name, rank, key, version, posting, max_attempts, span, time, None, group, window, replace, left, end
     )
 
 

@@ -684,7 +684,7 @@ class SQLStore(Store):
         )
         looked = rows[0][0]
         last: Bookmark | None = list(rows[0][1:3])
-        if len(jobs) == fitting and not order.endswith("claims"):
+        if len(jobs) == fitting and _FITTING.get(order) != "longest_fitting":
             last = jobs[-1][0]
         elif looked < most:
             last = None
