@@ -211,7 +211,7 @@ class BoardReader:
 
     ``seen`` is the last look, and ``samples`` has the counts of the last looks.
 
-    :param connects: connect the board with the first reading, and again if it was closed.
+    :param connects: connect the board before the first reading. A board that its owner closes later stays closed.
     """
 
     board: JobBoard
@@ -220,6 +220,7 @@ class BoardReader:
         self.board = board
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._connects = connects
+        self._connecting = runtime.Lock()
         self.seen = BoardLook()
         self._watching: dict[str, float] = {}
         self._news = runtime.Condition()
@@ -231,6 +232,16 @@ class BoardReader:
         self._failures = 0
         self._clock: tuple[float, float] | None = None
         self._began: float | None = None
+
+    def connect(self) -> None:
+        """Connect a board that is to be connected before its first reading.
+
+        :raises JobBoardError: see :meth:`JobBoard.connect`.
+        """
+        with self._connecting:
+            if self._connects:
+                self.board.connect()
+                self._connects = False
 
     def look(self, parts: Iterable[str]) -> BoardLook:
         """Return the last look at once, and have those parts read that are due."""
@@ -351,8 +362,7 @@ class BoardReader:
 
     def _server_time(self) -> float:
         """Return the server's time in seconds. Ask the server now and then."""
-        if self._connects:
-            self.board.connect()
+        self.connect()
         now = runtime.monotonic()
         if self._clock is None or now - self._clock[0] > CLOCK:
             self._clock = (now, self.board.engine.now() / 1e6)

@@ -64,7 +64,7 @@ class Site:
 
 def _opened(board: JobBoard | tuple[str, Conf]) -> BoardReader:
     if isinstance(board, JobBoard):
-        return BoardReader(board, connects=True)
+        return BoardReader(board, connects=board.closed)
     match board:
         case (str() as name, str() | Mapping() as conf):
             pass
@@ -103,9 +103,8 @@ class Visit:
 
     @property
     def board(self) -> JobBoard:
-        board = self.reader.board
-        board.connect()
-        return board
+        self.reader.connect()
+        return self.reader.board
 
     @property
     def here(self) -> str:

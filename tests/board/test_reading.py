@@ -67,6 +67,19 @@ def test_readings_cost_the_same_however_many_look(
     assert statements == []
 
 
+@pytest.mark.rule("A reader connects its board once: a board that its owner closes stays closed.")
+@MEMORY
+def test_a_reader_never_opens_a_board_again(make_board: Callable[..., Any]) -> None:
+    board = make_board()
+    board.close()
+    reader = BoardReader(board, connects=True)
+    assert reader.read(["stats"]).stats is not None
+    board.close()
+    with pytest.raises(JobFailure, match="not connected"):
+        reader.read(["stats"])
+    assert board.closed
+
+
 @MEMORY
 def test_the_first_look_returns_at_once_and_fills(make_board: Callable[..., Any]) -> None:
     board = make_board()

@@ -68,7 +68,9 @@ def test_a_request_that_ends_while_its_board_closes_leaves_no_connection(make_dr
             link.close()
             super().append(wire)
 
-    link._idle = Idle()
+    idle, link._idle = link._idle, Idle()
+    for wire in idle:
+        wire.close()
     link.read([])
     assert [wire.sock for wire in kept] == [None]
 
