@@ -144,14 +144,12 @@ class Shell:
 
         :raises PageError: one of them has failed.
         """
-        for pid, command, output in self._background:
-            status = self._ask(f"kill {pid} 2> /dev/null; wait {pid}; echo $?")
-            if status not in ENDED:
-                told = f"{indented('$ ' + command.text)}\n{indented(output.read_text())}"
-                raise PageError(command.line, f"the command has ended with the exit status {status}\n{told}")
-        assert self._bash.stdin is not None
-        self._bash.stdin.close()
-        self._bash.wait()
+        with self._bash:
+            for pid, command, output in self._background:
+                status = self._ask(f"kill {pid} 2> /dev/null; wait {pid}; echo $?")
+                if status not in ENDED:
+                    told = f"{indented('$ ' + command.text)}\n{indented(output.read_text())}"
+                    raise PageError(command.line, f"the command has ended with the exit status {status}\n{told}")
 
 
 def lines_of(blocks: list[Block]) -> Iterator[Command]:

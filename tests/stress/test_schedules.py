@@ -63,19 +63,15 @@ def pids(make_board: Callable[..., Any], board_conf: dict[str, Any]) -> Iterator
     """Of the processes that post, in the order in which they were started."""
     skewed = make_board().characteristics.server_clock
     given = json.dumps({"board": "board", "conf": board_conf, "count": COUNT, "skewed": skewed})
-    process = subprocess.Popen([sys.executable, str(SCHEDULERS), given], stdout=subprocess.PIPE, text=True)
-    found: list[int] = []
-
-    def listen() -> None:
-        assert process.stdout is not None
-        found.extend(int(line) for line in process.stdout)
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    yield found
-    process.kill()
-    process.wait()
-    thread.join()
+    command = [sys.executable, str(SCHEDULERS), given]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        output, found = process.stdout, list[int]()
+        assert output is not None
+        thread = threading.Thread(target=lambda: found.extend(map(int, output)))
+        thread.start()
+        yield found
+        process.kill()
+        thread.join()
 
 
 def stop_and_kill(pids: list[int]) -> None:
