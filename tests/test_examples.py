@@ -224,6 +224,14 @@ def test_the_traces_are_one(backend: str, tmp_path: Path) -> None:
     assert len({span["context"]["trace_id"] for span in spans}) == 1
 
 
+def is_ready(address: str) -> bool:
+    try:
+        return Service(address).ask("/readyz") == b"ok\n"
+    except urllib.error.HTTPError as error:
+        assert error.code == 503
+        return False
+
+
 @pytest.mark.backends("sqlite")
 def test_an_encrypted_shop_has_tests_health_and_metrics(uri: str, tmp_path: Path) -> None:
     """The worker is the command, and the store has no byte of an order."""
@@ -241,7 +249,7 @@ def test_an_encrypted_shop_has_tests_health_and_metrics(uri: str, tmp_path: Path
     with jobboard.backend("orders", env["JOBBOARD_URL"]) as keyless:
         with running(shop, log, *work, **env):
             address = eventually(lambda: re.search(r"health is at (\S+)", log.read_text()), 60)[1]
-            eventually(lambda: Service(address).ask("/readyz") == b"ok\n", 60)
+            eventually(lambda: is_ready(address), 60)
             metrics = Service(re.search(r"metrics are at (\S+)", log.read_text())[1])
             consumed = b'jobboard_job_events_total{board="orders",event="consumed",job_name="ship"} 1.0'
             eventually(lambda: consumed in metrics.ask(""), 60)

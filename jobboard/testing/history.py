@@ -508,8 +508,8 @@ def disorder(
     over.
 
     :param contended: judge claims that overlap others, too. A job that one of the others took was not waiting all the
-        time; a job that none of them took was. With ``limits``, an overlapping call may also have held the job for a
-        moment, until it found no room.
+        time; a job that none of them took was. With ``limits`` or ``pauses``, an overlapping call may also have held the
+        job for a moment, until it found no room, or a name paused.
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)
@@ -520,8 +520,8 @@ def disorder(
     jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
     waits = _Periods((*wait, posts[uuid]) for uuid, history in jobs.items() for wait in _waits(history, unseen))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
-    if limits:
-        # A call that found no room may have held the jobs that it looked at.
+    if limits or pauses:
+        # A call that found no room, or a pause, may have held the jobs that it looked at.
         claims += [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "refused"]
     claims.sort(key=_when)
     crowds = Crowds(entries, limits)
@@ -543,7 +543,7 @@ def disorder(
                 continue
             if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
                 continue
-            if limits and any(_may_hold(call, better, claim) for call in claims):
+            if (limits or pauses) and any(_may_hold(call, better, claim) for call in claims):
                 continue
             faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
             break
@@ -662,7 +662,7 @@ class _Periods(Generic[T]):
 
 
 def _may_hold(call: HistoryEntry, job: HistoryEntry, claim: HistoryEntry) -> bool:
-    """Return whether another call may have held a job, for want of room, while a claim passed over this job."""
+    """Return whether another call may have held a job, without taking it, while a claim passed over this job."""
     is_another = (call.process, call.began) != (claim.process, claim.began)
     looks = call.chosen or call.outcome == "refused"
     overlaps = call.began < claim.ended and claim.began < call.ended

@@ -244,7 +244,7 @@ def test_end_of_a_run_cancels_its_handlers_and_gives_their_jobs_back(make_board:
             finally:
                 ended.append(jobboard.cancelled())
 
-        conductor = AsyncConductor("one", AsyncJobBoard(sync), slow, drain_timeout=0.2)
+        conductor = AsyncConductor("one", AsyncJobBoard(sync), slow, drain_timeout=2)
         running.append(beside(conductor))
         for _ in jobs:
             await begun.acquire()

@@ -362,7 +362,7 @@ def test_only_a_claim_over_the_limit_is_reported(case: str) -> None:
     assert any(fault.startswith("over the limit: b, by q") for fault in faults) == bool(faults) == (case in OVER)
 
 
-def test_a_job_may_be_passed_over_that_an_overlapping_call_held_for_want_of_room() -> None:
+def test_a_job_may_be_passed_over_that_an_overlapping_call_held() -> None:
     posts = "0 post a rank=0 name=mail; 0.1 post b rank=1 name=resize"
     text = f"{posts}; 2..4 claim b token=1 chosen; 3..5 claim - outcome=refused process=q"
     board, limits = left("a UNCLAIMED 0; b CLAIMED 1"), [ONE._replace(name="print")]
@@ -370,8 +370,11 @@ def test_a_job_may_be_passed_over_that_an_overlapping_call_held_for_want_of_room
     assert judge(history(text), board, contended=True, limits=limits) == []
     assert judge(history(f"{text} among=print"), board, contended=True, limits=limits) == fault
     assert judge(history(text.replace("3..5", "4.5..5")), board, contended=True, limits=limits) == fault
-    # Without limits a call takes each job that it holds.
-    assert judge(history(text), board, contended=True) == fault
+    # A pause that comes between its look and its commit has a call let go of its jobs, those of other names, too.
+    between = [paused(2.5, "print")]
+    assert judge(history(text), board, contended=True, pauses=between) == judge(history(text), board, pauses=between) == []
+    # Else a call takes each job that it holds.
+    assert judge(history(text), board, contended=True) == judge(history(text), board) == fault
 
 
 def test_a_job_without_room_may_be_passed_over() -> None:
