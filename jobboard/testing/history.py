@@ -508,8 +508,8 @@ def disorder(
     over.
 
     :param contended: judge claims that overlap others, too. A job that one of the others took was not waiting all the
-        time; a job that none of them took was. With ``limits`` or ``pauses``, an overlapping call may also have held the
-        job for a moment, until it found no room, or a name paused.
+        time; a job that none of them took was. With ``limits`` or ``pauses``, an overlapping call may also have held
+        the job for a moment, until it found no room, or a name paused.
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)

@@ -26,7 +26,8 @@ from tests.simulator.shrinking import shrunk
 from tests.simulator.stories import Story, draw
 from tests.simulator.world import installed
 
-pytestmark = [pytest.mark.backends("memory"), pytest.mark.timeout(7200)]
+# Large groups go first: the seeds, which take a minute, must not be what a run waits for at its end.
+pytestmark = [pytest.mark.backends("memory"), pytest.mark.timeout(7200), pytest.mark.xdist_group("simulator")]
 
 ROOT = Path(__file__).parents[2]
 STORIES = sorted(Path(__file__).with_name("stories").glob("*.json"))

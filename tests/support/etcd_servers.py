@@ -66,6 +66,11 @@ class Etcd(TLSDaemon):
         options |= {name.replace("_", "-"): value for name, value in self.options.items()}
         return [self._server, *(f"--{name}={value}" for name, value in options.items())]
 
+    def _environment(self) -> dict[str, str]:
+        # Go collects less often, and in one thread: a third of the CPU time of a server beside other busy processes.
+        thrifty = {} if self.durable else {"GOGC": "400", "GOMAXPROCS": "1"}
+        return {**super()._environment(), **thrifty}
+
     def _serves(self) -> bool:
         with self._connect() as connection:
             connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")

@@ -188,8 +188,8 @@ class ZooKeeper(Daemon):
 
     def _command(self) -> list[str | Path]:
         force = "yes" if self.durable else "no"
-        # The JVM compiles less: a server of a test is too short-lived for more to pay.
-        short = () if self.durable else ("-XX:TieredStopAtLevel=1",)
+        # The JVM compiles less, and collects in one thread: a server of a test is too short-lived for more to pay.
+        short = () if self.durable else ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         return [
             self._java,
             *short,
