@@ -6,8 +6,6 @@ import contextvars
 import math
 import os
 import socket
-import sys
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from jobboard.job import ClaimedJob, Job
 from jobboard.notifier import Notifier
 from jobboard.primitives import GIVEN_BACK, End
 from jobboard.states import Record
+from jobboard.threads import stack_of
 
 LOG = logs.Log(__name__)
 
@@ -273,8 +272,8 @@ class Runs:
             if not late:
                 self._idle.wait(min([seconds, *(run.deadline - now for run in timed)]))
         for run in late:
-            frame = sys._current_frames().get(run.thread or 0)
-            if self.overdue(run, "".join(["Where it was:\n", *traceback.format_stack(frame)]) if frame else ""):
+            where = stack_of(run.thread or 0)
+            if self.overdue(run, where and f"Where it was:\n{where}"):
                 what = "is still at work after its timeout, and keeps its slot until it ends: so do"
                 LOG.warning("%s: %s %s %d now", self.name, run.job, what, self.hung, extra=logs.fields(run.job))
         return False

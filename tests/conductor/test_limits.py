@@ -2,6 +2,8 @@
 
 import datetime
 import functools
+import gc
+import sys
 import threading
 import uuid
 from collections import Counter
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 import jobboard
+from jobboard import threads
 from jobboard.conductor import Conductor
 from jobboard.conductor.workers import WorkerThreads
 from jobboard.testing import eventually
@@ -32,6 +35,33 @@ from tests.support.conductors import (
 pytestmark = pytest.mark.backends("memory")
 
 # Timeouts of handlers in threads
+
+
+@pytest.mark.rule("No collection of garbage runs while a conductor reads where a late handler is.")
+def test_the_stack_of_a_thread_is_read_without_a_collection() -> None:
+    """On the first Pythons that jobboard works with, the process would hang."""
+    began_in: list[str] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        began_in.append(sys._getframe(1).f_code.co_name)
+
+    before, over = gc.get_threshold(), threading.Event()
+    # The frame of each thread is a new object.
+    waiting = [threads.started("waiting", over.wait) for _ in range(5)]
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        kept = [[number] for number in range(5)]
+        where = threads.stack_of(threading.get_ident())
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
+        over.set()
+    assert len(kept) == len(waiting)
+    assert "in test_the_stack_of_a_thread_is_read_without_a_collection" in where
+    assert set(began_in) - {"stack_of"}
+    assert "stack_of" not in began_in
+    assert gc.isenabled()
 
 
 def test_handler_that_heeds_its_timeout_frees_its_slot(make_board: MakeBoard, start: Runner) -> None:

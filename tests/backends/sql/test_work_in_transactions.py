@@ -136,13 +136,14 @@ def test_a_handler_that_is_given_up_still_ends_its_job(
     board: JobBoard, engine: sa.Engine, start: Callable[[Conductor], Conductor]
 ) -> None:
     job = board.post("a")
-    consumed, commit = threading.Event(), threading.Event()
+    consumed, commit, ended = threading.Event(), threading.Event(), threading.Event()
 
     def handler(mine: Job) -> None:
         with engine.begin() as connection:
             board.consume(mine, "anna", connection=connection)
             consumed.set()
             assert commit.wait(LIMIT)
+        ended.set()
 
     conductor = start(Conductor("anna", board, handler, drain_timeout=4 * SHORT))
     assert consumed.wait(LIMIT)
@@ -151,3 +152,4 @@ def test_a_handler_that_is_given_up_still_ends_its_job(
     assert conductor.tally.lost == 1
     commit.set()
     assert job.wait(LIMIT)
+    assert ended.wait(LIMIT)
