@@ -19,6 +19,9 @@ from jobboard.moving import Mover
 
 _serial = itertools.count(1)
 
+opened = contextlib.ExitStack()
+"""Closes all boards of this module, each of which has a thread."""
+
 
 @contextlib.contextmanager
 def case(**given: object) -> Iterator[None]:
@@ -89,8 +92,7 @@ class Boards:
         clock = self.clock if name == self.names[0] else self.clock.there
         board = jobboard.fetch(name, {"board": "memory", "clock": clock})
         assert isinstance(board, JobBoard)
-        board.connect()
-        return board
+        return opened.enter_context(board)
 
     def stranger(self) -> JobBoard:
         """Return a third board."""
