@@ -2442,8 +2442,14 @@ _boards: weakref.WeakSet[JobBoard] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
+    errors: list[Exception] = []
     for board in list(_boards):
-        board._forked_child()
+        try:
+            board._forked_child()
+        except Exception as error:  # noqa: BLE001 - Python shows it; the other boards must not act as the parent's
+            errors.append(error)
+    if errors:
+        raise ExceptionGroup("these boards are of no use in this forked child", errors)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-COUNT = 802
+COUNT = 803
 """The number of rules that tests hold. A rule never goes with its test: another test holds the rule first."""
 
 UNHELD = {

@@ -64,6 +64,23 @@ def test_a_connection_that_breaks_in_tidying_up_keeps_nobody_from_a_board() -> N
     forget("interrupted")
 
 
+class Unforkable(MemoryStore):
+    def forked(self) -> None:
+        raise OSError("no fork")
+
+
+@pytest.mark.rule("A board whose backend fails in a forked child leaves the other boards as good there as ever.")
+def test_a_board_that_fails_in_a_child_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        JobBoard("unforkable", "memory", store=Unforkable) as broken,
+        JobBoard("forkable", "memory", store=MemoryStore) as whole,
+    ):
+        monkeypatch.setattr(boards, "_boards", [broken, whole])
+        assert in_child(lambda: whole.engine.handle)() != whole.engine.handle
+    forget("unforkable")
+    forget("forkable")
+
+
 class Held(MemoryStore):
     """A store whose opening and closing wait."""
 
