@@ -363,7 +363,9 @@ class Oracle:
     def _check_holder(self, uuid: str, old: Record, stood: str | None, call: Any, verb: str) -> None:
         """Report an act of somebody who does not hold the job."""
         if verb == "purge_trash":
-            age = self.clock(self.world.now) - old.modified_on
+            # A job that comes back behind its expiry has been in the trash since then.
+            since = old.modified_on if old.expires is None else min(old.modified_on, old.expires)
+            age = self.clock(self.world.now) - since
             if age < call.args["age"] * 1e6 - SLACK and len(self.steps) == 1:
                 self.fault(f"purged too early: {self.short(uuid)} by {call}, {age} µs after it was trashed")
         if verb not in ENDS:
