@@ -508,8 +508,8 @@ def disorder(
     over.
 
     :param contended: judge claims that overlap others, too. A job that one of the others took was not waiting all the
-        time; a job that none of them took was. With ``limits`` or ``pauses``, an overlapping call may also have held
-        the job for a moment, until it found no room, or a name paused.
+        time; a job that none of them took was. With ``limits``, or where something is paused or resumed during it, an
+        overlapping call may also have held the job for a moment.
     """
     unanswered = (entry.began for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "unknown")
     doubtful = min(unanswered, default=math.inf)
@@ -520,9 +520,13 @@ def disorder(
     jobs = {uuid: history for uuid, history in _by_job(entries).items() if uuid in posts}
     waits = _Periods((*wait, posts[uuid]) for uuid, history in jobs.items() for wait in _waits(history, unseen))
     claims = _happened(entries, Verb.CLAIM, perhaps=True)
-    if limits or pauses:
-        # A call that found no room, or a pause, may have held the jobs that it looked at.
-        claims += [entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "refused"]
+
+    def may_let_go(call: HistoryEntry) -> bool:
+        """Return whether a call may have held jobs that it looked at, and found no room, or a pause since its look."""
+        return bool(limits) or any(act.began < call.ended and call.began < act.ended for act in pauses)
+
+    refused = (entry for entry in entries if entry.verb == Verb.CLAIM and entry.outcome == "refused")
+    claims += filter(may_let_go, refused)
     claims.sort(key=_when)
     crowds = Crowds(entries, limits)
     faults = []
@@ -543,7 +547,7 @@ def disorder(
                 continue
             if crowds.perhaps_full(better.uuid, claim.began, claim.ended):
                 continue
-            if (limits or pauses) and any(_may_hold(call, better, claim) for call in claims):
+            if any(_may_hold(call, better, claim) and may_let_go(call) for call in claims):
                 continue
             faults.append(f"out of order: {claim.uuid} was served while {better.uuid} was waiting")
             break

@@ -30,7 +30,7 @@ from jobboard.kv.layout import (
     outcome_names,
     uuid_at,
 )
-from jobboard.states import Record
+from jobboard.states import TRASHED, Record
 from tests.simulator.actors import Call, Effect, Stage
 from tests.simulator.server import Server
 from tests.simulator.stories import CLAIMS, ENDS
@@ -363,8 +363,10 @@ class Oracle:
     def _check_holder(self, uuid: str, old: Record, stood: str | None, call: Any, verb: str) -> None:
         """Report an act of somebody who does not hold the job."""
         if verb == "purge_trash":
-            # A job that comes back behind its expiry has been in the trash since then.
-            since = old.modified_on if old.expires is None else min(old.modified_on, old.expires)
+            since = old.modified_on
+            if old.state != TRASHED and old.expires is not None:
+                # A job that comes back behind its expiry has been in the trash since then.
+                since = min(since, old.expires)
             age = self.clock(self.world.now) - since
             if age < call.args["age"] * 1e6 - SLACK and len(self.steps) == 1:
                 self.fault(f"purged too early: {self.short(uuid)} by {call}, {age} µs after it was trashed")

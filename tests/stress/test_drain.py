@@ -219,5 +219,5 @@ def test_connections_that_break_meanwhile_lose_no_job(trouble: Trouble) -> None:
     killed = [kill] if server.kind == "redis" else []
     trouble.drain(400, proxy.cut, lose("reply"), lose("request"), *killed, lose("reply"), proxy.cut)
     assert len(faults) == 15
-    # The last five may wait for connections that a board that is almost empty no longer makes.
+    # A fault waits for the n-th request from then on, which may be one more than the last jobs take.
     assert sum(fault.happened for fault in faults) > 10

@@ -371,9 +371,9 @@ def test_a_job_may_be_passed_over_that_an_overlapping_call_held() -> None:
     assert judge(history(f"{text} among=print"), board, contended=True, limits=limits) == fault
     assert judge(history(text.replace("3..5", "4.5..5")), board, contended=True, limits=limits) == fault
     # A pause that comes between its look and its commit has a call let go of its jobs, those of other names, too.
-    between = [paused(2.5, "print")]
     for contended in (False, True):
-        assert judge(history(text), board, contended=contended, pauses=between) == []
+        assert judge(history(text), board, contended=contended, pauses=[paused(3.5, "print")]) == []
+        assert judge(history(text), board, contended=contended, pauses=[paused(6, "print")]) == fault
     # Else a call takes each job that it holds.
     assert judge(history(text), board, contended=True) == judge(history(text), board) == fault
 
